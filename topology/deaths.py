@@ -1,0 +1,171 @@
+"""x-death -> the history of a message: where it died, why, how often, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from topology.message import Headers
+
+REASONS = {
+    "rejected": "a consumer rejected it",
+    "expired": "its time in the queue ran out",
+    "maxlen": "the queue was full",
+    "delivery_limit": "it was delivered too often without being acknowledged",
+}
+
+
+@dataclass(frozen=True)
+class Death:
+    """One entry of x-death: all deaths in one queue for one reason.
+
+    `first_at` is the time of the FIRST of them in whole seconds (UTC); later ones carry
+    none (mc_amqpl.erl 4.3.5, rabbit_dead_letter.erl 3.10.8). `order_is_inferred` is set when
+    it shares its second with a neighbour, so that only the broker's order speaks for it.
+    """
+
+    queue: str
+    reason: str
+    count: int
+    first_at: datetime | None
+    exchange: str
+    routing_keys: tuple[str, ...]
+    original_expiration: str | None = None
+    order_is_inferred: bool = False
+
+    @property
+    def why(self) -> str:
+        return REASONS.get(self.reason, f"for the reason “{self.reason}”")
+
+
+@dataclass(frozen=True)
+class History:
+    """The deaths of a message, oldest first, and what of x-death could not be read."""
+
+    deaths: tuple[Death, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        return sum(death.count for death in self.deaths)
+
+    def count(self, queue: str, reason: str) -> int:
+        """How often the message died in this queue for this reason."""
+        return sum(d.count for d in self.deaths if d.queue == queue and d.reason == reason)
+
+    @property
+    def first_failure(self) -> Death | None:
+        """The earliest death that is no mere end of a delay; None when all are `expired`."""
+        return next((death for death in self.deaths if death.reason != "expired"), None)
+
+
+def read_history(headers: Headers) -> History:
+    """Read x-death, never failing: what is malformed is left out and said in `problems`."""
+    raw = headers.get("x-death")
+    if raw is None:
+        return History()
+    if not isinstance(raw, Sequence) or isinstance(raw, (str, bytes)):
+        return History(problems=("x-death is no list",))
+    deaths: list[Death] = []
+    problems: list[str] = []
+    for number, entry in enumerate(raw, start=1):
+        if isinstance(entry, Mapping):
+            death, wrong = _read_entry(entry)
+            deaths.append(death)
+            problems.extend(f"entry {number}: {problem}" for problem in wrong)
+        else:
+            problems.append(f"entry {number} is no table")
+    return History(_oldest_first(deaths, headers), tuple(problems))
+
+
+def newest_death(headers: Headers) -> tuple[str, str] | None:
+    """Queue and reason of the latest death: x-last-death-* (4.0 on), else the newest entry.
+
+    On 3.10.8 the entry that died last stands first in the list; there are no x-last-death-*.
+    """
+    queue, reason = headers.get("x-last-death-queue"), headers.get("x-last-death-reason")
+    if isinstance(queue, str) and isinstance(reason, str):
+        return queue, reason
+    raw = headers.get("x-death")
+    if isinstance(raw, Sequence) and not isinstance(raw, (str, bytes)) and raw:
+        entry = raw[0]
+        if isinstance(entry, Mapping):
+            return str(entry.get("queue", "")), str(entry.get("reason", ""))
+    return None
+
+
+def _read_entry(entry: Mapping[str, Any]) -> tuple[Death, list[str]]:
+    problems = []
+    count = entry.get("count", 1)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        problems.append("its count is no positive number")
+        count = 1
+    keys = entry.get("routing-keys", ())
+    if isinstance(keys, (str, bytes)) or not isinstance(keys, Sequence):
+        problems.append("its routing keys are no list")
+        keys = ()
+    for name in ("queue", "reason"):
+        if not isinstance(entry.get(name), str):
+            problems.append(f"its {name} is missing or no text")
+    expiration = entry.get("original-expiration")
+    return (
+        Death(
+            queue=_text(entry.get("queue")),
+            reason=_text(entry.get("reason")),
+            count=count,
+            first_at=_moment(entry.get("time")),
+            exchange=_text(entry.get("exchange")),
+            routing_keys=tuple(_text(key) for key in keys),
+            original_expiration=None if expiration is None else _text(expiration),
+        ),
+        problems,
+    )
+
+
+def _oldest_first(deaths: list[Death], headers: Headers) -> tuple[Death, ...]:
+    """By first time; within one second x-first-death-* goes first, then the list from its end.
+
+    The list is ordered by recency of the LAST death, so within a second its reverse is
+    only a guess, and marked as one.
+    """
+    first = (headers.get("x-first-death-queue"), headers.get("x-first-death-reason"))
+    numbered = list(enumerate(deaths))
+    far_future = datetime.max.replace(tzinfo=UTC)
+    numbered.sort(
+        key=lambda pair: (
+            pair[1].first_at or far_future,
+            (pair[1].queue, pair[1].reason) != first,
+            -pair[0],
+        )
+    )
+    ordered = [death for _, death in numbered]
+    result = []
+    for place, death in enumerate(ordered):
+        neighbours = ordered[max(0, place - 1) : place] + ordered[place + 1 : place + 2]
+        tied = any(other.first_at == death.first_at for other in neighbours)
+        surely_first = place == 0 and (death.queue, death.reason) == first
+        if (tied and not surely_first) or (death.first_at is None and len(ordered) > 1):
+            death = replace(death, order_is_inferred=True)
+        result.append(death)
+    return tuple(result)
+
+
+def _moment(value: Any) -> datetime | None:
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return datetime.fromtimestamp(value, UTC)
+        except (ValueError, OverflowError, OSError):
+            return None
+    return None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    return "" if value is None else str(value)

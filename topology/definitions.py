@@ -1,0 +1,187 @@
+"""What should exist in a broker: frozen exchanges, queues and bindings of one vhost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+ArgumentValue: TypeAlias = bool | int | float | str
+Identity: TypeAlias = tuple[str, ...]
+
+# Queues that Delayboard binds beside the real ones, to see what passes.
+TAP_PREFIX = "delayboard.tap."
+
+
+class Arguments(Mapping[str, ArgumentValue]):
+    """The arguments of an exchange, a queue or a binding: an immutable mapping.
+
+    Two are equal when every value is equal and of the same type class, as the broker
+    compares them: the width of an integer does not matter, but `True` is not `1`
+    (rabbit_misc:assert_args_equivalence, 3.10.8 and 4.3.5).
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, ArgumentValue] | None = None) -> None:
+        self._items = dict(sorted((items or {}).items()))
+
+    def __getitem__(self, name: str) -> ArgumentValue:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def _typed(self) -> tuple[tuple[str, str, ArgumentValue], ...]:
+        return tuple((name, type(value).__name__, value) for name, value in self._items.items())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Arguments):
+            return self._typed() == other._typed()
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._typed())
+
+    def __repr__(self) -> str:
+        return f"Arguments({self._items!r})"
+
+    def text(self, name: str) -> str | None:
+        """The value of a string argument, None when it is absent or of another type."""
+        value = self._items.get(name)
+        return value if isinstance(value, str) else None
+
+    def number(self, name: str) -> int | None:
+        """The value of an integer argument, None when it is absent or of another type."""
+        value = self._items.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """An exchange. The default exchange is named "" and is never declared."""
+
+    name: str
+    type: str = "direct"
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Arguments = field(default_factory=Arguments)
+
+    @property
+    def identity(self) -> Identity:
+        return ("exchange", self.name)
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue. Its type stands in `arguments` as x-queue-type; absent means classic."""
+
+    name: str
+    durable: bool = True
+    auto_delete: bool = False
+    arguments: Arguments = field(default_factory=Arguments)
+
+    @property
+    def identity(self) -> Identity:
+        return ("queue", self.name)
+
+    @property
+    def type(self) -> str:
+        return self.arguments.text("x-queue-type") or "classic"
+
+    @property
+    def message_ttl_ms(self) -> int | None:
+        return self.arguments.number("x-message-ttl")
+
+    @property
+    def dead_letter_exchange(self) -> str | None:
+        return self.arguments.text("x-dead-letter-exchange")
+
+    @property
+    def dead_letter_routing_key(self) -> str | None:
+        return self.arguments.text("x-dead-letter-routing-key")
+
+
+@dataclass(frozen=True)
+class Binding:
+    """From an exchange to a queue or to another exchange."""
+
+    source: str
+    destination: str
+    routing_key: str
+    destination_is_queue: bool = True
+    arguments: Arguments = field(default_factory=Arguments)
+
+    @property
+    def identity(self) -> Identity:
+        kind = "queue" if self.destination_is_queue else "exchange"
+        arguments = ",".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return ("binding", self.source, kind, self.destination, self.routing_key, arguments)
+
+
+Thing: TypeAlias = Exchange | Queue | Binding
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """A set of exchanges, queues and bindings of one vhost."""
+
+    exchanges: frozenset[Exchange] = frozenset()
+    queues: frozenset[Queue] = frozenset()
+    bindings: frozenset[Binding] = frozenset()
+
+    @classmethod
+    def of(cls, things: Iterable[Thing]) -> Definitions:
+        """Sort a mixed iterable into definitions."""
+        everything = list(things)
+        return cls(
+            exchanges=frozenset(thing for thing in everything if isinstance(thing, Exchange)),
+            queues=frozenset(thing for thing in everything if isinstance(thing, Queue)),
+            bindings=frozenset(thing for thing in everything if isinstance(thing, Binding)),
+        )
+
+    def __or__(self, other: Definitions) -> Definitions:
+        return Definitions(
+            self.exchanges | other.exchanges,
+            self.queues | other.queues,
+            self.bindings | other.bindings,
+        )
+
+    def __sub__(self, other: Definitions) -> Definitions:
+        return Definitions(
+            self.exchanges - other.exchanges,
+            self.queues - other.queues,
+            self.bindings - other.bindings,
+        )
+
+    def __iter__(self) -> Iterator[Thing]:
+        """Everything in the order in which it can be declared."""
+        yield from sorted(self.exchanges, key=lambda exchange: exchange.name)
+        yield from sorted(self.queues, key=lambda queue: queue.name)
+        yield from sorted(self.bindings, key=lambda binding: binding.identity)
+
+    def __len__(self) -> int:
+        return len(self.exchanges) + len(self.queues) + len(self.bindings)
+
+    def without_taps(self) -> Definitions:
+        """What is left without Delayboard's own taps: a tap is never where a message should go."""
+        return Definitions(
+            self.exchanges,
+            frozenset(q for q in self.queues if not q.name.startswith(TAP_PREFIX)),
+            frozenset(b for b in self.bindings if not b.destination.startswith(TAP_PREFIX)),
+        )
+
+    def exchange(self, name: str) -> Exchange | None:
+        return next((found for found in self.exchanges if found.name == name), None)
+
+    def queue(self, name: str) -> Queue | None:
+        return next((found for found in self.queues if found.name == name), None)
+
+    def without(self, identities: Iterable[Identity]) -> Definitions:
+        """The rest when the things of these identities are left out."""
+        left_out = frozenset(identities)
+        return Definitions.of(thing for thing in self if thing.identity not in left_out)

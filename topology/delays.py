@@ -1,0 +1,58 @@
+"""Durations as people write them: "1h30m", "250ms", "2d 4h" <-> timedelta."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|w|d|h|m|s)?", re.IGNORECASE)
+
+
+class DelayError(ValueError):
+    """The text is no duration; the message says what one looks like."""
+
+
+def parse_delay(text: str) -> timedelta:
+    """Read a duration such as "90", "1h30m", "2.5s" or "250ms"; a bare number is seconds.
+
+    Raises DelayError for anything else, for a negative one and for one past 100 years.
+    """
+    wanted = text.strip()
+    hint = f"“{text}” is no duration. Write it like 90s, 5m, 1h30m or 250ms."
+    if not wanted:
+        raise DelayError("A duration is missing. Write it like 90s, 5m, 1h30m or 250ms.")
+    total_ms = 0.0
+    position = 0
+    while position < len(wanted):
+        part = _PART.match(wanted, position)
+        if part is None:
+            raise DelayError(hint)
+        unit = (part[2] or "s").lower()
+        if part[2] is None and part[0].strip() != wanted:
+            raise DelayError(hint)
+        total_ms += float(part[1]) * UNITS_MS[unit]
+        position = part.end()
+        while position < len(wanted) and wanted[position] == " ":
+            position += 1
+    if total_ms > 100 * 365 * UNITS_MS["d"]:
+        raise DelayError(f"“{text}” is longer than a hundred years.")
+    return timedelta(milliseconds=round(total_ms))
+
+
+def format_delay(delay: timedelta) -> str:
+    """Write a duration shortly and exactly to the millisecond: "1h30m", "250ms", "0s"."""
+    left = milliseconds(delay)
+    sign = "-" if left < 0 else ""
+    left = abs(left)
+    words = []
+    for unit, size in UNITS_MS.items():
+        count, left = divmod(left, size)
+        if count:
+            words.append(f"{count}{unit}")
+    return sign + ("".join(words) or "0s")
+
+
+def milliseconds(delay: timedelta) -> int:
+    """Whole milliseconds, rounded up: a delay is never made shorter than asked for."""
+    return -(-delay // timedelta(milliseconds=1))

@@ -1,0 +1,142 @@
+"""A message as it lies in a queue, one to be published, and the route of a delay."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeAlias
+
+from topology.definitions import Definitions
+
+Headers: TypeAlias = Mapping[str, Any]
+
+# What dying, passing a quorum queue or a replay adds to a message
+# (rabbit_dead_letter.erl 3.10.8, mc_amqpl.erl 4.3.5).
+DEATH_HEADERS = frozenset(
+    {
+        "x-death",
+        "x-first-death-exchange",
+        "x-first-death-queue",
+        "x-first-death-reason",
+        "x-last-death-exchange",
+        "x-last-death-queue",
+        "x-last-death-reason",
+        "x-delivery-count",
+        "x-acquired-count",
+    }
+)
+TRACKING_HEADER = "delayboard-tracking-id"
+REPLAY_HEADER = "delayboard-replay-id"
+REPLAYS_HEADER = "delayboard-replays"
+PUBLISHED_AT_HEADER = "delayboard-published-at-ms"
+# Dead-lettering removes CC and BCC, a replay sets its own two headers.
+CHANGED_ON_THE_WAY = DEATH_HEADERS | {"CC", "BCC", REPLAY_HEADER, REPLAYS_HEADER}
+
+
+@dataclass(frozen=True)
+class Properties:
+    """AMQP basic properties.
+
+    `raw` is the content header's property part, byte for byte as it came; publishing a
+    message back starts from it. The fields beside it are decoded for showing and deciding,
+    tolerantly: what could not be read is left out and said in `problems`.
+    """
+
+    raw: bytes = b"\x00\x00"
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: Headers = field(default_factory=dict)
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: int | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+    cluster_id: str | None = None
+    problems: tuple[str, ...] = ()
+
+    def stated(self) -> dict[str, Any]:
+        """The properties that are set, without the headers, in the protocol's order."""
+        left_out = ("raw", "headers", "problems")
+        names = [field.name for field in fields(self) if field.name not in left_out]
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message taken from a queue: where it was last published to, and all of its content."""
+
+    exchange: str
+    routing_key: str
+    properties: Properties
+    body: bytes
+    redelivered: bool = False
+
+    @property
+    def headers(self) -> Headers:
+        return self.properties.headers
+
+    @property
+    def content_id(self) -> str:
+        return content_id(self.properties, self.body)
+
+    def tag(self, header: str) -> str:
+        """A header's value when it is a text, "" otherwise."""
+        value = self.headers.get(header)
+        return value if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True)
+class Publish:
+    """What to publish: an exchange ("" is the default one), a key, properties and a body."""
+
+    exchange: str
+    routing_key: str
+    properties: Properties = field(default_factory=Properties)
+    body: bytes = b""
+
+
+@dataclass(frozen=True)
+class Route:
+    """The way into a delay: declare `declares` first, then publish with this exchange and key."""
+
+    exchange: str
+    routing_key: str
+    declares: Definitions = field(default_factory=Definitions)
+    expiration_ms: int | None = None
+
+
+def content_id(properties: Properties, body: bytes) -> str:
+    """A hash (32 hex digits) of properties and body without what dying or replaying changes.
+
+    The same message has the same id in every queue it passes; two published with equal
+    properties and body share it.
+    """
+    digest = hashlib.sha256()
+    unchanging = {
+        name: value for name, value in properties.stated().items() if name != "expiration"
+    }
+    for name, value in sorted(unchanging.items()):
+        digest.update(_canonical([name, value]))
+    for name in sorted(properties.headers):
+        if name not in CHANGED_ON_THE_WAY and not name.startswith("x-opt-"):
+            digest.update(_canonical([name, properties.headers[name]]))
+    digest.update(b"\x00body")
+    digest.update(body)
+    return digest.hexdigest()[:32]
+
+
+def _canonical(value: Any) -> bytes:
+    """A header value as bytes, the same for equal values in whatever order tables came."""
+    if isinstance(value, Mapping):
+        inner = b"".join(_canonical([str(key), value[key]]) for key in sorted(value, key=str))
+        return b"{" + inner + b"}"
+    if isinstance(value, (list, tuple)):
+        return b"[" + b"".join(_canonical(item) for item in value) + b"]"
+    text = repr(value).encode("utf-8", "surrogatepass")
+    return type(value).__name__.encode() + b":%d:" % len(text) + text

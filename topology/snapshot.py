@@ -1,0 +1,61 @@
+"""What does exist in a broker's vhost, seen at one moment, with its live numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from topology.definitions import Definitions
+
+
+@dataclass(frozen=True)
+class QueueNumbers:
+    """Live numbers of one queue; None where the broker did not say.
+
+    The broker counts every `statistics interval` (5 s by default), so these are up to
+    that much older than the snapshot. Rates are messages per second.
+    """
+
+    messages: int | None = None
+    ready: int | None = None
+    unacked: int | None = None
+    consumers: int | None = None
+    publish_rate: float | None = None
+    deliver_rate: float | None = None
+    ack_rate: float | None = None
+    head_at: datetime | None = None
+    state: str = ""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A vhost as it stood at `taken_at` (UTC).
+
+    `definitions` holds policies folded into the arguments: what is in force, not only
+    what was declared; `declared` is what the declarations said. `numbers` is by queue
+    name. `version` is the broker's, such as "3.10.8".
+    """
+
+    version: str
+    taken_at: datetime
+    definitions: Definitions
+    declared: Definitions
+    numbers: Mapping[str, QueueNumbers] = field(default_factory=dict)
+    exchange_rates: Mapping[str, float] = field(default_factory=dict)
+    policies: Mapping[str, str] = field(default_factory=dict)
+    node: str = ""
+    cluster: str = ""
+    alarms: tuple[str, ...] = ()
+    exchange_types: frozenset[str] = frozenset()
+    poll_seconds: float = 0.0
+
+    @property
+    def version_tuple(self) -> tuple[int, ...]:
+        """The version as numbers, cut at the first part that is none: "4.1.0-rc.1" is (4, 1, 0)."""
+        numbers: list[int] = []
+        for part in self.version.split("-")[0].split("."):
+            if not part.isdigit():
+                break
+            numbers.append(int(part))
+        return tuple(numbers)
