@@ -1,0 +1,130 @@
+"""What every way to delay offers; the table of them is `topology.patterns.PATTERNS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, Protocol
+
+from topology.definitions import Binding, Definitions, Identity
+from topology.message import Headers, Route
+
+Phase = Literal["entry", "exit", "publish"]
+
+
+class ParamsError(ValueError):
+    """Parameters that describe no sound topology.
+
+    `problems` maps the name of a parameter to a sentence; "" stands for the whole.
+    """
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        super().__init__(" ".join(problems.values()))
+        self.problems = dict(problems)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A tapped copy of a message: the exchange and key it passed with, and its headers."""
+
+    exchange: str
+    routing_key: str
+    headers: Headers
+    expiration: str | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a tapped copy means.
+
+    `entry`: it entered a delay; `exit`: it came out of one; `publish`: it was published
+    past every delay. `attempt` numbers the trips through the delay from 1, and the exit of
+    a trip has the number of its entry, so that the two can be paired; 0 on a `publish`.
+    `death_queue` and `death_reason` say how it got here, "" when it was published.
+    """
+
+    phase: Phase
+    destination: str
+    queue: str
+    delay: timedelta
+    attempt: int
+    death_queue: str = ""
+    death_reason: str = ""
+
+
+@dataclass(frozen=True)
+class Tap:
+    """Where copies can be taken: a binding's source and key, and what passes there."""
+
+    exchange: str
+    routing_key: str
+    sees: str
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use of a pattern found by structure in definitions, with the objects it claims."""
+
+    kind: str
+    name: str
+    params: Any
+    claims: frozenset[Identity]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a person should know before using a pattern: one sentence or two each."""
+
+    title: str
+    summary: str
+    mechanism: str
+    guarantee: str
+    cost: str
+    hazards: tuple[str, ...]
+    source: str
+
+
+class Pattern(Protocol):
+    """A module of this package: one way to delay, pure."""
+
+    KIND: str
+    EXPLANATION: Explanation
+
+    def parse(self, values: Mapping[str, str]) -> Any:
+        """Parameters from texts as a form or a row has them. Raises ParamsError."""
+
+    def store(self, params: Any) -> dict[str, str]:
+        """The inverse of `parse`."""
+
+    def definitions(self, params: Any) -> Definitions: ...
+
+    def route(self, params: Any, delay: timedelta, target: str) -> Route:
+        """What to declare and publish so that a message arrives at `target` after `delay`."""
+
+    def achievable(self, params: Any, delay: timedelta) -> timedelta:
+        """The delay that `route` really gives for the one asked for."""
+
+    def delays(self, params: Any) -> Sequence[timedelta]:
+        """The delays on offer; empty when any up to a maximum can be had."""
+
+    def targets(self, params: Any) -> Sequence[str]:
+        """Where delayed messages may go; empty when it is free."""
+
+    def read(self, params: Any, copy: Copy) -> Reading | None:
+        """What a tapped copy means; None when it is none of this topology's."""
+
+    def taps(self, params: Any) -> Sequence[Tap]: ...
+
+    def consumer_example(self, params: Any) -> str:
+        """The few lines of pika that a consumer or publisher needs."""
+
+    def recognize(self, found: Definitions) -> Sequence[Use]:
+        """The uses of this pattern in a vhost, found by structure."""
+
+
+def bindings_among(definitions: Definitions, source: str) -> list[Binding]:
+    """The bindings that leave an exchange, in a stable order."""
+    leaving = (binding for binding in definitions.bindings if binding.source == source)
+    return sorted(leaving, key=lambda binding: binding.identity)
