@@ -1,0 +1,74 @@
+"""Where a broker's vhost is and with which credentials."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+
+class AddressError(ValueError):
+    """The text is no usable address; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """One vhost of one broker: AMQP, management API and credentials.
+
+    `management_url` has no trailing slash. `ca_certificate` is PEM text, "" for the
+    system's authorities; it serves both protocols.
+    """
+
+    host: str
+    port: int
+    vhost: str
+    username: str
+    password: str = field(repr=False)
+    management_url: str = ""
+    tls: bool = False
+    verify_tls: bool = True
+    ca_certificate: str = ""
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """A client context for both protocols. Raises AddressError on unusable PEM text."""
+        try:
+            context = ssl.create_default_context(cadata=self.ca_certificate or None)
+        except ssl.SSLError as error:
+            raise AddressError("The certificate is no PEM text that can be read.") from error
+        if not self.verify_tls:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def parse_address(amqp_url: str, management_url: str) -> Address:
+    """Read amqp[s]://user:password@host[:port]/vhost and http[s]://host:port.
+
+    As in RabbitMQ's URI specification a missing path is the vhost "/", and "/" alone too,
+    since nobody means the vhost with the empty name.
+    """
+    parts = urlsplit(amqp_url)
+    if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
+        raise AddressError("The broker's address must look like amqp://user:password@host/vhost.")
+    check_management_url(management_url)
+    tls = parts.scheme == "amqps"
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise AddressError("The port in the broker's address is no number up to 65535.") from error
+    return Address(
+        host=parts.hostname,
+        port=port or (5671 if tls else 5672),
+        vhost=unquote(parts.path[1:]) or "/",
+        username=unquote(parts.username or "guest"),
+        password=unquote(parts.password or "guest"),
+        management_url=management_url.rstrip("/"),
+        tls=tls,
+    )
+
+
+def check_management_url(management_url: str) -> None:
+    """Raises AddressError unless it is an http or https address of a host."""
+    parts = urlsplit(management_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise AddressError("The management address must look like http://host:15672.")

@@ -1,0 +1,200 @@
+"""Taking messages from a queue: in batches with manual acks, or one look that puts all back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any
+
+import pika
+
+from topology.broker.address import Address
+from topology.broker.amqp import HEARTBEAT_SECONDS, connected, translated
+from topology.broker.errors import BrokerError, NotFound, Unreachable
+from topology.broker.properties import read_properties
+from topology.message import Message
+
+CLOSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message that is not acknowledged yet, its delivery tag and when it came (UTC)."""
+
+    message: Message
+    tag: int
+    received_at: datetime
+
+
+class Consumer:
+    """Consumes one queue on a connection and thread of its own.
+
+    The thread stamps each message the moment it comes, however busy the caller is with the
+    last batch, and keeps the heartbeats going. Leaving the block closes the connection, and
+    the broker puts back what was not acknowledged.
+    """
+
+    def __init__(self, address: Address, queue: str, *, prefetch: int = 500) -> None:
+        self._address = address
+        self._queue = queue
+        self._prefetch = prefetch
+        self._come: SimpleQueue[Delivery | BrokerError] = SimpleQueue()
+        self._ready: SimpleQueue[BrokerError | None] = SimpleQueue()
+        self._held: Delivery | None = None
+        self._stopping = threading.Event()
+        self._connection: pika.BlockingConnection | None = None
+        self._thread = threading.Thread(target=self._run, name=f"consumer of {queue}", daemon=True)
+
+    def __enter__(self) -> Consumer:
+        self._thread.start()
+        error = self._ready.get()
+        if error is not None:
+            raise error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stopping.set()
+        with suppress(BrokerError):
+            self._soon(lambda channel: None)
+        self._thread.join(CLOSE_SECONDS)
+
+    def batch(
+        self, *, limit: int, limit_bytes: int, wait: float, linger: float = 0.2
+    ) -> list[Delivery]:
+        """Wait up to `wait` seconds for a message, then gather until a limit or `linger` is up.
+
+        Empty when none came. Raises BrokerError when the connection or the queue is gone.
+        """
+        first = self._next(wait)
+        if first is None:
+            return []
+        taken, size = [first], len(first.message.body)
+        until = time.monotonic() + linger
+        while len(taken) < limit:
+            following = self._next(max(0.0, until - time.monotonic()))
+            if following is None:
+                break
+            size += len(following.message.body)
+            if size > limit_bytes:
+                self._held = following
+                break
+            taken.append(following)
+        return taken
+
+    def ack_through(self, delivery: Delivery) -> None:
+        """Acknowledge this delivery and all before it. Raises BrokerError."""
+        self._soon(lambda channel: channel.basic_ack(delivery.tag, multiple=True))
+
+    def reject(self, delivery: Delivery) -> None:
+        """Refuse this delivery for good: it dies, with the reason `rejected`."""
+        self._soon(lambda channel: channel.basic_reject(delivery.tag, requeue=False))
+
+    def _next(self, wait: float) -> Delivery | None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            return held
+        try:
+            come = self._come.get(timeout=wait) if wait > 0 else self._come.get_nowait()
+        except Empty:
+            return None
+        if isinstance(come, BrokerError):
+            self._come.put(come)
+            raise come
+        return come
+
+    def _soon(self, act: Callable[[Any], None]) -> None:
+        """Have the connection's thread act on the channel."""
+        if self._connection is None or not self._thread.is_alive():
+            raise Unreachable(f"The connection that consumes “{self._queue}” is gone.")
+        with translated(self._address):
+            self._connection.add_callback_threadsafe(lambda: act(self._channel))
+
+    def _run(self) -> None:
+        try:
+            with connected(self._address, f"consumer of {self._queue}") as connection:
+                self._open(connection)
+                self._ready.put(None)
+                while not self._stopping.is_set():
+                    connection.process_data_events(HEARTBEAT_SECONDS)
+        except BrokerError as error:
+            self._ready.put(error)
+            self._come.put(error)
+
+    def _open(self, connection: pika.BlockingConnection) -> None:
+        self._connection = connection
+        self._channel = connection.channel()
+        self._channel.basic_qos(prefetch_count=self._prefetch)
+        self._channel.add_on_cancel_callback(self._on_cancel)
+        self._channel.basic_consume(self._queue, self._on_message)
+
+    def _on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        received_at = datetime.now(UTC)
+        self._come.put(
+            Delivery(_message(method, properties, body), method.delivery_tag, received_at)
+        )
+
+    def _on_cancel(self, frame: Any) -> None:
+        self._come.put(NotFound(f"The queue “{self._queue}” was deleted."))
+
+
+class Getter:
+    """Gets single messages from a queue; what is neither acked nor given back goes back too."""
+
+    def __init__(self, channel: Any, connection: Any, queue: str) -> None:
+        self._channel = channel
+        self._connection = connection
+        self._queue = queue
+
+    def get(self) -> Delivery | None:
+        """The next message, None when the queue has no ready one."""
+        method, properties, body = self._channel.basic_get(self._queue)
+        if method is None:
+            return None
+        message = _message(method, properties, body)
+        return Delivery(message, method.delivery_tag, datetime.now(UTC))
+
+    def ack(self, delivery: Delivery) -> None:
+        self._channel.basic_ack(delivery.tag)
+        self._connection.process_data_events(0)
+
+    def give_back(self) -> None:
+        """Put everything that is not acknowledged back by nack, never by a bare close.
+
+        On quorum queues of 4.3 a close counts as a failed delivery, a nack does not.
+        """
+        self._channel.basic_nack(0, multiple=True, requeue=True)
+        self._connection.process_data_events(0)
+
+
+@contextmanager
+def getter(address: Address, queue: str, *, heartbeat: int = 10) -> Iterator[Getter]:
+    """Get from a queue for the length of a block. Raises BrokerError."""
+    with connected(address, f"getter of {queue}", heartbeat=heartbeat) as connection:
+        channel = connection.channel()
+        got = Getter(channel, connection, queue)
+        try:
+            yield got
+        finally:
+            if channel.is_open:
+                got.give_back()
+
+
+def _message(method: Any, properties: Any, body: bytes | None) -> Message:
+    return Message(
+        exchange=method.exchange,
+        routing_key=method.routing_key,
+        properties=read_properties(properties.raw),
+        body=body or b"",
+        redelivered=method.redelivered,
+    )

@@ -1,0 +1,212 @@
+"""RabbitMQ's management API: every path part quoted, every call with a time-out."""
+
+from __future__ import annotations
+
+import ssl
+from base64 import b64encode
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import requests
+import requests.adapters
+
+from topology.broker.address import Address
+from topology.broker.errors import BrokerError, Conflict, NotFound, Refused, Unreachable
+from topology.definitions import Binding, Exchange, Queue
+
+CONNECT_SECONDS = 3.0
+READ_SECONDS = 10.0
+
+
+class _TlsAdapter(requests.adapters.HTTPAdapter):
+    """Uses the same TLS context as AMQP does."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, ssl_context=self._context, **kwargs)
+
+
+class Management:
+    """A session with the management API of one broker, for one vhost and one thread."""
+
+    def __init__(self, address: Address, *, read_seconds: float = READ_SECONDS) -> None:
+        self._address = address
+        self._timeout = (CONNECT_SECONDS, read_seconds)
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.headers["Authorization"] = _basic(address.username, address.password)
+        self._session.verify = address.verify_tls
+        if address.management_url.startswith("https"):
+            self._session.mount("https://", _TlsAdapter(address.ssl_context()))
+
+    def __enter__(self) -> Management:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._session.close()
+
+    def overview(self) -> dict[str, Any]:
+        return _table(self._call("GET", path("overview")))
+
+    def exchanges(self) -> list[dict[str, Any]]:
+        return _tables(self._call("GET", path("exchanges", self._address.vhost)))
+
+    def queues(self) -> list[dict[str, Any]]:
+        return _tables(self._call("GET", path("queues", self._address.vhost)))
+
+    def queue(self, name: str) -> dict[str, Any]:
+        """Raises NotFound when there is no such queue."""
+        return _table(self._call("GET", path("queues", self._address.vhost, name)))
+
+    def bindings(self) -> list[dict[str, Any]]:
+        return _tables(self._call("GET", path("bindings", self._address.vhost)))
+
+    def alarms(self) -> list[str]:
+        """The alarms in force as "disk on rabbit@host"; empty when there are none."""
+        answer = self._send("GET", path("health", "checks", "alarms"))
+        if answer.status_code == 503:
+            told = _json(answer).get("alarms") or []
+            named = [f"{a.get('resource')} on {a.get('node')}" for a in told if isinstance(a, dict)]
+            return named or ["an alarm that the broker does not name"]
+        self._check(answer)
+        return []
+
+    def declare_exchange(self, exchange: Exchange) -> None:
+        body = {
+            "type": exchange.type,
+            "durable": exchange.durable,
+            "auto_delete": exchange.auto_delete,
+            "internal": exchange.internal,
+            "arguments": dict(exchange.arguments),
+        }
+        self._call("PUT", path("exchanges", self._address.vhost, exchange.name), body)
+
+    def declare_queue(self, queue: Queue) -> None:
+        body = {
+            "durable": queue.durable,
+            "auto_delete": queue.auto_delete,
+            "arguments": dict(queue.arguments),
+        }
+        self._call("PUT", path("queues", self._address.vhost, queue.name), body)
+
+    def bind(self, binding: Binding) -> None:
+        body = {"routing_key": binding.routing_key, "arguments": dict(binding.arguments)}
+        self._call("POST", self._binding_path(binding), body)
+
+    def unbind(self, binding: Binding) -> None:
+        """Remove the binding; it is no error when it is gone already."""
+        whole = self._binding_path(binding)
+        for found in _tables(self._call("GET", whole)):
+            same_key = found.get("routing_key") == binding.routing_key
+            if same_key and (found.get("arguments") or {}) == dict(binding.arguments):
+                self._delete(f"{whole}/{quote(str(found.get('properties_key')), safe='')}")
+
+    def delete_queue(self, name: str, *, only_if_empty: bool) -> None:
+        """Raises Conflict when it holds messages and may only go empty (classic queues)."""
+        condition = "?if-empty=true" if only_if_empty else ""
+        try:
+            self._delete(path("queues", self._address.vhost, name) + condition)
+        except Conflict as error:
+            raise Conflict(f"The queue “{name}” was not deleted. {error}") from error
+
+    def delete_exchange(self, name: str) -> None:
+        self._delete(path("exchanges", self._address.vhost, name))
+
+    def _delete(self, where: str) -> None:
+        try:
+            self._call("DELETE", where)
+        except NotFound:
+            return
+
+    def _binding_path(self, binding: Binding) -> str:
+        kind = "q" if binding.destination_is_queue else "e"
+        vhost = self._address.vhost
+        return path("bindings", vhost, "e", binding.source, kind, binding.destination)
+
+    def _call(self, method: str, where: str, body: Mapping[str, Any] | None = None) -> Any:
+        answer = self._send(method, where, body)
+        self._check(answer)
+        return _json(answer) if answer.content else None
+
+    def _send(
+        self, method: str, where: str, body: Mapping[str, Any] | None = None
+    ) -> requests.Response:
+        url = self._address.management_url
+        try:
+            return self._session.request(
+                method, url + where, json=body, timeout=self._timeout, allow_redirects=False
+            )
+        except requests.exceptions.SSLError as error:
+            raise Unreachable(
+                f"No trusted TLS connection with the management API at {url}: "
+                "is its certificate's authority known, is TLS switched on?"
+            ) from error
+        except requests.exceptions.Timeout as error:
+            raise Unreachable(f"The management API at {url} does not answer in time.") from error
+        except requests.exceptions.RequestException as error:
+            raise Unreachable(
+                f"No management API at {url}: is the address right, is the plugin "
+                "rabbitmq_management switched on?"
+            ) from error
+
+    def _check(self, answer: requests.Response) -> None:
+        if answer.ok and answer.status_code < 300:
+            return
+        raise _explained(answer, self._address)
+
+
+def path(*parts: str) -> str:
+    """A path under /api, every part quoted: the vhost "/" becomes %2F."""
+    return "/api/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _basic(username: str, password: str) -> str:
+    """In UTF-8: requests itself would write latin-1 and fail on anything else."""
+    return "Basic " + b64encode(f"{username}:{password}".encode()).decode()
+
+
+def _explained(answer: requests.Response, address: Address) -> BrokerError:
+    told = _json(answer) if "json" in answer.headers.get("Content-Type", "") else {}
+    reason = str(told.get("reason") or told.get("error") or answer.reason)[:500]
+    match answer.status_code:
+        case 401 | 403:
+            return Refused(
+                f"The management API refused the user “{address.username}” ({reason}): check "
+                f"its password, its tag (management), and its permissions on “{address.vhost}”."
+            )
+        case 404:
+            return NotFound(f"The management API does not know it ({reason}).")
+        case 400 | 405 | 409:
+            return Conflict(f"RabbitMQ said: {reason}")
+    return Unreachable(f"The management API answered {answer.status_code}: {reason}")
+
+
+def _json(answer: requests.Response) -> Any:
+    try:
+        return answer.json()
+    except ValueError as error:
+        raise Unreachable(
+            f"What answers at {answer.url.split('/api/')[0]} is no management API."
+        ) from error
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise Unreachable("The management API answered something else than was asked for.")
+
+
+def _tables(value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        return value
+    raise Unreachable("The management API answered something else than was asked for.")

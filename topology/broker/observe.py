@@ -1,0 +1,176 @@
+"""The management API's answers -> a Snapshot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from topology.broker.management import Management
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+from topology.snapshot import QueueNumbers, Snapshot
+
+# Policy keys and the arguments they act like (reference: RabbitMQ docs, "Parameters and
+# Policies"). Where both are set a number is the smaller one, a dead-letter name the argument's.
+_POLICY_ARGUMENTS = {
+    "message-ttl": "x-message-ttl",
+    "expires": "x-expires",
+    "dead-letter-exchange": "x-dead-letter-exchange",
+    "dead-letter-routing-key": "x-dead-letter-routing-key",
+    "dead-letter-strategy": "x-dead-letter-strategy",
+    "max-length": "x-max-length",
+    "max-length-bytes": "x-max-length-bytes",
+    "overflow": "x-overflow",
+    "delivery-limit": "x-delivery-limit",
+}
+_SMALLER = {"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"}
+
+
+def observe(management: Management) -> Snapshot:
+    """See a whole vhost as it stands. Raises BrokerError."""
+    started = time.monotonic()
+    overview = management.overview()
+    queues = management.queues()
+    exchanges = management.exchanges()
+    bindings = management.bindings()
+    alarms = management.alarms()
+    return read_snapshot(
+        overview,
+        queues,
+        exchanges,
+        bindings,
+        alarms=alarms,
+        taken_at=datetime.now(UTC),
+        poll_seconds=time.monotonic() - started,
+    )
+
+
+def read_snapshot(
+    overview: Mapping[str, Any],
+    queues: list[dict[str, Any]],
+    exchanges: list[dict[str, Any]],
+    bindings: list[dict[str, Any]],
+    *,
+    alarms: list[str],
+    taken_at: datetime,
+    poll_seconds: float,
+) -> Snapshot:
+    """Pure: the API's JSON as values. Transient bits such as exclusive queues are included."""
+    declared_queues = [(_queue(raw), raw) for raw in queues]
+    declared_exchanges = [_exchange(raw) for raw in exchanges if raw.get("name")]
+    bound = [_binding(raw) for raw in bindings if raw.get("source")]
+    in_force = [_with_policy(queue, raw) for queue, raw in declared_queues]
+    types = overview.get("exchange_types") or []
+    return Snapshot(
+        version=str(overview.get("rabbitmq_version", "")),
+        taken_at=taken_at,
+        definitions=Definitions.of([*declared_exchanges, *in_force, *bound]),
+        declared=Definitions.of([*declared_exchanges, *(q for q, _ in declared_queues), *bound]),
+        numbers={queue.name: _numbers(raw) for queue, raw in declared_queues},
+        exchange_rates={
+            str(raw["name"]): rate
+            for raw in exchanges
+            if raw.get("name") and (rate := _rate(raw, "publish_in")) is not None
+        },
+        policies={q.name: str(raw["policy"]) for q, raw in declared_queues if raw.get("policy")},
+        node=str(overview.get("node", "")),
+        cluster=str(overview.get("cluster_name", "")),
+        alarms=tuple(alarms),
+        exchange_types=frozenset(str(t.get("name")) for t in types if isinstance(t, Mapping)),
+        poll_seconds=poll_seconds,
+    )
+
+
+def _exchange(raw: Mapping[str, Any]) -> Exchange:
+    return Exchange(
+        name=str(raw["name"]),
+        type=str(raw.get("type", "")),
+        durable=bool(raw.get("durable")),
+        auto_delete=bool(raw.get("auto_delete")),
+        internal=bool(raw.get("internal")),
+        arguments=Arguments(_flat(raw.get("arguments"))),
+    )
+
+
+def _queue(raw: Mapping[str, Any]) -> Queue:
+    arguments = _flat(raw.get("arguments"))
+    arguments.setdefault("x-queue-type", str(raw.get("type") or "classic"))
+    return Queue(
+        name=str(raw.get("name", "")),
+        durable=bool(raw.get("durable")),
+        auto_delete=bool(raw.get("auto_delete")),
+        arguments=Arguments(arguments),
+    )
+
+
+def _with_policy(queue: Queue, raw: Mapping[str, Any]) -> Queue:
+    policy = raw.get("effective_policy_definition")
+    if not isinstance(policy, Mapping) or not policy:
+        return queue
+    folded = dict(queue.arguments)
+    for key, value in policy.items():
+        argument = _POLICY_ARGUMENTS.get(key)
+        if argument is None or not isinstance(value, (bool, int, float, str)):
+            continue
+        stated = folded.get(argument)
+        if key in _SMALLER and isinstance(stated, int) and isinstance(value, int):
+            folded[argument] = min(stated, value)
+        elif key == "overflow" and queue.type == "quorum":
+            folded[argument] = value
+        else:
+            folded.setdefault(argument, value)
+    return Queue(queue.name, queue.durable, queue.auto_delete, Arguments(folded))
+
+
+def _binding(raw: Mapping[str, Any]) -> Binding:
+    return Binding(
+        source=str(raw["source"]),
+        destination=str(raw.get("destination", "")),
+        routing_key=str(raw.get("routing_key", "")),
+        destination_is_queue=raw.get("destination_type") == "queue",
+        arguments=Arguments(_flat(raw.get("arguments"))),
+    )
+
+
+def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
+    head = raw.get("head_message_timestamp")
+    return QueueNumbers(
+        messages=_whole(raw.get("messages")),
+        ready=_whole(raw.get("messages_ready")),
+        unacked=_whole(raw.get("messages_unacknowledged")),
+        consumers=_whole(raw.get("consumers")),
+        publish_rate=_rate(raw, "publish"),
+        deliver_rate=_rate(raw, "deliver_get"),
+        ack_rate=_rate(raw, "ack"),
+        head_at=_moment(head),
+        state=str(raw.get("state", "")),
+    )
+
+
+def _flat(arguments: Any) -> dict[str, bool | int | float | str]:
+    """Arguments as scalars; nested ones, which no queue or binding of ours has, as text."""
+    if not isinstance(arguments, Mapping):
+        return {}
+    return {
+        str(name): value if isinstance(value, (bool, int, float, str)) else repr(value)
+        for name, value in arguments.items()
+    }
+
+
+def _rate(raw: Mapping[str, Any], name: str) -> float | None:
+    stats = raw.get("message_stats")
+    details = stats.get(f"{name}_details") if isinstance(stats, Mapping) else None
+    rate = details.get("rate") if isinstance(details, Mapping) else None
+    return float(rate) if isinstance(rate, (int, float)) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _moment(seconds: Any) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int) else None
+    except (ValueError, OverflowError, OSError):
+        return None

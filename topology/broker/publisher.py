@@ -1,0 +1,97 @@
+"""Publishing: every message mandatory and confirmed, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pika
+import pika.exceptions
+
+from topology.broker.address import Address
+from topology.broker.amqp import RawProperties, connected, explained
+from topology.broker.errors import Conflict, Nacked, NotFound, OutcomeUnknown, Refused, Returned
+from topology.definitions import Definitions
+from topology.message import Publish
+
+REQUEST_HEARTBEAT_SECONDS = 2
+
+
+class Publisher:
+    """Publishes on one channel of one connection; one thread at a time."""
+
+    def __init__(self, connection: pika.BlockingConnection, address: Address) -> None:
+        self._connection = connection
+        self._address = address
+        self._channel = self._open()
+
+    def _open(self) -> pika.adapters.blocking_connection.BlockingChannel:
+        channel = self._connection.channel()
+        channel.confirm_delivery()
+        return channel
+
+    def declare(self, definitions: Definitions) -> None:
+        """Declare what a route needs, in order. Raises Conflict where other arguments stand."""
+        for exchange in definitions.exchanges:
+            self._channel.exchange_declare(
+                exchange.name,
+                exchange.type,
+                durable=exchange.durable,
+                auto_delete=exchange.auto_delete,
+                internal=exchange.internal,
+                arguments=dict(exchange.arguments),
+            )
+        for queue in definitions.queues:
+            self._channel.queue_declare(
+                queue.name,
+                durable=queue.durable,
+                auto_delete=queue.auto_delete,
+                arguments=dict(queue.arguments),
+            )
+
+    def publish(self, publish: Publish) -> None:
+        """Returns when the broker has confirmed that a queue took the message.
+
+        Raises Returned (no queue), Nacked (a queue refused it), NotFound (no such exchange),
+        Refused (no permission), Conflict (a property that the broker does not take): then
+        it was not published. Raises OutcomeUnknown when the connection broke before the
+        answer: it may have been.
+        """
+        if not self._channel.is_open:
+            self._channel = self._open()
+        try:
+            self._channel.basic_publish(
+                publish.exchange,
+                publish.routing_key,
+                publish.body,
+                properties=RawProperties(publish.properties.raw),
+                mandatory=True,
+            )
+        except pika.exceptions.UnroutableError as error:
+            raise Returned(
+                f"No queue takes the key “{publish.routing_key}” at the exchange "
+                f"“{publish.exchange or '(default)'}”: the broker gave the message back."
+            ) from error
+        except pika.exceptions.NackError as error:
+            raise Nacked("A queue refused the message: it is full, or not available.") from error
+        except pika.exceptions.AMQPError as error:
+            raise self._why(error, publish) from error
+
+    def _why(self, error: pika.exceptions.AMQPError, publish: Publish) -> Exception:
+        if isinstance(error, pika.exceptions.ChannelClosedByBroker):
+            if error.reply_code == 404:
+                return NotFound(f"There is no exchange “{publish.exchange}”.")
+            told = explained(error, self._address)
+            if isinstance(told, (Refused, Conflict)):
+                return told
+        return OutcomeUnknown(
+            "The connection broke before the broker confirmed the message: "
+            "it may have been published, or not."
+        )
+
+
+@contextmanager
+def publisher(address: Address, name: str, *, heartbeat: int = 10) -> Iterator[Publisher]:
+    """A publisher for the length of a block. Raises BrokerError."""
+    with connected(address, name, heartbeat=heartbeat) as connection:
+        yield Publisher(connection, address)
