@@ -1,0 +1,1 @@
+"""From definitions to a broker and back: plan, apply, verify, teardown."""

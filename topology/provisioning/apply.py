@@ -1,0 +1,38 @@
+"""Carry a plan out, one declaration after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from topology.broker.management import Management
+from topology.definitions import Binding, Exchange, Queue, Thing
+from topology.provisioning.plan import Plan
+
+
+class PlanConflict(Exception):
+    """The plan has conflicts: nothing was changed."""
+
+
+def apply_plan(plan: Plan, management: Management, pulse: Callable[[int, int], None]) -> int:
+    """Create what is missing and return how many were created.
+
+    Raises PlanConflict before anything is changed, BrokerError when the broker fails in the
+    middle: what was created then stays and is found present by the next plan.
+    """
+    if not plan.is_applicable:
+        raise PlanConflict("The plan is in conflict with what exists; nothing was changed.")
+    missing = plan.signed("create")
+    for done, change in enumerate(missing, start=1):
+        _declare(change.thing, management)
+        pulse(done, len(missing))
+    return len(missing)
+
+
+def _declare(thing: Thing, management: Management) -> None:
+    match thing:
+        case Exchange():
+            management.declare_exchange(thing)
+        case Queue():
+            management.declare_queue(thing)
+        case Binding():
+            management.bind(thing)

@@ -1,0 +1,119 @@
+"""The difference between what should exist and what does: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.snapshot import Snapshot
+
+Sign = Literal["create", "present", "conflict"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One argument or attribute in which a declared thing differs from the wanted one."""
+
+    name: str
+    wanted: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a plan says of one thing: to be created, there already, or in conflict."""
+
+    sign: Sign
+    thing: Thing
+    differences: tuple[Difference, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return title(self.thing)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Changes in the order in which they are applied."""
+
+    changes: tuple[Change, ...]
+
+    def signed(self, sign: Sign) -> tuple[Change, ...]:
+        return tuple(change for change in self.changes if change.sign == sign)
+
+    @property
+    def is_applicable(self) -> bool:
+        return not self.signed("conflict")
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.signed("create") and self.is_applicable
+
+
+def make_plan(wanted: Definitions, snapshot: Snapshot) -> Plan:
+    """Compare with what was declared, not with what policies make of it.
+
+    Arguments cannot be changed in a broker, so a difference is a conflict and nothing of
+    the plan is applied.
+    """
+    found = {thing.identity: thing for thing in snapshot.declared}
+    return Plan(tuple(_change(thing, found.get(thing.identity)) for thing in wanted))
+
+
+def _change(wanted: Thing, found: Thing | None) -> Change:
+    if found is None:
+        return Change("create", wanted)
+    differences = tuple(_differences(wanted, found))
+    return Change("conflict" if differences else "present", wanted, differences)
+
+
+def _differences(wanted: Thing, found: Thing) -> Iterable[Difference]:
+    if isinstance(wanted, Binding):
+        return
+    for name, value in attributes(wanted).items():
+        there = attributes(found).get(name)
+        if value != there:
+            yield Difference(name, shown(value), shown(there))
+    names = sorted({*wanted.arguments, *found.arguments})
+    for name in names:
+        ours, theirs = wanted.arguments.get(name), found.arguments.get(name)
+        if (type(ours), ours) != (type(theirs), theirs):
+            yield Difference(name, shown(ours), shown(theirs))
+
+
+def attributes(thing: Thing) -> Mapping[str, Any]:
+    """What a declare states beside the arguments."""
+    match thing:
+        case Exchange():
+            return {
+                "type": thing.type,
+                "durable": thing.durable,
+                "auto-delete": thing.auto_delete,
+                "internal": thing.internal,
+            }
+        case Queue():
+            return {"durable": thing.durable, "auto-delete": thing.auto_delete}
+    return {}
+
+
+def title(thing: Thing) -> str:
+    match thing:
+        case Exchange():
+            return f"{thing.type} exchange {thing.name}"
+        case Queue():
+            return f"{thing.type} queue {thing.name}"
+        case Binding():
+            kind = "queue" if thing.destination_is_queue else "exchange"
+            key = f" with key {thing.routing_key}" if thing.routing_key else ""
+            return f"binding from {thing.source} to {kind} {thing.destination}{key}"
+
+
+def shown(value: Any) -> str:
+    match value:
+        case None:
+            return "not set"
+        case bool():
+            return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,28 @@
+"""The tap of a topology: a bounded queue bound beside the real bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topology.definitions import Arguments, Binding, Definitions, Queue
+from topology.patterns.pattern import Tap
+
+TAP_BYTES = 50_000_000
+
+
+def tap_definitions(queue: str, taps: Sequence[Tap]) -> Definitions:
+    """A classic queue that drops its oldest copies when full, so that it never refuses.
+
+    A tap that refuses would stall at-least-once dead-lettering
+    (rabbit_fifo_dlx_worker.erl 4.3.5). Before 4.0 a stream would miss what classic queues
+    dead-letter and drop x-death.
+    """
+    arguments = Arguments(
+        {
+            "x-queue-type": "classic",
+            "x-max-length-bytes": TAP_BYTES,
+            "x-overflow": "drop-head",
+        }
+    )
+    bindings = (Binding(tap.exchange, queue, tap.routing_key) for tap in taps)
+    return Definitions.of([Queue(queue, arguments=arguments), *bindings])

@@ -1,0 +1,86 @@
+"""Does a topology stand as it should, and would a message get through: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from topology.definitions import Definitions
+from topology.delays import format_delay
+from topology.patterns.pattern import Pattern
+from topology.provisioning.plan import Plan, make_plan
+from topology.routing.walk import walk
+from topology.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, whether it holds, and a sentence."""
+
+    holds: bool
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    plan: Plan
+    checks: tuple[Check, ...]
+
+    @property
+    def holds(self) -> bool:
+        return self.plan.is_empty and all(check.holds for check in self.checks)
+
+
+def verify(pattern: Pattern, params: Any, wanted: Definitions, snapshot: Snapshot) -> Verdict:
+    """Compare argument by argument, then walk a probe for every delay on offer."""
+    checks = [
+        _probe(pattern, params, delay, target, snapshot)
+        for target in pattern.targets(params)
+        for delay in pattern.delays(params)
+    ]
+    waiting = sorted(_delay_queues(wanted))
+    checks.extend(_no_consumer(name, snapshot) for name in waiting)
+    return Verdict(make_plan(wanted, snapshot), tuple(checks))
+
+
+def _probe(
+    pattern: Pattern, params: Any, delay: timedelta, target: str, snapshot: Snapshot
+) -> Check:
+    route = pattern.route(params, delay, target)
+    walked = walk(
+        snapshot.definitions.without_taps() | route.declares,
+        route.exchange,
+        route.routing_key,
+        expiration_ms=route.expiration_ms,
+    )
+    promised = pattern.achievable(params, delay)
+    arrivals = [outcome for outcome in walked.delivered if outcome.queue == target]
+    if any(outcome.after == promised for outcome in arrivals):
+        return Check(True, f"A probe would arrive in {target} after {format_delay(promised)}.")
+    if arrivals:
+        real = format_delay(arrivals[0].after)
+        return Check(
+            False, f"A probe would arrive in {target} after {real}, not {format_delay(promised)}."
+        )
+    why = (
+        "; ".join(o.why for o in walked.outcomes if o.ending != "delivered") or "no way leads there"
+    )
+    return Check(False, f"A probe would not arrive in {target}: {why}.")
+
+
+def _delay_queues(wanted: Definitions) -> list[str]:
+    return [queue.name for queue in wanted.queues if queue.message_ttl_ms is not None]
+
+
+def _no_consumer(name: str, snapshot: Snapshot) -> Check:
+    numbers = snapshot.numbers.get(name)
+    if numbers is None:
+        return Check(False, f"The delay queue {name} does not exist.")
+    if numbers.consumers:
+        return Check(
+            False,
+            f"{numbers.consumers} consumers read the delay queue {name}: "
+            "messages leave it before their time.",
+        )
+    return Check(True, f"Nobody consumes the delay queue {name}.")

@@ -1,0 +1,1 @@
+"""Moving messages between queues without losing one."""
