@@ -1,0 +1,105 @@
+# Delayboard: `make` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.ONESHELL:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8000
+PYTEST_ARGS ?=
+
+run_hash := $(shell cat requirements-pip.txt requirements.txt 2>/dev/null | sha256sum | cut -c1-16)
+dev_hash := $(shell cat requirements-pip.txt requirements-dev.txt 2>/dev/null | sha256sum | cut -c1-16)
+RUN_STAMP := $(VENV)/installed-run-$(run_hash)
+DEV_STAMP := $(VENV)/installed-dev-$(dev_hash)
+# By the environment and not as arguments: command lines are public, and this holds a password.
+export BROKER MANAGEMENT
+own_broker := $(BROKER)$(MANAGEMENT)
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+.PHONY: run
+run: packages-run $(RUN_STAMP) ## set up and start everything; BROKER=amqp://... MANAGEMENT=http://... for your own broker, PORT=8000
+	@exec $(BIN)/python manage.py run --port $(PORT)
+
+.PHONY: test
+test: check test-sqlite test-postgres ## check, then every test on SQLite, then the database tests on PostgreSQL
+
+.PHONY: check
+check: packages-test $(DEV_STAMP) ## format, lint, types, layers, Django's checks, missing migrations
+	@$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python manage.py check
+	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python manage.py makemigrations --check --dry-run
+
+.PHONY: test-sqlite
+test-sqlite: packages-test $(DEV_STAMP) ## every test (PYTEST_ARGS=... for some) on SQLite
+	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-postgres
+test-postgres: packages-test $(DEV_STAMP) ## the tests that use the database, on a PostgreSQL of their own
+	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest --postgres $(PYTEST_ARGS)
+
+.PHONY: test-long
+test-long: packages-test $(DEV_STAMP) ## the tests that take minutes
+	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest -m long $(PYTEST_ARGS)
+
+.PHONY: bench
+bench: packages-test $(DEV_STAMP) ## measure; prints the numbers
+	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -m tests.bench
+
+.PHONY: screenshots
+screenshots: packages-test $(DEV_STAMP) ## the browser tests, every page kept as a picture in var/screenshots
+	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest tests/browser --screenshots var/screenshots $(PYTEST_ARGS)
+
+.PHONY: format
+format: $(DEV_STAMP) ## format and sort imports
+	@$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: lock
+lock: ## compile the requirements anew (newest allowed versions)
+	@$(PYTHON) -m venv var/lock
+	var/lock/bin/pip install --quiet uv
+	compile() { var/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header "$$@"; }
+	export UV_SYSTEM_CERTS=1
+	compile requirements.in -o requirements.txt
+	compile requirements-dev.in -o requirements-dev.txt
+	echo pip | compile --no-annotate - -o requirements-pip.txt
+	rm -rf var/lock
+
+.PHONY: clean
+clean: ## remove the virtual environment and the caches; var (data, broker) stays
+	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis var/test
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: packages-run packages-test
+packages-run:
+	@PYTHON='$(PYTHON)' ./bootstrap.sh $(if $(own_broker),run-own-broker,run)
+packages-test:
+	@PYTHON='$(PYTHON)' ./bootstrap.sh test
+
+$(VENV)/bin/pip:
+	@$(PYTHON) -m venv $(VENV)
+
+# The development lock holds every runtime package at the same version, so what it installed
+# serves both: `make run` after `make test` installs nothing.
+$(RUN_STAMP): | packages-run $(VENV)/bin/pip
+	@echo 'Installing the Python packages (the first time takes a minute or two)'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-pip.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	rm -f $(VENV)/installed-run-*
+	touch $@
+
+$(DEV_STAMP): | packages-test $(VENV)/bin/pip
+	@echo 'Installing the Python packages (the first time takes a minute or two)'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-pip.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	rm -f $(VENV)/installed-*
+	touch $(RUN_STAMP) $@

@@ -1,0 +1,1 @@
+"""The site, and the operator's work on messages."""

@@ -1,0 +1,168 @@
+"""Settings, read from the environment; what is secret is made once and kept in VAR."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR = Path(os.environ.get("DELAYBOARD_VAR", BASE_DIR / "var"))
+EVENT_LOG = Path(os.environ.get("EVENT_LOG", VAR / "log"))
+
+
+def _kept_secret(name: str, make: Any) -> str:
+    """The secret in VAR/<name>, made at the first start and readable by its owner only."""
+    path = VAR / name
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        VAR.mkdir(parents=True, exist_ok=True)
+    fresh = VAR / f"{name}.{os.getpid()}"
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(make())
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()
+    return path.read_text().strip()
+
+
+def _database(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    if parts.scheme in ("postgres", "postgresql"):
+        return {
+            "ENGINE": "django.db.backends.postgresql",
+            "NAME": unquote(parts.path[1:]),
+            "USER": unquote(parts.username or ""),
+            "PASSWORD": unquote(parts.password or ""),
+            "HOST": unquote(parts.hostname or ""),
+            "PORT": str(parts.port or ""),
+            "CONN_HEALTH_CHECKS": True,
+        }
+    if parts.scheme == "sqlite":
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": unquote(parts.path),
+            # A deferred transaction that reads and then writes fails at once with
+            # "database is locked" in any mode; IMMEDIATE waits instead.
+            "OPTIONS": {
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 20,
+                "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;",
+            },
+            # A file, since threads of a database in memory lock each other's tables.
+            "TEST": {"NAME": VAR / f"test-{os.getpid()}.sqlite3"},
+        }
+    raise ValueError("DATABASE_URL must begin with sqlite:// or postgresql://")
+
+
+def _encryption_key() -> str:
+    from cryptography.fernet import Fernet
+
+    return Fernet.generate_key().decode()
+
+
+SECRET_KEY = os.environ.get("SECRET_KEY") or _kept_secret("secret_key", secrets.token_urlsafe)
+# The first key encrypts, all of them decrypt: put a new one in front to rotate.
+CREDENTIAL_KEYS = (
+    os.environ.get("CREDENTIAL_KEYS") or _kept_secret("credential_keys", _encryption_key)
+).split()
+DEBUG = os.environ.get("DEBUG") == "1"
+ALLOWED_HOSTS = os.environ.get("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
+CSRF_TRUSTED_ORIGINS = [o for o in os.environ.get("CSRF_TRUSTED_ORIGINS", "").split(",") if o]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "channels",
+    "topology",
+    "analytics",
+    "delayboard",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "delayboard.middleware.SecurityPolicyMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "delayboard.urls"
+ASGI_APPLICATION = "delayboard.asgi.application"
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+            "builtins": ["delayboard.templatetags.delayboard"],
+        },
+    }
+]
+DATABASES = {
+    "default": _database(os.environ.get("DATABASE_URL") or f"sqlite://{VAR / 'delayboard.sqlite3'}")
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "now"
+LOGOUT_REDIRECT_URL = "login"
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = os.environ.get("TIME_ZONE", "UTC")
+USE_TZ = True
+
+_plotly = find_spec("plotly")
+assert _plotly is not None
+assert _plotly.origin is not None
+STATIC_URL = "/static/"
+STATIC_ROOT = VAR / "static"
+STATICFILES_DIRS = [("plotly", Path(_plotly.origin).parent / "package_data")]
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_HTTPONLY = True
+BEHIND_TLS = os.environ.get("BEHIND_TLS") == "1"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
+if BEHIND_TLS:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+SERVE_PORT = int(os.environ.get("PORT", "8000"))
+POLL_SECONDS = float(os.environ.get("POLL_SECONDS", "2"))
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": "INFO"},
+    # pika logs every lost connection with a stack trace; ours say it in one sentence.
+    "loggers": {"pika": {"level": "CRITICAL"}, "topology": {}, "analytics": {}, "delayboard": {}},
+}
