@@ -92,7 +92,7 @@ def newest_death(headers: Headers) -> tuple[str, str] | None:
     if isinstance(raw, Sequence) and not isinstance(raw, (str, bytes)) and raw:
         entry = raw[0]
         if isinstance(entry, Mapping):
-            return str(entry.get("queue", "")), str(entry.get("reason", ""))
+            return _text(entry.get("queue")), _text(entry.get("reason"))
     return None
 
 

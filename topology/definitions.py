@@ -11,6 +11,8 @@ Identity: TypeAlias = tuple[str, ...]
 
 # Queues that Delayboard binds beside the real ones, to see what passes.
 TAP_PREFIX = "delayboard.tap."
+# Ten years: no broker declares a queue with more (rabbit_misc:check_expiry).
+MAXIMUM_TTL_MS = 315_360_000_000
 
 
 class Arguments(Mapping[str, ArgumentValue]):
@@ -95,7 +97,9 @@ class Queue:
 
     @property
     def message_ttl_ms(self) -> int | None:
-        return self.arguments.number("x-message-ttl")
+        """None also for a number that no broker takes."""
+        ttl = self.arguments.number("x-message-ttl")
+        return ttl if ttl is not None and 0 <= ttl <= MAXIMUM_TTL_MS else None
 
     @property
     def dead_letter_exchange(self) -> str | None:

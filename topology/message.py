@@ -30,8 +30,10 @@ TRACKING_HEADER = "delayboard-tracking-id"
 REPLAY_HEADER = "delayboard-replay-id"
 REPLAYS_HEADER = "delayboard-replays"
 PUBLISHED_AT_HEADER = "delayboard-published-at-ms"
-# Dead-lettering removes CC and BCC, a replay sets its own two headers.
+# Dead-lettering removes CC, BCC and the expiration; a replay sets its own two headers and
+# removes the user id.
 CHANGED_ON_THE_WAY = DEATH_HEADERS | {"CC", "BCC", REPLAY_HEADER, REPLAYS_HEADER}
+CHANGED_PROPERTIES = frozenset({"expiration", "user_id"})
 
 
 @dataclass(frozen=True)
@@ -118,11 +120,9 @@ def content_id(properties: Properties, body: bytes) -> str:
     properties and body share it.
     """
     digest = hashlib.sha256()
-    unchanging = {
-        name: value for name, value in properties.stated().items() if name != "expiration"
-    }
-    for name, value in sorted(unchanging.items()):
-        digest.update(_canonical([name, value]))
+    for name, value in sorted(properties.stated().items()):
+        if name not in CHANGED_PROPERTIES:
+            digest.update(_canonical([name, value]))
     for name in sorted(properties.headers):
         if name not in CHANGED_ON_THE_WAY and not name.startswith("x-opt-"):
             digest.update(_canonical([name, properties.headers[name]]))
@@ -132,11 +132,17 @@ def content_id(properties: Properties, body: bytes) -> str:
 
 
 def _canonical(value: Any) -> bytes:
-    """A header value as bytes, the same for equal values in whatever order tables came."""
+    """A header value as bytes, the same for equal values in whatever order tables came.
+
+    One call per level of nesting, so that the deepest header that is read stays far from
+    Python's limit.
+    """
     if isinstance(value, Mapping):
-        inner = b"".join(_canonical([str(key), value[key]]) for key in sorted(value, key=str))
-        return b"{" + inner + b"}"
+        pairs = b""
+        for key in sorted(value, key=str):
+            pairs += _canonical(str(key)) + _canonical(value[key])
+        return b"{" + pairs + b"}"
     if isinstance(value, (list, tuple)):
-        return b"[" + b"".join(_canonical(item) for item in value) + b"]"
+        return b"[" + b"".join([_canonical(item) for item in value]) + b"]"
     text = repr(value).encode("utf-8", "surrogatepass")
     return type(value).__name__.encode() + b":%d:" % len(text) + text

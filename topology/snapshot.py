@@ -55,7 +55,7 @@ class Snapshot:
         """The version as numbers, cut at the first part that is none: "4.1.0-rc.1" is (4, 1, 0)."""
         numbers: list[int] = []
         for part in self.version.split("-")[0].split("."):
-            if not part.isdigit():
+            if not part.isdecimal():
                 break
             numbers.append(int(part))
         return tuple(numbers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 
 class AddressError(ValueError):
@@ -47,9 +47,10 @@ def parse_address(amqp_url: str, management_url: str) -> Address:
     As in RabbitMQ's URI specification a missing path is the vhost "/", and "/" alone too,
     since nobody means the vhost with the empty name.
     """
-    parts = urlsplit(amqp_url)
+    sentence = "The broker's address must look like amqp://user:password@host/vhost."
+    parts = _split(amqp_url, sentence)
     if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
-        raise AddressError("The broker's address must look like amqp://user:password@host/vhost.")
+        raise AddressError(sentence)
     check_management_url(management_url)
     tls = parts.scheme == "amqps"
     try:
@@ -68,7 +69,18 @@ def parse_address(amqp_url: str, management_url: str) -> Address:
 
 
 def check_management_url(management_url: str) -> None:
-    """Raises AddressError unless it is an http or https address of a host."""
-    parts = urlsplit(management_url)
+    """Raises AddressError unless it is an http or https address of a host, without a password."""
+    sentence = "The management address must look like http://host:15672."
+    parts = _split(management_url, sentence)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise AddressError("The management address must look like http://host:15672.")
+        raise AddressError(sentence)
+    if parts.username is not None:
+        # It would stand in every sentence that names the address, and win over our own.
+        raise AddressError("The management address must not hold a user name or password.")
+
+
+def _split(url: str, sentence: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise AddressError(sentence) from error

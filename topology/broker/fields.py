@@ -24,7 +24,8 @@ _NUMBERS = {
     b"f": ">f",
     b"d": ">d",
 }
-MAXIMUM_NESTING = 200
+# A level costs up to four calls, of which Python allows a thousand.
+MAXIMUM_NESTING = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -124,21 +125,22 @@ def moment(seconds: int) -> datetime | int:
         return seconds
 
 
-def write_table(values: Mapping[str, Any]) -> bytes:
+def write_table(values: Mapping[str, Any], nesting: int = 0) -> bytes:
     """A table with its length in front."""
-    inner = b"".join(write_entry(name, value) for name, value in values.items())
-    return struct.pack(">I", len(inner)) + inner
+    return _sized(b"".join([write_entry(name, v, nesting) for name, v in values.items()]))
 
 
-def write_entry(name: str, value: Any) -> bytes:
-    encoded = name.encode()
+def write_entry(name: str, value: Any, nesting: int = 0) -> bytes:
+    encoded = encode_text(name)
     if len(encoded) > 255:
         raise FieldError(f"The header name “{name[:40]}…” has more than 255 bytes.")
-    return struct.pack(">B", len(encoded)) + encoded + write_value(value)
+    return struct.pack(">B", len(encoded)) + encoded + write_value(value, nesting)
 
 
-def write_value(value: Any) -> bytes:
+def write_value(value: Any, nesting: int = 0) -> bytes:
     """Tag and bytes of a value: int is I where it fits and l where not, str is S, bytes x."""
+    if nesting > MAXIMUM_NESTING:
+        raise FieldError(f"A header is nested more than {MAXIMUM_NESTING} deep.")
     match value:
         case bool():
             return b"t" + (b"\x01" if value else b"\x00")
@@ -147,7 +149,7 @@ def write_value(value: Any) -> bytes:
         case float():
             return b"d" + struct.pack(">d", value)
         case str():
-            return b"S" + _sized(value.encode())
+            return b"S" + _sized(encode_text(value))
         case bytes():
             return b"x" + _sized(value)
         case datetime():
@@ -157,10 +159,19 @@ def write_value(value: Any) -> bytes:
         case None:
             return b"V"
         case Mapping():
-            return b"F" + write_table(value)
+            return b"F" + write_table(value, nesting + 1)
         case Sequence():
-            return b"A" + _sized(b"".join(write_value(item) for item in value))
+            return b"A" + _sized(b"".join([write_value(item, nesting + 1) for item in value]))
     raise FieldError(f"A header cannot hold a {type(value).__name__}.")
+
+
+def encode_text(value: str) -> bytes:
+    """UTF-8. Raises FieldError on half of a surrogate pair, which JSON can hold."""
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        shown = value[:40].encode("utf-8", "backslashreplace").decode()
+        raise FieldError(f"“{shown}” holds a character that is none in Unicode.") from error
 
 
 def _write_integer(value: int) -> bytes:

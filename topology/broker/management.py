@@ -13,7 +13,14 @@ import requests
 import requests.adapters
 
 from topology.broker.address import Address
-from topology.broker.errors import BrokerError, Conflict, NotFound, Refused, Unreachable
+from topology.broker.errors import (
+    BrokerError,
+    Conflict,
+    NotFound,
+    Refused,
+    Unreachable,
+    Unsupported,
+)
 from topology.definitions import Binding, Exchange, Queue
 
 CONNECT_SECONDS = 3.0
@@ -75,8 +82,11 @@ class Management:
         """The alarms in force as "disk on rabbit@host"; empty when there are none."""
         answer = self._send("GET", path("health", "checks", "alarms"))
         if answer.status_code == 503:
-            told = _json(answer).get("alarms") or []
-            named = [f"{a.get('resource')} on {a.get('node')}" for a in told if isinstance(a, dict)]
+            told = _table(_json(answer)).get("alarms")
+            alarms = told if isinstance(told, list) else []
+            named = [
+                f"{a.get('resource')} on {a.get('node')}" for a in alarms if isinstance(a, dict)
+            ]
             return named or ["an alarm that the broker does not name"]
         self._check(answer)
         return []
@@ -166,7 +176,14 @@ class Management:
 
 
 def path(*parts: str) -> str:
-    """A path under /api, every part quoted: the vhost "/" becomes %2F."""
+    """A path under /api, every part quoted: the vhost "/" becomes %2F.
+
+    Raises Unsupported for "." and "..", which every HTTP client and server resolves, however
+    they are quoted: another object would be meant.
+    """
+    for part in parts:
+        if part in (".", ".."):
+            raise Unsupported(f"The management API cannot be asked for anything named “{part}”.")
     return "/api/" + "/".join(quote(part, safe="") for part in parts)
 
 
@@ -176,7 +193,8 @@ def _basic(username: str, password: str) -> str:
 
 
 def _explained(answer: requests.Response, address: Address) -> BrokerError:
-    told = _json(answer) if "json" in answer.headers.get("Content-Type", "") else {}
+    read = _json(answer) if "json" in answer.headers.get("Content-Type", "") else {}
+    told = read if isinstance(read, dict) else {}
     reason = str(told.get("reason") or told.get("error") or answer.reason)[:500]
     match answer.status_code:
         case 401 | 403:

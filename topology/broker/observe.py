@@ -23,8 +23,20 @@ _POLICY_ARGUMENTS = {
     "max-length-bytes": "x-max-length-bytes",
     "overflow": "x-overflow",
     "delivery-limit": "x-delivery-limit",
+    "delayed-retry-type": "x-delayed-retry-type",
+    "delayed-retry-min": "x-delayed-retry-min",
+    "delayed-retry-max": "x-delayed-retry-max",
 }
-_SMALLER = {"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit"}
+_SMALLER = {
+    "message-ttl",
+    "expires",
+    "max-length",
+    "max-length-bytes",
+    "delivery-limit",
+    "delayed-retry-min",
+    "delayed-retry-max",
+}
+_POLICY_WINS_IN_QUORUM = {"overflow", "delayed-retry-type"}
 
 
 def observe(management: Management) -> Snapshot:
@@ -61,7 +73,8 @@ def read_snapshot(
     declared_exchanges = [_exchange(raw) for raw in exchanges if raw.get("name")]
     bound = [_binding(raw) for raw in bindings if raw.get("source")]
     in_force = [_with_policy(queue, raw) for queue, raw in declared_queues]
-    types = overview.get("exchange_types") or []
+    stated = overview.get("exchange_types")
+    types = stated if isinstance(stated, list) else []
     return Snapshot(
         version=str(overview.get("rabbitmq_version", "")),
         taken_at=taken_at,
@@ -116,7 +129,7 @@ def _with_policy(queue: Queue, raw: Mapping[str, Any]) -> Queue:
         stated = folded.get(argument)
         if key in _SMALLER and isinstance(stated, int) and isinstance(value, int):
             folded[argument] = min(stated, value)
-        elif key == "overflow" and queue.type == "quorum":
+        elif key in _POLICY_WINS_IN_QUORUM and queue.type == "quorum":
             folded[argument] = value
         else:
             folded.setdefault(argument, value)

@@ -13,6 +13,7 @@ from typing import Any
 from topology.broker.fields import (
     FieldError,
     Reader,
+    encode_text,
     read_table,
     table_entries,
     text,
@@ -82,15 +83,17 @@ def edit_properties(
     """
     pieces = {name: data for name, data in _split(properties.raw).items() if name not in drop}
     replaced = dict(set_headers or {})
+    entries = table_entries(pieces.get("headers", b"\0\0\0\0")[4:])
     kept = [
         data
-        for name, _, data in table_entries(pieces.get("headers", b"\0\0\0\0")[4:])
+        for name, _, data in entries
         if not drop_header(_name(name)) and _name(name) not in replaced
     ]
-    inner = b"".join(kept) + b"".join(write_entry(name, v) for name, v in replaced.items())
-    pieces.pop("headers", None)
-    if inner:
-        pieces["headers"] = struct.pack(">I", len(inner)) + inner
+    if replaced or len(kept) < len(entries):
+        inner = b"".join(kept) + b"".join([write_entry(*pair) for pair in replaced.items()])
+        pieces.pop("headers", None)
+        if inner:
+            pieces["headers"] = struct.pack(">I", len(inner)) + inner
     return read_properties(_join(pieces))
 
 
@@ -114,8 +117,8 @@ def _split(raw: bytes) -> dict[str, bytes]:
     """The bytes of each property that is set, by name and in the protocol's order."""
     reader = Reader(raw)
     flags = reader.number(">H")
-    if flags & 1:
-        raise FieldError("a second word of property flags")
+    if flags & 3:
+        raise FieldError("property flags that AMQP 0-9-1 does not have")
     pieces = {}
     for name, flag in _FLAGS.items():
         if flags & flag:
@@ -158,11 +161,13 @@ def _read(name: str, piece: bytes) -> Any:
 def _write(name: str, value: Any) -> bytes:
     if name in ("delivery_mode", "priority"):
         if not 0 <= value <= 255:
-            raise FieldError(f"{name} must be between 0 and 255.")
+            raise FieldError(f"{name.replace('_', ' ')} must be between 0 and 255.")
         return struct.pack(">B", value)
     if name == "timestamp":
+        if not 0 <= value < 2**64:
+            raise FieldError("timestamp must be seconds since 1970, at most 64 bits of them.")
         return struct.pack(">Q", value)
-    encoded = str(value).encode()
+    encoded = encode_text(str(value))
     if len(encoded) > 255:
         raise FieldError(f"{name.replace('_', ' ')} has more than 255 bytes.")
     return struct.pack(">B", len(encoded)) + encoded

@@ -74,6 +74,8 @@ class Publisher:
             ) from error
         except pika.exceptions.NackError as error:
             raise Nacked("A queue refused the message: it is full, or not available.") from error
+        except pika.exceptions.ShortStringTooLong as error:
+            raise Conflict("The exchange's name or the key has more than 255 bytes.") from error
         except pika.exceptions.AMQPError as error:
             raise self._why(error, publish) from error
 

@@ -98,9 +98,9 @@ def parse(values: Mapping[str, str]) -> Params:
     except DelayError as error:
         raise ParamsError({"delay": str(error)}) from error
     return Params(
-        name=values.get("name", "").strip(),
+        name=values.get("name", ""),
         delay=delay,
-        routing_key=values.get("routing_key", "").strip(),
+        routing_key=values.get("routing_key", ""),
     )
 
 
@@ -201,8 +201,8 @@ def recognize(found: Definitions) -> Sequence[Use]:
 
 
 def _use(found: Definitions, work: Queue, retry: Queue) -> Use | None:
-    into_work = [b for b in found.bindings if b.destination == work.name]
-    own = [b for b in into_work if b.source == retry.dead_letter_exchange]
+    leaving = bindings_among(found, retry.dead_letter_exchange or "")
+    own = [b for b in leaving if b.destination_is_queue and b.destination == work.name]
     if not own or retry.name != f"{work.name}-retry" or retry.message_ttl_ms is None:
         return None
     try:

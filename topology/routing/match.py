@@ -97,7 +97,11 @@ def _words_match(pattern: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def headers_match(arguments: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
-    """x-match all (the default), any, all-with-x, any-with-x; others ignore x- names."""
+    """x-match all (the default), any, all-with-x, any-with-x; others ignore x- names.
+
+    Values match when their type class does too: `True` is not `1`, nor is `1.0`
+    (rabbit_exchange_type_headers.erl).
+    """
     mode = arguments.get("x-match", "all")
     with_x = mode in ("all-with-x", "any-with-x")
     wanted = {
@@ -105,5 +109,8 @@ def headers_match(arguments: Mapping[str, Any], headers: Mapping[str, Any]) -> b
         for name, value in arguments.items()
         if name != "x-match" and (with_x or not name.startswith("x-"))
     }
-    hits = [name in headers and headers[name] == value for name, value in wanted.items()]
+    hits = [
+        type(headers.get(name)) is type(value) and headers[name] == value
+        for name, value in wanted.items()
+    ]
     return any(hits) if str(mode).startswith("any") else all(hits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,9 @@ from topology.delays import format_delay
 from topology.routing.match import Index, route_queues
 
 Ending = Literal["delivered", "held", "dropped"]
-MAXIMUM_HOPS = 200
+# Enough for every topology that means something; a fan-out of rings has more ways than time.
+MAXIMUM_OUTCOMES = 200
+MAXIMUM_COPIES = 2000
 
 
 @dataclass(frozen=True)
@@ -88,19 +91,24 @@ def walk(
 
     A queue without a TTL, and one of `consumed`, ends the way: delivered. What dies by
     `expired` twice in one queue without a rejection between is dropped, as the broker's
-    cycle rule has it (rabbit_dead_letter.erl 3.10.8, mc.erl 4.3.5).
+    cycle rule has it (rabbit_dead_letter.erl 3.10.8, mc.erl 4.3.5). Where the way branches
+    beyond all measure the last outcome is one `held`, which says that it was not followed on.
     """
     index = Index(definitions)
     start = _Copy(exchange, (routing_key, *extra_keys), "published", expiration_ms=expiration_ms)
-    waiting, outcomes = [start], list[Outcome]()
-    while waiting and len(outcomes) < MAXIMUM_HOPS:
-        copy = waiting.pop(0)
+    waiting, outcomes = deque([start]), list[Outcome]()
+    for _ in range(MAXIMUM_COPIES):
+        if not waiting or len(outcomes) >= MAXIMUM_OUTCOMES:
+            break
+        copy = waiting.popleft()
         reached, lost = _route(index, copy, headers or {})
         outcomes.extend(lost)
         for queue in reached:
             ended, onward = _stay(copy, queue, consumed)
             outcomes.extend(ended)
             waiting.extend(onward)
+    if waiting:
+        outcomes.append(_given_up(waiting[0]))
     return Walk(tuple(outcomes))
 
 
@@ -160,6 +168,11 @@ def _is_cycle(deaths: Sequence[tuple[str, str]], queue: str) -> bool:
         if name == queue:
             return True
     return False
+
+
+def _given_up(copy: _Copy) -> Outcome:
+    why = "the way branches too often to be followed to all its ends"
+    return Outcome("held", copy.hops[-1].queue if copy.hops else "", copy.after, why, copy.hops)
 
 
 def _lost(copy: _Copy, why: str) -> Outcome:

@@ -1,0 +1,85 @@
+"""Who may do what to which broker; every view asks here, on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeAlias
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+
+from topology.models import Broker, Grant, Role
+
+User: TypeAlias = AbstractBaseUser | AnonymousUser
+View: TypeAlias = Callable[..., HttpResponse]
+
+
+def role_for(user: User, broker: Broker | None) -> Role | None:
+    """The highest role on a broker; with None the one that holds for every broker."""
+    if not user.is_authenticated or not user.is_active:
+        return None
+    if getattr(user, "is_superuser", False):
+        return Role.ADMIN
+    everywhere = Q(broker=None)
+    where = everywhere if broker is None else everywhere | Q(broker=broker)
+    found = Grant.objects.filter(where, user__pk=user.pk).order_by("-role").first()
+    return Role(found.role) if found else None
+
+
+def may(user: User, broker: Broker | None, role: Role) -> bool:
+    held = role_for(user, broker)
+    return held is not None and held >= role
+
+
+def visible_brokers(user: User, role: Role = Role.VIEWER) -> QuerySet[Broker]:
+    """The brokers on which the user holds at least this role."""
+    if may(user, None, role):
+        return Broker.objects.all()
+    if not user.is_active:
+        return Broker.objects.none()
+    granted = Grant.objects.filter(role__gte=role, user__in=[user.pk]).values("broker")
+    return Broker.objects.filter(pk__in=granted)
+
+
+def require(user: User, broker: Broker | None, role: Role) -> None:
+    """Raises Http404 for a broker the user may not even see, PermissionDenied otherwise."""
+    held = role_for(user, broker)
+    if held is None and broker is not None:
+        raise Http404
+    if held is None or held < role:
+        raise PermissionDenied(f"This needs the role {role.label.lower()}.")
+
+
+def with_broker(role: Role) -> Callable[[View], View]:
+    """A view of `/<broker slug>/`: hands it the Broker, if the user holds the role on it."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def guarded(
+            request: HttpRequest, broker_slug: str, *args: Any, **kwargs: Any
+        ) -> HttpResponse:
+            broker = get_object_or_404(Broker, slug=broker_slug)
+            require(request.user, broker, role)
+            return view(request, broker, *args, **kwargs)
+
+        return guarded
+
+    return decorate
+
+
+def everywhere(role: Role) -> Callable[[View], View]:
+    """A view that needs the role on every broker."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            require(request.user, None, role)
+            return view(request, *args, **kwargs)
+
+        return guarded
+
+    return decorate

@@ -1,0 +1,211 @@
+"""Definitions -> a graph: what is drawn, and the same facts as rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Literal
+
+from topology.definitions import Definitions, Exchange, Identity, Queue
+from topology.delays import format_delay
+from topology.graph.cells import queue_mark
+from topology.graph.edges import Edge, edges_of
+from topology.snapshot import QueueNumbers, Snapshot
+
+TAP_PREFIX = "delayboard.tap."
+
+
+@dataclass(frozen=True)
+class Node:
+    """An exchange or a queue of the picture; its id is "queue/<name>" or "exchange/<name>".
+
+    `missing`: it is named or wanted, but the broker does not have it. `foreign`: it is not
+    among the highlighted ones. `mark` is one of `cells.MARK_WORDS`, "" for an exchange.
+    """
+
+    id: str
+    kind: Literal["exchange", "queue"]
+    name: str
+    type: str = ""
+    ttl: timedelta | None = None
+    dead_letter_exchange: str | None = None
+    limit: int | None = None
+    missing: bool = False
+    foreign: bool = False
+    numbers: QueueNumbers | None = None
+    rate: float | None = None
+    mark: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.name or "(default exchange)"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What is drawn. `groups` are the ids of each connected part, the largest part first."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    groups: tuple[frozenset[str], ...]
+
+    def node(self, node_id: str) -> Node:
+        """The node of this id. Raises KeyError."""
+        return {node.id: node for node in self.nodes}[node_id]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One arrow as a row of a table: from where, what happens, by which key, to where."""
+
+    source: str
+    what: str
+    key: str
+    target: str
+
+
+def build(
+    found: Snapshot | Definitions,
+    *,
+    highlighted: Collection[Identity] = frozenset(),
+    wanted: Definitions | None = None,
+    with_taps: bool = False,
+) -> Graph:
+    """The graph of a vhost or of a part of it.
+
+    What `wanted` names and `found` lacks, and what a binding or a dead-letter argument
+    names and nobody has, is drawn as missing. Delayboard's own taps are left out.
+    """
+    definitions = found.definitions if isinstance(found, Snapshot) else found
+    drawn = definitions | (_lacking(definitions, wanted) if wanted else Definitions())
+    if not with_taps:
+        drawn = _without_taps(drawn)
+    edges = edges_of(drawn)
+    there = {thing.identity for thing in definitions}
+    nodes = {
+        node.id: node
+        for node in [
+            *(_exchange_node(exchange) for exchange in drawn.exchanges),
+            *(_queue_node(queue) for queue in drawn.queues),
+        ]
+    }
+    for end in sorted({edge.source for edge in edges} | {edge.target for edge in edges}):
+        nodes.setdefault(end, _named_node(end))
+    finished = tuple(
+        _with_numbers(_with_flags(node, there, highlighted), found)
+        for _, node in sorted(nodes.items())
+    )
+    return Graph(finished, edges, _groups(nodes, edges))
+
+
+def split(graph: Graph) -> tuple[Graph, ...]:
+    """One graph for each connected part, in the order of `groups`."""
+    return tuple(
+        Graph(
+            tuple(node for node in graph.nodes if node.id in group),
+            tuple(edge for edge in graph.edges if edge.source in group),
+            (group,),
+        )
+        for group in graph.groups
+    )
+
+
+def facts(graph: Graph) -> tuple[Fact, ...]:
+    """Every arrow of the picture as a row, in the picture's words."""
+    titles = {node.id: f"{node.kind} {node.title}" for node in graph.nodes}
+    gone = {node.id for node in graph.nodes if node.missing}
+    return tuple(
+        Fact(
+            source=titles[edge.source],
+            what=edge.what,
+            key=", ".join(edge.keys),
+            target=titles[edge.target] + (" (missing)" if edge.target in gone else ""),
+        )
+        for edge in graph.edges
+    )
+
+
+def sentence(node: Node) -> str:
+    """All that is known about a node, for a tooltip and for screen readers."""
+    words = [f"{node.kind.capitalize()} {node.title}"]
+    if node.missing:
+        return f"{words[0]} is missing in the broker."
+    if node.type:
+        words.append(node.type)
+    if node.ttl is not None:
+        words.append(f"messages die after {format_delay(node.ttl)}")
+    if node.limit is not None:
+        words.append(f"holds at most {node.limit} messages")
+    if node.numbers is not None and node.numbers.messages is not None:
+        words.append(f"{node.numbers.messages} messages when this was drawn")
+    return ", ".join(words) + "."
+
+
+def _lacking(definitions: Definitions, wanted: Definitions) -> Definitions:
+    return wanted.without(thing.identity for thing in definitions)
+
+
+def _without_taps(drawn: Definitions) -> Definitions:
+    return Definitions(
+        drawn.exchanges,
+        frozenset(queue for queue in drawn.queues if not queue.name.startswith(TAP_PREFIX)),
+        frozenset(b for b in drawn.bindings if not b.destination.startswith(TAP_PREFIX)),
+    )
+
+
+def _exchange_node(exchange: Exchange) -> Node:
+    return Node(f"exchange/{exchange.name}", "exchange", exchange.name, exchange.type)
+
+
+def _queue_node(queue: Queue) -> Node:
+    ttl_ms = queue.message_ttl_ms
+    return Node(
+        f"queue/{queue.name}",
+        "queue",
+        queue.name,
+        queue.type,
+        ttl=None if ttl_ms is None else timedelta(milliseconds=ttl_ms),
+        dead_letter_exchange=queue.dead_letter_exchange,
+        limit=queue.arguments.number("x-max-length"),
+    )
+
+
+def _named_node(node_id: str) -> Node:
+    """A node known by its name only: the default exchange, or something missing."""
+    kind, _, name = node_id.partition("/")
+    if kind == "exchange":
+        return Node(node_id, "exchange", name, "" if name else "direct")
+    return Node(node_id, "queue", name)
+
+
+def _with_flags(node: Node, there: set[Identity], highlighted: Collection[Identity]) -> Node:
+    identity = (node.kind, node.name)
+    is_default = identity == ("exchange", "")
+    return replace(
+        node,
+        missing=identity not in there and not is_default,
+        foreign=bool(highlighted) and identity not in highlighted,
+    )
+
+
+def _with_numbers(node: Node, found: Snapshot | Definitions) -> Node:
+    if node.missing:
+        return replace(node, mark="missing")
+    if not isinstance(found, Snapshot):
+        return node
+    if node.kind == "exchange":
+        return replace(node, rate=found.exchange_rates.get(node.name))
+    queue = found.definitions.queue(node.name)
+    numbers = found.numbers.get(node.name, QueueNumbers())
+    return replace(node, numbers=numbers, mark=queue_mark(queue, numbers) if queue else "")
+
+
+def _groups(ids: Iterable[str], edges: Iterable[Edge]) -> tuple[frozenset[str], ...]:
+    leader = {node_id: {node_id} for node_id in ids}
+    for edge in edges:
+        if leader[edge.source] is not leader[edge.target]:
+            joined = leader[edge.source] | leader[edge.target]
+            leader.update(dict.fromkeys(joined, joined))
+    groups = {frozenset(group) for group in leader.values()}
+    return tuple(sorted(groups, key=lambda group: (-len(group), min(group))))

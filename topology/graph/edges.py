@@ -1,0 +1,106 @@
+"""The arrows between exchanges and queues: bindings, dead-lettering, alternate exchanges."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from topology.definitions import Binding, Definitions, Queue
+from topology.delays import format_delay
+
+EMPTY_KEY = "(empty key)"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An arrow between two node ids.
+
+    `what` says it in words; `keys` are the binding keys, or the key that a dying message
+    is given (none when it keeps its own); `label` is what stands on the arrow.
+    """
+
+    source: str
+    target: str
+    kind: Literal["binding", "dead-letter", "alternate"]
+    what: str
+    keys: tuple[str, ...] = ()
+    label: str = ""
+
+
+def edges_of(definitions: Definitions) -> tuple[Edge, ...]:
+    """Every arrow, bindings of the same two ends merged into one."""
+    dying = [edge for queue in definitions.queues for edge in _death(queue)]
+    through_default = {
+        key for edge in dying if edge.target == "exchange/" for key in edge.keys if key
+    }
+    edges = [*_bindings(definitions), *dying, *_alternates(definitions)]
+    edges.extend(
+        Edge("exchange/", f"queue/{name}", "binding", "binds by name", (name,), name)
+        for name in through_default
+    )
+    return tuple(sorted(set(edges), key=lambda edge: (edge.source, edge.target, edge.kind)))
+
+
+def _bindings(definitions: Definitions) -> list[Edge]:
+    types = {exchange.name: exchange.type for exchange in definitions.exchanges}
+    keys: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for binding in definitions.bindings:
+        kind = "queue" if binding.destination_is_queue else "exchange"
+        ends = f"exchange/{binding.source}", f"{kind}/{binding.destination}"
+        keys[ends].add(_key(binding, types.get(binding.source, "")))
+    return [
+        Edge(source, target, "binding", "binds to", named, ", ".join(named))
+        for (source, target), found in keys.items()
+        for named in [tuple(sorted(found - {""}))]
+    ]
+
+
+def _key(binding: Binding, exchange_type: str) -> str:
+    """What a message must match; "" where everything passes."""
+    if exchange_type == "fanout":
+        return ""
+    if exchange_type == "headers":
+        return ", ".join(f"{name}={value}" for name, value in binding.arguments.items())
+    return binding.routing_key or EMPTY_KEY
+
+
+def _death(queue: Queue) -> list[Edge]:
+    exchange = queue.dead_letter_exchange
+    if exchange is None:
+        return []
+    key = queue.dead_letter_routing_key
+    when = _when(queue)
+    has_ttl = queue.message_ttl_ms is not None
+    return [
+        Edge(
+            source=f"queue/{queue.name}",
+            target=f"exchange/{exchange}",
+            kind="dead-letter",
+            what=f"dead-letters {when}" if has_ttl else f"dead-letters when {when}",
+            keys=() if key is None else (key,),
+            label=when if key is None else f"{when}, as {key or EMPTY_KEY}",
+        )
+    ]
+
+
+def _when(queue: Queue) -> str:
+    if queue.message_ttl_ms is not None:
+        return f"after {format_delay(timedelta(milliseconds=queue.message_ttl_ms))}"
+    bounded = {"x-max-length", "x-max-length-bytes"} & set(queue.arguments)
+    return "rejected or full" if bounded else "rejected"
+
+
+def _alternates(definitions: Definitions) -> list[Edge]:
+    return [
+        Edge(
+            source=f"exchange/{exchange.name}",
+            target=f"exchange/{alternate}",
+            kind="alternate",
+            what="passes on what it cannot route",
+            label="unroutable",
+        )
+        for exchange in definitions.exchanges
+        if (alternate := exchange.arguments.text("alternate-exchange")) is not None
+    ]

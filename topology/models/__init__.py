@@ -1,0 +1,21 @@
+"""Rows about brokers: where they are, who may touch them, what was built there."""
+
+from __future__ import annotations
+
+from topology.models.audit_entry import AuditEntry
+from topology.models.broker import Broker, Palette
+from topology.models.grant import Grant, Role
+from topology.models.topology import State, Topology
+from topology.models.work import Work, WorkState
+
+__all__ = (
+    "AuditEntry",
+    "Broker",
+    "Grant",
+    "Palette",
+    "Role",
+    "State",
+    "Topology",
+    "Work",
+    "WorkState",
+)

@@ -1,0 +1,29 @@
+"""Who did what, when, to which broker, and how it ended."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from topology.models.broker import Broker
+
+
+class AuditEntry(models.Model):
+    """Only ever added. Names are copied, so that it can be read when what it names is gone."""
+
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    username = models.CharField(max_length=150)
+    action = models.CharField(max_length=60)
+    broker = models.ForeignKey(Broker, models.SET_NULL, null=True)
+    broker_name = models.CharField(max_length=100, blank=True)
+    what = models.CharField(max_length=500, blank=True)
+    outcome = models.CharField(max_length=500, default="done")
+    details = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ("-at", "-pk")
+        verbose_name_plural = "audit entries"
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M:%S} {self.username} {self.action} {self.what}"

@@ -1,0 +1,37 @@
+"""Who may do what: a role on one broker, or on all."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from topology.models.broker import Broker
+
+
+class Role(models.IntegerChoices):
+    """Each may do what those before it may."""
+
+    VIEWER = 1, "Viewer"
+    OPERATOR = 2, "Operator"
+    ADMIN = 3, "Admin"
+
+
+class Grant(models.Model):
+    """`broker` None means every broker, those added later too."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="grants")
+    broker = models.ForeignKey(
+        Broker, models.CASCADE, null=True, blank=True, help_text="Empty: every broker."
+    )
+    role = models.PositiveSmallIntegerField(choices=Role.choices)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(
+                fields=("user", "broker"), name="one_grant_per_broker", nulls_distinct=False
+            ),
+        )
+
+    def __str__(self) -> str:
+        where = self.broker.name if self.broker else "every broker"
+        return f"{self.user} is {self.get_role_display()} of {where}"

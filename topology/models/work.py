@@ -1,0 +1,44 @@
+"""A long piece of work as a row, done by whoever holds its lease."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from topology.models.broker import Broker
+
+
+class WorkState(models.TextChoices):
+    WAITING = "waiting", "waiting"
+    RUNNING = "running", "running"
+    DONE = "done", "done"
+    FAILED = "failed", "failed"
+    CANCELLED = "cancelled", "cancelled"
+
+
+class Work(models.Model):
+    """`fence` grows with every claim: a worker that lost its lease can no longer write."""
+
+    kind = models.CharField(max_length=30)
+    subject = models.BigIntegerField(help_text="The row that the work is about.")
+    broker = models.ForeignKey(Broker, models.CASCADE, null=True)
+    state = models.CharField(max_length=10, choices=WorkState.choices, default=WorkState.WAITING)
+    cancel_wanted = models.BooleanField(default=False)
+    fence = models.PositiveIntegerField(default=0)
+    owner = models.CharField(max_length=100, blank=True)
+    leased_until_at = models.DateTimeField(null=True)
+    not_before_at = models.DateTimeField(null=True)
+    attempts = models.PositiveIntegerField(default=0)
+    done = models.PositiveIntegerField(default=0)
+    total = models.PositiveIntegerField(default=0)
+    error = models.TextField(blank=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-pk",)
+        indexes = (models.Index(fields=("kind", "state")),)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.subject}: {self.state}"

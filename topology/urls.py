@@ -1,0 +1,28 @@
+"""Where the pages about brokers and topologies are."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from topology.views import audit, brokers, topologies
+
+app_name = "topology"
+urlpatterns = [
+    path("brokers/", brokers.brokers, name="brokers"),
+    path("brokers/add/", brokers.broker_add, name="broker_add"),
+    path("brokers/<slug:broker_slug>/", brokers.broker, name="broker"),
+    path("brokers/<slug:broker_slug>/edit/", brokers.broker_edit, name="broker_edit"),
+    path("brokers/<slug:broker_slug>/test/", brokers.broker_test, name="broker_test"),
+    path("topologies/", topologies.topologies, name="topologies"),
+    path("topologies/add/", topologies.topology_add, name="topology_add"),
+    path("topologies/patterns/<slug:kind>/", topologies.explain, name="explain"),
+    path("topologies/<slug:slug>/", topologies.topology, name="topology"),
+    path("topologies/<slug:slug>/apply/", topologies.topology_apply, name="topology_apply"),
+    path("topologies/<slug:slug>/verify/", topologies.topology_verify, name="topology_verify"),
+    path(
+        "topologies/<slug:slug>/teardown/",
+        topologies.topology_teardown,
+        name="topology_teardown",
+    ),
+    path("audit/", audit.audit, name="audit"),
+]

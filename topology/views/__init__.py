@@ -1,0 +1,1 @@
+"""Pages about brokers and topologies: guard, parse, one domain call, render."""

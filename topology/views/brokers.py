@@ -1,0 +1,96 @@
+"""Brokers: the list, adding, editing, trying the connection."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from topology import access, audit, connect, latest
+from topology.broker.address import AddressError
+from topology.forms import BrokerForm
+from topology.graph.cells import MARK_WORDS
+from topology.models import Broker, Role, State, Topology
+from topology.models.secrets import DecryptionError
+from topology.views.queues import queue_lines
+
+LIST_AGE = timedelta(seconds=10)
+
+
+@require_safe
+def brokers(request: HttpRequest) -> HttpResponse:
+    visible = access.visible_brokers(request.user)
+    rows = [{"broker": broker, "latest": latest.fresh(broker, LIST_AGE)} for broker in visible]
+    return render(
+        request,
+        "topology/brokers.html",
+        {"rows": rows, "may_add": access.may(request.user, None, Role.ADMIN)},
+    )
+
+
+@access.everywhere(Role.ADMIN)
+def broker_add(request: HttpRequest) -> HttpResponse:
+    form = BrokerForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        broker = connect.add_broker(form.save(commit=False), form.cleaned_data["password"])
+        audit.record(request.user, "broker added", broker=broker, what=broker.name)
+        return _tried(request, broker)
+    return render(request, "topology/broker_form.html", {"form": form})
+
+
+@access.with_broker(Role.ADMIN)
+def broker_edit(request: HttpRequest, broker: Broker) -> HttpResponse:
+    form = BrokerForm(request.POST or None, instance=broker)
+    if request.method == "POST" and form.is_valid():
+        changed = form.save(commit=False)
+        if form.cleaned_data["password"]:
+            changed.set_password(form.cleaned_data["password"])
+        changed.save()
+        latest.forget(broker.pk)
+        what = ", ".join(form.changed_data)
+        audit.record(request.user, "broker edited", broker=broker, what=what)
+        return _tried(request, broker)
+    return render(request, "topology/broker_form.html", {"form": form, "broker": broker})
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
+    known = latest.fresh(broker)
+    topologies = Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN)
+    return render(
+        request,
+        "topology/broker.html",
+        {
+            "broker": broker,
+            "latest": known,
+            "queues": queue_lines(known.snapshot) if known.snapshot else [],
+            "mark_words": MARK_WORDS,
+            "topologies": topologies,
+            "may_operate": access.may(request.user, broker, Role.OPERATOR),
+            "may_edit": access.may(request.user, broker, Role.ADMIN),
+        },
+    )
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def broker_test(request: HttpRequest, broker: Broker) -> HttpResponse:
+    audit.record(request.user, "connection tested", broker=broker, what=broker.name)
+    return _tried(request, broker)
+
+
+def _tried(request: HttpRequest, broker: Broker) -> HttpResponse:
+    try:
+        trials = connect.try_connection(broker.address)
+    except (DecryptionError, AddressError) as error:
+        messages.error(request, str(error))
+        return redirect("topology:broker", broker_slug=broker.slug)
+    for trial in trials:
+        level = messages.SUCCESS if trial.works else messages.ERROR
+        messages.add_message(request, level, f"{trial.name}: {trial.sentence}")
+    latest.poll(broker)
+    return redirect("topology:broker", broker_slug=broker.slug)

@@ -1,0 +1,168 @@
+"""Topologies: the list, a new one, its page with plan and picture, and what is done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from topology import access, latest, provision
+from topology.broker.errors import BrokerError
+from topology.forms import TopologyForm
+from topology.graph.cells import MARK_WORDS
+from topology.models import Role, State, Topology
+from topology.patterns import PATTERNS
+from topology.provisioning.plan import title
+from topology.snapshot import Snapshot
+from topology.views.picture import draw
+from topology.views.queues import queue_lines
+
+
+def with_topology(role: Role) -> Callable[[access.View], access.View]:
+    """A view of `/topologies/<slug>/`: hands it the Topology, if the user holds the role."""
+
+    def decorate(view: access.View) -> access.View:
+        @wraps(view)
+        def guarded(request: HttpRequest, slug: str) -> HttpResponse:
+            topology = get_object_or_404(Topology.objects.select_related("broker"), slug=slug)
+            access.require(request.user, topology.broker, role)
+            return view(request, topology)
+
+        return guarded
+
+    return decorate
+
+
+@require_safe
+def topologies(request: HttpRequest) -> HttpResponse:
+    visible = access.visible_brokers(request.user)
+    rows = Topology.objects.filter(broker__in=visible).select_related("broker")
+    chosen = request.GET.get("broker", "")
+    if chosen:
+        rows = rows.filter(broker__slug=chosen)
+    if request.GET.get("torn_down") != "yes":
+        rows = rows.exclude(state=State.TORN_DOWN)
+    return render(
+        request,
+        "topology/topologies.html",
+        {
+            "rows": rows,
+            "brokers": visible,
+            "chosen": chosen,
+            "with_torn_down": request.GET.get("torn_down") == "yes",
+            "patterns": PATTERNS,
+            "may_add": access.visible_brokers(request.user, Role.OPERATOR).exists(),
+        },
+    )
+
+
+def topology_add(request: HttpRequest) -> HttpResponse:
+    kind = request.GET.get("kind", "retry_pair")
+    if kind not in PATTERNS:
+        raise Http404
+    operated = access.visible_brokers(request.user, Role.OPERATOR)
+    if not operated.exists():
+        raise PermissionDenied("This needs the role operator on a broker.")
+    initial = {"broker": request.GET.get("broker") or operated.first()}
+    form = TopologyForm(request.POST or None, user=request.user, kind=kind, initial=initial)
+    if request.method == "POST" and form.is_valid():
+        broker = form.cleaned_data["broker"]
+        access.require(request.user, broker, Role.OPERATOR)
+        params = form.cleaned_data["params"]
+        try:
+            made = provision.create_topology(request.user, broker, kind, params)
+        except provision.Refusal as refusal:
+            form.add_error("name", str(refusal))
+        else:
+            return redirect("topology:topology", slug=made.slug)
+    context = {"form": form, "kind": kind, "explanation": PATTERNS[kind].EXPLANATION}
+    return render(request, "topology/topology_form.html", context)
+
+
+@require_safe
+def explain(request: HttpRequest, kind: str) -> HttpResponse:
+    if kind not in PATTERNS:
+        raise Http404
+    context = {"kind": kind, "explanation": PATTERNS[kind].EXPLANATION}
+    return render(request, "topology/explain.html", context)
+
+
+@require_safe
+@with_topology(Role.VIEWER)
+def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
+    known = latest.fresh(topology.broker)
+    context = {
+        "topology": topology,
+        "broker": topology.broker,
+        "latest": known,
+        "picture": draw(topology, known.snapshot),
+        "example": topology.pattern.consumer_example(topology.parsed),
+        "explanation": topology.pattern.EXPLANATION,
+        "may_operate": access.may(request.user, topology.broker, Role.OPERATOR),
+        "mark_words": MARK_WORDS,
+    }
+    if known.snapshot:
+        context |= _standing(topology, known.snapshot)
+    return render(request, "topology/topology.html", context)
+
+
+@require_POST
+@with_topology(Role.OPERATOR)
+def topology_apply(request: HttpRequest, topology: Topology) -> HttpResponse:
+    try:
+        applied = provision.apply(request.user, topology)
+    except (provision.Refusal, BrokerError) as error:
+        messages.error(request, f"Not applied. {error}")
+    else:
+        made = f"{applied.created} created" if applied.created else "nothing had to be created"
+        messages.success(request, f"Applied: {made}.")
+    return _back(topology)
+
+
+@require_POST
+@with_topology(Role.VIEWER)
+def topology_verify(request: HttpRequest, topology: Topology) -> HttpResponse:
+    try:
+        verdict = provision.check(request.user, topology)
+    except BrokerError as error:
+        messages.error(request, f"Not verified. {error}")
+        return _back(topology)
+    context = {"topology": topology, "broker": topology.broker, "verdict": verdict}
+    return render(request, "topology/verdict.html", context)
+
+
+@require_POST
+@with_topology(Role.OPERATOR)
+def topology_teardown(request: HttpRequest, topology: Topology) -> HttpResponse:
+    typed = request.POST.get("name", "").strip()
+    try:
+        done = provision.remove(request.user, topology, typed_name=typed)
+    except (provision.Refusal, BrokerError) as error:
+        messages.error(request, f"Not torn down. {error}")
+        return _back(topology)
+    kept = f", {len(done.keeps)} that are not ours were kept" if done.keeps else ""
+    messages.success(request, f"{topology.name}: {len(done.deletes)} deleted{kept}.")
+    return redirect("topology:topologies")
+
+
+def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
+    """What of it exists, and what a teardown would do."""
+    teardown = provision.teardown_for(topology, snapshot)
+    return {
+        "plan": provision.plan_for(topology, snapshot),
+        "teardown": teardown,
+        "deletes": [title(thing) for thing in teardown.deletes],
+        "keeps": [title(thing) for thing in teardown.keeps],
+        "queues": queue_lines(snapshot, topology.definitions.queues),
+    }
+
+
+def _back(topology: Topology) -> HttpResponse:
+    latest.poll(topology.broker)
+    return redirect("topology:topology", slug=topology.slug)

@@ -1,0 +1,99 @@
+"""Long work as rows: claimed by one conditional update, kept by a lease, fenced by a number."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import F, Q
+from django.utils import timezone
+
+from topology.models import Broker, Work, WorkState
+
+LEASE = timedelta(seconds=20)
+
+
+class Stopped(Exception):
+    """The work shall not go on: cancelled, or its lease is another's now."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to do a piece of work; every write through it checks the fence."""
+
+    work_id: int
+    fence: int
+    owner: str
+
+    def pulse(self, done: int, total: int) -> None:
+        """Renew and report progress. Raises Stopped when cancelled or no longer ours."""
+        kept = self._row().update(leased_until_at=timezone.now() + LEASE, done=done, total=total)
+        if not kept:
+            raise Stopped("Another worker has taken this work over.")
+        if self._row().filter(cancel_wanted=True).exists():
+            raise Stopped("Cancelled.")
+
+    def end(self, state: WorkState, error: str = "") -> bool:
+        """Close the work; False when it was no longer ours."""
+        return bool(
+            self._row().update(
+                state=state, error=error, ended_at=timezone.now(), leased_until_at=None
+            )
+        )
+
+    def give_back(self, error: str, *, after: timedelta) -> bool:
+        """Let it be tried again later, with the reason shown meanwhile."""
+        now = timezone.now()
+        return bool(
+            self._row().update(
+                state=WorkState.WAITING,
+                error=error,
+                leased_until_at=None,
+                not_before_at=now + after,
+            )
+        )
+
+    def _row(self) -> Any:
+        return Work.objects.filter(
+            pk=self.work_id, fence=self.fence, owner=self.owner, state=WorkState.RUNNING
+        )
+
+
+def ask(kind: str, subject: int, *, broker: Broker | None, user: Any, total: int = 0) -> Work:
+    """A new row for somebody to claim."""
+    return Work.objects.create(
+        kind=kind, subject=subject, broker=broker, created_by=user, total=total
+    )
+
+
+def claim(kinds: Collection[str], owner: str) -> Work | None:
+    """Take the oldest work that waits, or whose holder let its lease run out."""
+    now = timezone.now()
+    is_free = Q(state=WorkState.WAITING) & (Q(not_before_at=None) | Q(not_before_at__lte=now)) | Q(
+        state=WorkState.RUNNING, leased_until_at__lt=now
+    )
+    for work in Work.objects.filter(is_free, kind__in=kinds).order_by("pk")[:10]:
+        taken = Work.objects.filter(is_free, pk=work.pk, fence=work.fence).update(
+            state=WorkState.RUNNING,
+            owner=owner,
+            fence=F("fence") + 1,
+            attempts=F("attempts") + 1,
+            leased_until_at=now + LEASE,
+        )
+        if taken:
+            work.refresh_from_db()
+            return work
+    return None
+
+
+def lease_of(work: Work) -> Lease:
+    return Lease(work.pk, work.fence, work.owner)
+
+
+def cancel(work: Work) -> None:
+    """Ask for an end: at once when nobody holds it, else at its next pulse."""
+    free = Work.objects.filter(pk=work.pk, state=WorkState.WAITING)
+    if not free.update(state=WorkState.CANCELLED, ended_at=timezone.now()):
+        Work.objects.filter(pk=work.pk, state=WorkState.RUNNING).update(cancel_wanted=True)
