@@ -1,0 +1,1 @@
+"""What happened to messages: recorded, counted, and drawn."""

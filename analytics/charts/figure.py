@@ -1,0 +1,29 @@
+"""What all charts share: a bare look that the page colours, and figures as plain JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import plotly.graph_objects as go
+
+ROW_PIXELS = 34
+FRAME_PIXELS = 110
+
+
+def figure(traces: list[Any], *, rows: int = 0, **layout: Any) -> dict[str, Any]:
+    """The figure as JSON-ready values. `rows` is the number of lines of a horizontal chart."""
+    height = max(260, FRAME_PIXELS + rows * ROW_PIXELS) if rows else 340
+    look: dict[str, Any] = {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "height": height,
+        "margin": {"l": 8, "r": 16, "t": 8, "b": 48},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "hovermode": "closest",
+    }
+    drawn = go.Figure(data=traces, layout=look | layout)
+    plain: dict[str, Any] = json.loads(drawn.to_json(validate=True))
+    # Plotly's own template is white paper with its own fonts; the page has both.
+    plain["layout"].pop("template", None)
+    return plain

@@ -1,0 +1,217 @@
+"""MessageEvent: one thing that happened to a message, and one line of the event log.
+
+Fields are only ever added, at the end; a reader ignores those it does not know and takes
+the default for those a line lacks, so that lines of every release stay readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias, cast
+
+import orjson
+
+VERSION = 1
+HEADERS_LIMIT_BYTES = 8192
+VALUE_LIMIT_CHARACTERS = 1000
+NESTING_LIMIT = 6
+
+Kind: TypeAlias = Literal[
+    "scheduled",
+    "delivered",
+    "died",
+    "cancelled",
+    "parked",
+    "replayed",
+    "discarded",
+    "published",
+    "returned",
+]
+FieldType: TypeAlias = Literal["text", "integer", "boolean", "moment", "moment or null"]
+
+
+class EventError(ValueError):
+    """A line that is no event; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageEvent:
+    """Moments are aware and UTC, to the microsecond; `_ms` are whole milliseconds.
+
+    `due_at` is set on `scheduled` only. `attempt` numbers the trips through the delay from
+    1. `deaths` is the total of all x-death counts. `headers_json` is always a JSON object.
+    """
+
+    v: int = VERSION
+    event_id: str
+    kind: Kind
+    recorded_at: datetime
+    caught_up: bool
+    source: str
+    broker: str
+    vhost: str = ""
+    topology: str = ""
+    pattern: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+    queue: str = ""
+    destination: str = ""
+    message_id: str = ""
+    correlation_id: str = ""
+    content_id: str = ""
+    requested_delay_ms: int = 0
+    published_at: datetime | None = None
+    published_at_source: str = ""
+    due_at: datetime | None = None
+    attempt: int = 0
+    replay_id: str = ""
+    exception_type: str = ""
+    death_reason: str = ""
+    death_queue: str = ""
+    deaths: int = 0
+    redelivered: bool = False
+    size_bytes: int = 0
+    headers_json: str = "{}"
+    tracking_id: str = ""
+
+    @property
+    def key(self) -> str:
+        """What names the message on its way: its message id, else the hash of its content."""
+        return self.message_id or self.content_id
+
+
+FIELDS: dict[str, FieldType] = {
+    "v": "integer",
+    "event_id": "text",
+    "kind": "text",
+    "recorded_at": "moment",
+    "caught_up": "boolean",
+    "source": "text",
+    "broker": "text",
+    "vhost": "text",
+    "topology": "text",
+    "pattern": "text",
+    "exchange": "text",
+    "routing_key": "text",
+    "queue": "text",
+    "destination": "text",
+    "message_id": "text",
+    "correlation_id": "text",
+    "content_id": "text",
+    "requested_delay_ms": "integer",
+    "published_at": "moment or null",
+    "published_at_source": "text",
+    "due_at": "moment or null",
+    "attempt": "integer",
+    "replay_id": "text",
+    "exception_type": "text",
+    "death_reason": "text",
+    "death_queue": "text",
+    "deaths": "integer",
+    "redelivered": "boolean",
+    "size_bytes": "integer",
+    "headers_json": "text",
+    "tracking_id": "text",
+}
+
+
+def encode(event: MessageEvent) -> bytes:
+    """The event as one line of JSON, without the line break at its end."""
+    return orjson.dumps({name: _written(getattr(event, name)) for name in FIELDS})
+
+
+def decode(line: bytes) -> MessageEvent:
+    """Read a line. Raises EventError for what is no event of any version."""
+    try:
+        values = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise EventError(f"The line is no JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise EventError("The line is JSON, but no object.")
+    known = {name: _read(name, values[name]) for name in FIELDS if name in values}
+    try:
+        return MessageEvent(**known)
+    except TypeError as error:
+        missing = sorted({"event_id", "kind", "recorded_at"} - known.keys())
+        raise EventError(f"The line lacks {', '.join(missing) or 'fields'}.") from error
+
+
+def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES) -> str:
+    """Headers as a JSON object of at most `limit` bytes, for reading and searching.
+
+    Long texts are cut, bytes and numbers that JSON has no form for become texts, and a key
+    "(left out)" says how many headers had no room. Never raises on any header value.
+    """
+    room = limit - 64
+    shown: dict[str, Any] = {}
+    for name, value in headers.items():
+        item = {clean(name): _plain(value, NESTING_LIMIT)}
+        size = len(orjson.dumps(item))
+        if size <= room:
+            shown |= item
+            room -= size
+    left_out = len(headers) - len(shown)
+    if left_out > 0:
+        shown["(left out)"] = f"{left_out} of {len(headers)} headers"
+    return orjson.dumps(shown).decode()
+
+
+def clean(text: object) -> str:
+    """A text that JSON and every database can hold; what cannot be held is shown escaped."""
+    return str(text).encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return _cut(bytes(value).decode("utf-8", "backslashreplace"))
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if depth == 0:
+        return "…"
+    if isinstance(value, Mapping):
+        return {_cut(clean(name)): _plain(item, depth - 1) for name, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item, depth - 1) for item in value]
+    if isinstance(value, float) and value == value and abs(value) != float("inf"):
+        return value
+    return _cut(clean(value))
+
+
+def _cut(text: str) -> str:
+    if len(text) <= VALUE_LIMIT_CHARACTERS:
+        return text
+    return f"{text[:VALUE_LIMIT_CHARACTERS]}… ({len(text)} characters)"
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, datetime):
+        naive = value.astimezone(UTC).replace(tzinfo=None)
+        return naive.isoformat(timespec="microseconds") + "Z"
+    return clean(value) if isinstance(value, str) else value
+
+
+def _read(name: str, value: Any) -> Any:
+    kind = FIELDS[name]
+    if kind == "moment or null" and value is None:
+        return None
+    if kind in ("moment", "moment or null"):
+        return _moment(name, value)
+    if type(value) is not {"text": str, "integer": int, "boolean": bool}[kind]:
+        raise EventError(f"The field {name} should be a {kind}, not {type(value).__name__}.")
+    return value
+
+
+def _moment(name: str, value: Any) -> datetime:
+    try:
+        moment = datetime.fromisoformat(cast(str, value))
+    except (TypeError, ValueError) as error:
+        raise EventError(f"The field {name} is no moment: {value!r}.") from error
+    if moment.tzinfo is None:
+        raise EventError(f"The field {name} says no time zone: {value!r}.")
+    return moment.astimezone(UTC)

@@ -1,0 +1,48 @@
+"""The Spark session: on this machine, or on the cluster that the environment names."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+# Below this the JVM's start costs more than the work, and its fast compilers never pay.
+SMALL_INPUT_BYTES = 256 * 1024 * 1024
+LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+def start(name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
+    """SPARK_REMOTE (Spark Connect), else SPARK_MASTER, else all cores of this machine.
+
+    SPARK_MEMORY sets the driver's heap in local mode, 1g by default.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC")
+    if remote := os.environ.get("SPARK_REMOTE"):
+        return builder.remote(remote).getOrCreate()
+    master = os.environ.get("SPARK_MASTER", "local[*]")
+    builder = builder.master(master).config("spark.ui.enabled", "false")
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        for key, value in _local_settings(scratch, input_bytes).items():
+            builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
+    java = f"-Dlog4j2.configurationFile={LOG4J.as_uri()} -Dderby.system.home={scratch}"
+    if input_bytes < SMALL_INPUT_BYTES:
+        java += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    return {
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": os.environ.get("SPARK_MEMORY", "1g"),
+        "spark.driver.extraJavaOptions": java,
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.ui.showConsoleProgress": "false",
+    }

@@ -1,0 +1,165 @@
+"""Runs the nightly jobs in a child process: its progress, its end, its results.
+
+The child has its own process group and dies with this process, whatever kills it: Spark
+must never go on alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import runpy
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias
+
+JOBS = "analytics.jobs"
+TABLES = ("accuracy", "histogram", "retries", "attempts", "deaths")
+NO_DATA_CODE = 4
+# In the log, which is writable and has room; its name keeps every reader of days out.
+SCRATCH = "_nightly"
+PULSE_SECONDS = 0.5
+ROOT = Path(__file__).resolve().parent.parent
+PR_SET_PDEATHSIG = 1
+
+Pulse: TypeAlias = Callable[[int, int], None]
+Row: TypeAlias = Mapping[str, Any]
+
+
+class LaunchError(Exception):
+    """The job failed; the message is a sentence with what it said last."""
+
+
+class NoData(LaunchError):
+    """The log holds nothing for the day; the message says so."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the jobs found out: by table of TABLES its rows, and the count of lines read."""
+
+    lines: int
+    malformed: int
+    tables: Mapping[str, Sequence[Row]]
+
+
+def run_day(log: Path, day: date, *, pulse: Pulse) -> Result:
+    """Compute one UTC day from the log.
+
+    `pulse(done, total)` is called at least once a second; what it raises ends the job and
+    is passed on. Raises NoData, and LaunchError for anything else that goes wrong.
+    """
+    with _scratch(log.absolute() / SCRATCH / day.isoformat()) as out:
+        arguments = ["--log", str(log.absolute()), "--day", day.isoformat(), "--out", str(out)]
+        run_module(JOBS, arguments, pulse=pulse)
+        summary = json.loads((out / "summary.json").read_text())
+        tables = {name: json.loads((out / f"{name}.json").read_text()) for name in TABLES}
+    return Result(summary["lines"], summary["malformed"], tables)
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """An empty folder for the job; what a killed run of the same day left in it is removed."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise LaunchError(f"The nightly job has no place to work: {error}.") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_module(module: str, arguments: Sequence[str], *, pulse: Pulse) -> None:
+    """Run a module as a program that dies with us. Raises as `run_day` does."""
+    reading, writing = os.pipe()
+    with tempfile.TemporaryFile("w+") as complaints:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "analytics.launch", str(os.getpid()), module, *arguments],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=complaints,
+            start_new_session=True,
+        )
+        os.close(writing)
+        try:
+            last = _follow(child, reading, pulse)
+            code = child.wait()
+        finally:
+            os.close(reading)
+            _end(child)
+        if code == NO_DATA_CODE and "no_data" in last:
+            raise NoData(str(last["no_data"]))
+        if code:
+            raise LaunchError(_what_went_wrong(code, complaints))
+
+
+def _follow(child: subprocess.Popen[bytes], output: int, pulse: Pulse) -> dict[str, Any]:
+    """Pass the progress on until the child closes its output; its last message."""
+    last: dict[str, Any] = {}
+    rest = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        while True:
+            if selector.select(PULSE_SECONDS):
+                piece = os.read(output, 65536)
+                if not piece:
+                    return last
+                *lines, rest = (rest + piece).split(b"\n")
+                last |= _newest(lines)
+            elif child.poll() is not None:
+                return last
+            pulse(last.get("done", 0), last.get("total", 0))
+
+
+def _newest(lines: Sequence[bytes]) -> dict[str, Any]:
+    newest: dict[str, Any] = {}
+    for line in lines:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(message, dict):
+            newest |= message
+    return newest
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Kill whatever is left of the group (the JVM is a grandchild), and reap the child."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _what_went_wrong(code: int, complaints: TextIO) -> str:
+    complaints.seek(0)
+    lines = [line.strip() for line in complaints if line.strip()]
+    end = f"signal {-code}" if code < 0 else f"exit code {code}"
+    said = " / ".join(lines[-5:])[-2000:] or "it said nothing"
+    return f"The nightly job ended with {end}: {said}"
+
+
+def _become_job(parent: int, module: str) -> None:
+    """In the child: ask the kernel for a SIGKILL when the parent dies, then be the module."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != parent:
+        sys.exit("The process that started this job is gone.")
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[1:]
+    _parent = int(sys.argv.pop(0))
+    _become_job(_parent, sys.argv[0])

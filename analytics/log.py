@@ -1,0 +1,179 @@
+"""The event log: JSON lines in folders by UTC date and hour, on disk before they count.
+
+`date=2026-11-20/hour=07/<recorder>-<number>.jsonl`; each recorder writes files of its own,
+so that several may write side by side. A crash leaves at worst one torn last line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+
+from analytics.events import EventError, MessageEvent, decode, encode
+
+ROLL_BYTES = 64 * 1024 * 1024
+# Facts carry the moment of their transaction and are drained a little later.
+SETTLING = timedelta(minutes=5)
+_DAY = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
+_HOUR = re.compile(r"hour=(\d{2})")
+
+
+class LogError(Exception):
+    """The log cannot be written or read; the message is a sentence that says why."""
+
+
+def hour_folder(log: Path, moment: datetime) -> Path:
+    at = moment.astimezone(UTC)
+    return log / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
+
+
+class EventLog:
+    """One recorder's hand in the log under `folder`; used by one thread only.
+
+    `recorder` names its files. A recorder that comes back under the same name goes on
+    writing its newest file, after ending whatever line a crash had torn.
+    """
+
+    def __init__(self, folder: Path, recorder: str, *, roll_bytes: int = ROLL_BYTES) -> None:
+        self._folder = folder
+        self._recorder = re.sub(r"[^A-Za-z0-9_.-]", "_", recorder)
+        self._roll_bytes = roll_bytes
+        self._hour: Path | None = None
+        self._file: int | None = None
+        self._size = 0
+
+    def append(self, events: Iterable[MessageEvent]) -> None:
+        """Write the events; when it returns, they are on disk. Raises LogError.
+
+        After an error none of the lines of the hour being written remain, but those of an
+        earlier hour of the same batch may.
+        """
+        try:
+            for hour, batch in groupby(
+                sorted(events, key=lambda event: event.recorded_at),
+                key=lambda event: hour_folder(self._folder, event.recorded_at),
+            ):
+                self._write(hour, b"".join(encode(event) + b"\n" for event in batch))
+        except OSError as error:
+            self.close()
+            reason = (error.strerror or str(error)).lower()
+            raise LogError(
+                f"The event log in {self._folder} cannot be written: {reason}."
+            ) from error
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        self._file = self._hour = None
+
+    def _write(self, hour: Path, lines: bytes) -> None:
+        if hour != self._hour or self._size >= self._roll_bytes:
+            self.close()
+        file = self._open(hour) if self._file is None else self._file
+        try:
+            written = 0
+            while written < len(lines):
+                written += os.write(file, lines[written:])
+            os.fsync(file)
+        except OSError:
+            os.ftruncate(file, self._size)
+            raise
+        self._size += len(lines)
+
+    def _open(self, hour: Path) -> int:
+        _make_folder(hour)
+        number = max(self._numbers(hour), default=1)
+        path = self._path(hour, number)
+        if path.exists() and path.stat().st_size >= self._roll_bytes:
+            path = self._path(hour, number + 1)
+        is_new = not path.exists()
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
+        self._hour = hour
+        self._size = _end_torn_line(self._file)
+        if is_new:
+            _sync_folder(hour)
+        return self._file
+
+    def _path(self, hour: Path, number: int) -> Path:
+        return hour / f"{self._recorder}-{number}.jsonl"
+
+    def _numbers(self, hour: Path) -> list[int]:
+        own = re.compile(re.escape(self._recorder) + r"-(\d+)\.jsonl")
+        return [int(found[1]) for path in hour.iterdir() if (found := own.fullmatch(path.name))]
+
+
+@dataclass
+class DayLines:
+    """The events of one day, file by file; `lines` and `malformed` count as it is iterated."""
+
+    files: Sequence[Path]
+    lines: int = 0
+    malformed: int = 0
+
+    def __iter__(self) -> Iterator[MessageEvent]:
+        self.lines = self.malformed = 0
+        for path in self.files:
+            with path.open("rb") as file:
+                yield from self._events(file)
+
+    def _events(self, lines: Iterable[bytes]) -> Iterator[MessageEvent]:
+        for line in lines:
+            self.lines += 1
+            try:
+                yield decode(line)
+            except EventError:
+                self.malformed += 1
+
+
+def read_day(folder: Path, day: date) -> DayLines:
+    return DayLines(day_files(folder, day))
+
+
+def day_files(folder: Path, day: date) -> list[Path]:
+    """The day's files that hold anything, in a stable order."""
+    found = (folder / f"date={day.isoformat()}").glob("hour=*/*.jsonl")
+    return sorted(path for path in found if path.stat().st_size)
+
+
+def days(folder: Path) -> list[date]:
+    """The days that the log holds anything of, oldest first."""
+    named = [found[1] for path in folder.glob("date=*") if (found := _DAY.fullmatch(path.name))]
+    recorded = (date.fromisoformat(text) for text in sorted(named))
+    return [day for day in recorded if day_files(folder, day)]
+
+
+def finished_hours(folder: Path, now: datetime) -> list[Path]:
+    """The hours that nobody writes any more, oldest first."""
+    last = hour_folder(folder, now - SETTLING)
+    hours = (path for path in folder.glob("date=*/hour=*") if _HOUR.fullmatch(path.name))
+    return sorted(path for path in hours if path < last)
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _end_torn_line(file: int) -> int:
+    """End the last line if a crash left it open, so that two are never glued; the size."""
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        os.write(file, b"\n")
+        size += 1
+    return size

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from django.db import models
+
+
+class Recording(models.Model):
+    """How far a topology's tap was read, so that a recorder that comes back sees what it missed.
+
+    `lost_since` is set while the tap queue is absent: copies made then are gone.
+    """
+
+    topology = models.OneToOneField("topology.Topology", models.CASCADE, related_name="+")
+    read_at = models.DateTimeField()
+    lost_since = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"tap of {self.topology_id} read until {self.read_at:%Y-%m-%d %H:%M:%S}"
+
+
+class Minute(models.Model):
+    """What passed a topology's tap in one minute: `entered`, `left`, `died` (entered by a
+    failure), `late` (left more than a second late).
+    """
+
+    topology = models.ForeignKey("topology.Topology", models.CASCADE, related_name="+")
+    minute_at = models.DateTimeField()
+    entered = models.PositiveIntegerField(default=0)
+    left = models.PositiveIntegerField(default=0)
+    died = models.PositiveIntegerField(default=0)
+    late = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("topology", "minute_at"), name="one_row_per_minute"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.topology_id} at {self.minute_at:%Y-%m-%d %H:%M}"
+
+
+class Gap(models.Model):
+    """A time in which copies of a topology's messages may have been lost unrecorded."""
+
+    topology = models.ForeignKey("topology.Topology", models.CASCADE, related_name="+")
+    from_at = models.DateTimeField()
+    until_at = models.DateTimeField()
+    at_most = models.PositiveIntegerField(null=True, help_text="Lost copies; unknown if empty.")
+    why = models.TextField()
+
+    class Meta:
+        ordering = ("-until_at",)
+
+    def __str__(self) -> str:
+        return self.why

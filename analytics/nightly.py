@@ -1,0 +1,185 @@
+"""One night's run: claim the day, compute it from the event log, replace its rows."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from threading import Event
+from time import monotonic
+from typing import TypeAlias
+from uuid import uuid4
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from analytics import launch, results
+from analytics.models import Run
+from analytics.models.run import RunState
+
+LEASE = timedelta(seconds=30)
+RENEW_SECONDS = 5.0
+Progress: TypeAlias = Callable[[int, int], None]
+logger = logging.getLogger(__name__)
+
+
+class DayRefused(Exception):
+    """The day cannot be run now; the message says why."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop, or somebody else has taken it over."""
+
+
+def want(day: date) -> Run:
+    """Ask the worker to run this day; one that is running is left alone."""
+    _refuse_future(day)
+    run, _ = Run.objects.get_or_create(day=day)
+    Run.objects.filter(pk=run.pk).exclude(state=RunState.RUNNING).update(
+        state=RunState.WANTED, error=""
+    )
+    run.refresh_from_db()
+    return run
+
+
+def run_day(day: date, *, progress: Progress = lambda *_: None) -> Run:
+    """Compute a UTC day from the event log and put the rows in the place of its old ones.
+
+    `progress(done, total)` is called at least once a second; what it raises stops the run.
+    A day without data loses its rows and is told by the state of the Run. Raises DayRefused
+    for a future day and for one that is being run, launch.LaunchError when the job fails.
+    """
+    _refuse_future(day)
+    owner = _claim(day)
+    try:
+        result = launch.run_day(settings.EVENT_LOG, day, pulse=_Pulse(owner, day, progress))
+        _finish(owner, day, result)
+    except launch.NoData as nothing:
+        _finish_empty(owner, day, str(nothing))
+    except BaseException as error:
+        _end(owner, day, RunState.FAILED, error=str(error) or type(error).__name__)
+        raise
+    return Run.objects.get(day=day)
+
+
+def run_wanted(stop: Event, *, alive: Callable[[], None] = lambda: None) -> int:
+    """Run the days that somebody wants, oldest first, until none is left; how many it ran.
+
+    `alive` is called at least once a second while a run lasts. A failure is kept in its
+    Run row and does not keep the next day from running.
+    """
+
+    def progress(*_: int) -> None:
+        if stop.is_set():
+            raise Stopped("The worker was stopped.")
+        alive()
+
+    count = 0
+    while not stop.is_set():
+        run = Run.objects.filter(_wanted()).order_by("day").first()
+        if run is None:
+            break
+        try:
+            run_day(run.day, progress=progress)
+        except (launch.LaunchError, DayRefused) as error:
+            logger.error("The nightly run of %s: %s", run.day, error)
+        except Stopped:
+            Run.objects.filter(pk=run.pk, state=RunState.FAILED).update(state=RunState.WANTED)
+            break
+        count += 1
+    return count
+
+
+class _Pulse:
+    """Passes the progress on, and every few seconds writes it down and renews the lease."""
+
+    def __init__(self, owner: str, day: date, progress: Progress) -> None:
+        self._owner = owner
+        self._day = day
+        self._progress = progress
+        self._written = monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        self._progress(done, total)
+        if monotonic() - self._written < RENEW_SECONDS:
+            return
+        self._written = monotonic()
+        lease_until = datetime.now(UTC) + LEASE
+        rows = Run.objects.filter(day=self._day, owner=self._owner)
+        if not rows.update(lease_until=lease_until, steps_done=done, steps=total):
+            raise Stopped(f"Another run of {self._day} has taken over.")
+
+
+def _claim(day: date) -> str:
+    """Take the day's lease by one conditional update; the owner's token. Raises DayRefused."""
+    owner = uuid4().hex
+    now = datetime.now(UTC)
+    Run.objects.get_or_create(day=day)
+    is_free = ~Q(state=RunState.RUNNING) | Q(lease_until__lt=now)
+    claimed = Run.objects.filter(is_free, day=day).update(
+        state=RunState.RUNNING,
+        owner=owner,
+        lease_until=now + LEASE,
+        started_at=now,
+        finished_at=None,
+        error="",
+        steps_done=0,
+        steps=0,
+        code_version=_code_version(),
+    )
+    if not claimed:
+        raise DayRefused(
+            f"{day} is being run by another process already. "
+            f"If that one was killed, try again in {LEASE.seconds} seconds."
+        )
+    return owner
+
+
+def _finish(owner: str, day: date, result: launch.Result) -> None:
+    counts = {"lines": result.lines, "malformed": result.malformed}
+    with transaction.atomic():
+        if not _end(owner, day, RunState.DONE, error="", **counts):
+            raise Stopped(f"Another run of {day} has taken over.")
+        results.replace_day(day, result)
+
+
+def _finish_empty(owner: str, day: date, sentence: str) -> None:
+    with transaction.atomic():
+        if not _end(owner, day, RunState.NO_DATA, error=sentence, lines=0, malformed=0):
+            raise Stopped(f"Another run of {day} has taken over.")
+        if results.forget_day(day):
+            removed = f"{sentence} The figures of an earlier run were removed."
+            Run.objects.filter(day=day).update(error=removed)
+
+
+def _end(owner: str, day: date, state: RunState, **values: str | int) -> bool:
+    """Write down how the run ended; False when it is no longer ours."""
+    rows = Run.objects.filter(day=day, owner=owner)
+    ended = rows.update(
+        state=state, owner="", lease_until=None, finished_at=datetime.now(UTC), **values
+    )
+    return bool(ended)
+
+
+def _wanted() -> Q:
+    """Asked for, or left behind by a process that died in the middle of it."""
+    left_behind = Q(state=RunState.RUNNING, lease_until__lt=datetime.now(UTC))
+    return Q(state=RunState.WANTED) | left_behind
+
+
+def _refuse_future(day: date) -> None:
+    if day > datetime.now(UTC).date():
+        raise DayRefused(f"{day} has not begun yet (days are UTC).")
+
+
+@cache
+def _code_version() -> str:
+    """A hash of the jobs' source, so that rows can be told apart that other code computed."""
+    digest = hashlib.sha256()
+    for path in sorted((Path(__file__).parent / "jobs").glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from django.urls import path
+
+from analytics.views import reports, scheduled
+
+app_name = "analytics"
+urlpatterns = [
+    path("scheduled/", scheduled.scheduled, name="scheduled"),
+    path("reports/", reports.reports, name="reports"),
+    path("reports/run/", reports.run, name="run"),
+]
