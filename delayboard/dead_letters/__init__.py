@@ -1,0 +1,1 @@
+"""Dead letters: browse them without harm, replay them without loss."""

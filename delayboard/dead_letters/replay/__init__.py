@@ -1,0 +1,1 @@
+"""Replaying dead letters: judge, freeze, send, tell."""

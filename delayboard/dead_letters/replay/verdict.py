@@ -1,0 +1,87 @@
+"""Where a dead letter would go back to and what would become of it there: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from topology.deaths import Death, History
+from topology.definitions import Definitions
+from topology.delays import format_delay
+from topology.routing.walk import Outcome, Walk, walk
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to publish a replay; `why` says how it was found."""
+
+    exchange: str
+    routing_key: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the walk says of a replay; not good when it is lost or loops back."""
+
+    is_good: bool
+    sentence: str
+
+
+def default_target(
+    history: History, definitions: Definitions, delay_queues: Collection[str]
+) -> Target | None:
+    """The exchange and key of the earliest death that was no expiry; None without one.
+
+    If all are `expired`, the earliest in a queue that is no known delay. When the walk from
+    there reaches any other queue than the one it died in, that queue itself, through the
+    default exchange, so that a fanout does not hand copies to those that had theirs.
+    """
+    death = history.first_failure or next(
+        (death for death in history.deaths if death.queue not in delay_queues), None
+    )
+    if death is None:
+        return None
+    if reaches_only(definitions, death):
+        key = death.routing_keys[0] if death.routing_keys else ""
+        return Target(
+            death.exchange, key, f"where it was published before it first died in {death.queue}"
+        )
+    if definitions.queue(death.queue) is None:
+        return None
+    return Target("", death.queue, f"straight to {death.queue}, where it first died")
+
+
+def reaches_only(definitions: Definitions, death: Death) -> bool:
+    key = death.routing_keys[0] if death.routing_keys else ""
+    walked = walk(definitions, death.exchange, key)
+    first = {outcome.hops[0].queue for outcome in walked.outcomes if outcome.hops}
+    return first == {death.queue}
+
+
+def judge(
+    target: Target, source: str, definitions: Definitions, consumed: Collection[str]
+) -> Verdict:
+    """Walk from the target and say where every copy ends."""
+    walked = walk(definitions, target.exchange, target.routing_key, consumed=frozenset(consumed))
+    if not walked.is_routed:
+        return Verdict(False, f"No route: {walked.outcomes[0].why}.")
+    back = [hop for hop in walked.hops if hop.queue == source]
+    told = " ".join(_ends(walked))
+    if back:
+        return Verdict(False, f"It loops back into {source}. {told}")
+    lost = any(outcome.ending != "delivered" for outcome in walked.outcomes)
+    return Verdict(not lost, told)
+
+
+def _ends(walked: Walk) -> list[str]:
+    return [_end(outcome) for outcome in walked.outcomes]
+
+
+def _end(outcome: Outcome) -> str:
+    after = format_delay(outcome.after)
+    if outcome.ending == "delivered":
+        return f"Arrives in {outcome.queue} {f'after {after}' if outcome.after else 'at once'}."
+    if outcome.ending == "held":
+        return f"Not known after {after}: {outcome.why}."
+    return f"Lost after {after}: {outcome.why}."

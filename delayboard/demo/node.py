@@ -1,0 +1,405 @@
+"""A RabbitMQ node of our own: its folder, its ports, its Erlang port mapper, no system service.
+
+`make run` keeps one in `var/broker`, the tests start theirs in temporary folders. Everything the
+node needs to come back (ports, password, cookie, data) lies in its folder. Its processes carry the
+folder in their environment, so that one left behind by a crash is recognised, never guessed by
+name.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import random
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import IO, Self
+
+USERNAME = "delayboard"
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+LOG_TAIL_LINES = 30
+
+_MARK = "DELAYBOARD_NODE"
+_SCRIPTS = Path("/usr/lib/rabbitmq/bin")
+_PLUGINS = (
+    "rabbitmq_management",
+    "rabbitmq_tracing",
+    "rabbitmq_shovel",
+    "rabbitmq_shovel_management",
+    "rabbitmq_prometheus",
+)
+# Below the range from which Linux takes ports for outgoing connections (32768 up): a port kept
+# for the next start is then seldom taken meanwhile.
+_PORT_RANGE = range(20000, 32700)
+
+
+class NodeError(Exception):
+    """The node cannot be started; the message holds the tail of its log."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """TCP ports on 127.0.0.1, all different."""
+
+    amqp: int
+    management: int
+    prometheus: int
+    distribution: int
+    epmd: int
+
+
+def configuration(ports: Ports, password: str, statistics_interval_ms: int) -> str:
+    """Return the text of `rabbitmq.conf`; the user is created at the first start only."""
+    settings = {
+        "listeners.tcp.1": f"127.0.0.1:{ports.amqp}",
+        "management.tcp.ip": "127.0.0.1",
+        "management.tcp.port": ports.management,
+        "prometheus.tcp.ip": "127.0.0.1",
+        "prometheus.tcp.port": ports.prometheus,
+        "default_user": USERNAME,
+        "default_pass": password,
+        "default_user_tags.administrator": "true",
+        "collect_statistics_interval": statistics_interval_ms,
+        "vm_memory_high_watermark.absolute": "512MB",
+        "disk_free_limit.absolute": "50MB",
+        "log.file.rotation.size": 10_000_000,
+        "log.file.rotation.count": 2,
+    }
+    return "".join(f"{key} = {value}\n" for key, value in settings.items())
+
+
+def environment(folder: Path, name: str, ports: Ports, path: str) -> dict[str, str]:
+    """Return the whole environment of the node's processes; nothing else is inherited.
+
+    `folder` is absolute; `path` is the PATH in which Erlang is found.
+    """
+    return {
+        _MARK: str(folder),
+        "PATH": path,
+        "LANG": "C.UTF-8",
+        "HOME": str(folder),
+        "RABBITMQ_NODENAME": f"{name}@localhost",
+        "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+        "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
+        "RABBITMQ_DIST_PORT": str(ports.distribution),
+        "ERL_EPMD_PORT": str(ports.epmd),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        # No busy waiting: an idle demonstration should not warm a laptop.
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+            "-kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none"
+        ),
+    }
+
+
+def choose_ports(kept: Mapping[str, int], path: Path) -> Ports:
+    """Return the ports of `kept` that are still free, and fresh free ones for the rest.
+
+    `path` seeds nothing but the starting point, so that two nodes that are started at the same
+    moment look in different places.
+    """
+    chosen: dict[str, int] = {}
+    candidates = random.Random(f"{path}{time.time_ns()}").sample(_PORT_RANGE, len(_PORT_RANGE))
+    fresh = (port for port in candidates if port not in kept.values() and is_free(port))
+    for field in fields(Ports):
+        port = kept.get(field.name)
+        chosen[field.name] = port if port is not None and is_free(port) else next(fresh)
+    return Ports(**chosen)
+
+
+def is_free(port: int) -> bool:
+    """Tell whether nothing listens on 127.0.0.1:`port` (a port in TIME_WAIT counts as free)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def marked_processes(folder: Path) -> Iterator[int]:
+    """Yield the ids of the running processes that were started for the node in `folder`."""
+    mark = f"{_MARK}={folder.resolve()}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:  # gone meanwhile, or another user's
+            continue
+        if mark in variables:
+            yield int(entry.name)
+
+
+class PrivateNode:
+    """One node in `folder`; data survives `stop` and `start`.
+
+    Start it from a thread that lives as long as the node should: the kernel ends the node when
+    that thread ends, so that a killed program leaves no broker behind.
+    """
+
+    def __init__(self, folder: Path, name: str, statistics_interval_ms: int = 5000) -> None:
+        self.folder = folder.resolve()
+        self.name = name
+        self.statistics_interval_ms = statistics_interval_ms
+        self.username = USERNAME
+        self.version = ""
+        self._ports: Ports | None = None
+        self._server: subprocess.Popen[bytes] | None = None
+        self._epmd: subprocess.Popen[bytes] | None = None
+        self._lock: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process that this object started is alive."""
+        return self._server is not None and self._server.poll() is None
+
+    @property
+    def password(self) -> str:
+        """The password of `username`, made at the first use and kept in the folder (0600)."""
+        file = self.folder / "password"
+        if not file.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write_private(file, secrets.token_urlsafe(24))
+        return file.read_text()
+
+    @property
+    def amqp_port(self) -> int:
+        """The AMQP port on 127.0.0.1; known once the node was started."""
+        return self._known_ports().amqp
+
+    @property
+    def management_port(self) -> int:
+        """The management port on 127.0.0.1; known once the node was started."""
+        return self._known_ports().management
+
+    @property
+    def amqp_url(self) -> str:
+        """The AMQP address of the vhost `/`, password included."""
+        return f"amqp://{USERNAME}:{self.password}@127.0.0.1:{self.amqp_port}/%2F"
+
+    @property
+    def management_url(self) -> str:
+        """The address of the management API, without credentials."""
+        return f"http://127.0.0.1:{self.management_port}"
+
+    def start(self) -> None:
+        """Start the node and return when it answers on both ports.
+
+        What an earlier, killed start left in the folder is stopped first. Raises NodeError when
+        RabbitMQ is not installed, another process runs this node, the node dies, or it does not
+        answer within 60 seconds.
+        """
+        if self.is_running:
+            return
+        server, epmd = _programs()
+        self._take_lock()
+        try:
+            _end(list(marked_processes(self.folder)))
+            ports = self._prepare()
+            self._launch(server, epmd, ports)
+            self._await_answer()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Stop the node and its port mapper: asked first, killed after 20 seconds."""
+        if self._server is not None and self._server.poll() is None:
+            self._server.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._server.wait(STOP_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the node at once, as a power cut would; its data stays."""
+        if self._lock is None:
+            return
+        _end(list(marked_processes(self.folder)), patience=0)
+        for process in (self._server, self._epmd):
+            if process is not None:
+                process.wait()
+        self._lock.close()
+        self._server = self._epmd = self._lock = None
+
+    def log_tail(self) -> str:
+        """Return the last lines that the node wrote, to its log and to its console."""
+        files = (self.folder / "log" / f"{self.name}@localhost.log", self.folder / "console.log")
+        lines: list[str] = []
+        for file in files:
+            if file.exists():
+                lines += file.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return "\n".join(lines)
+
+    def _known_ports(self) -> Ports:
+        if self._ports is None:
+            raise NodeError(f"the node in {self.folder} was not started")
+        return self._ports
+
+    def _take_lock(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = (self.folder / "lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise NodeError(f"the node in {self.folder} is run by another process") from None
+        self._lock = lock
+
+    def _prepare(self) -> Ports:
+        kept = self.folder / "node.json"
+        ports = choose_ports(json.loads(kept.read_text()) if kept.exists() else {}, self.folder)
+        kept.write_text(json.dumps(asdict(ports)))
+        for name in ("data", "log"):
+            (self.folder / name).mkdir(exist_ok=True)
+        cookie = self.folder / ".erlang.cookie"
+        if not cookie.exists():
+            _write_private(cookie, secrets.token_hex(20), mode=0o400)
+        (self.folder / "plugins").write_text(f"[{','.join(_PLUGINS)}].\n")
+        (self.folder / "advanced.config").write_text("[].\n")
+        _write_private(
+            self.folder / "rabbitmq.conf",
+            configuration(ports, self.password, self.statistics_interval_ms),
+        )
+        self._ports = ports
+        return ports
+
+    def _launch(self, server: str, epmd: str, ports: Ports) -> None:
+        variables = environment(self.folder, self.name, ports, os.environ.get("PATH", os.defpath))
+        with (self.folder / "console.log").open("wb") as console:
+
+            def launch(*command: str) -> subprocess.Popen[bytes]:
+                return subprocess.Popen(
+                    ["setpriv", "--pdeathsig", "TERM", *command],
+                    env=variables,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+
+            # Erlang would start a port mapper that outlives it; ours has a process id to end.
+            self._epmd = launch(epmd, "-port", str(ports.epmd), "-address", "127.0.0.1")
+            _await_port(ports.epmd, time.monotonic() + 5)
+            self._server = launch(server)
+
+    def _await_answer(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if not self.is_running:
+                raise NodeError(f"RabbitMQ ended while it started:\n{self.log_tail()}")
+            version = self._answer()
+            if version:
+                self.version = version
+                return
+            time.sleep(0.1)
+        raise NodeError(
+            f"RabbitMQ did not answer on {self.management_url} "
+            f"within {START_SECONDS:.0f} seconds:\n{self.log_tail()}"
+        )
+
+    def _answer(self) -> str:
+        """Return the broker's version, or "" while it does not answer on both ports.
+
+        Raises NodeError when the broker refuses the kept password: its data has another one.
+        """
+        if is_free(self.amqp_port):
+            return ""
+        token = base64.b64encode(f"{USERNAME}:{self.password}".encode()).decode()
+        request = urllib.request.Request(
+            f"{self.management_url}/api/overview", headers={"Authorization": f"Basic {token}"}
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=5) as response:
+                overview = json.load(response)
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == 401:
+                raise NodeError(
+                    f"the data in {self.folder} was made with another password; "
+                    "remove that folder to begin anew"
+                ) from error
+            return ""
+        except (OSError, ValueError):
+            return ""
+        return str(overview.get("rabbitmq_version", ""))
+
+
+def _programs() -> tuple[str, str]:
+    """Return the paths of rabbitmq-server and epmd. Raises NodeError."""
+    server = _SCRIPTS / "rabbitmq-server"
+    epmd = shutil.which("epmd")
+    if not server.exists() or epmd is None:
+        raise NodeError(f"RabbitMQ is not installed: {server} or epmd is missing")
+    return str(server), epmd
+
+
+def _write_private(file: Path, text: str, mode: int = 0o600) -> None:
+    """Write `text` to `file`, which nobody else may read at any moment."""
+    file.unlink(missing_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(text)
+
+
+def _await_port(port: int, deadline: float) -> None:
+    """Return when something listens on 127.0.0.1:`port`, or at `deadline` (monotonic seconds)."""
+    while is_free(port) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _end(processes: list[int], patience: float = STOP_SECONDS) -> None:
+    """Ask `processes` to stop; kill those that are still there after `patience` seconds."""
+    for process in processes:
+        _signal(process, signal.SIGTERM if patience else signal.SIGKILL)
+    deadline = time.monotonic() + patience
+    while any(map(_is_alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for process in filter(_is_alive, processes):
+        _signal(process, signal.SIGKILL)
+    deadline = time.monotonic() + 2
+    while any(map(_is_alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _signal(process: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
+
+
+def _is_alive(process: int) -> bool:
+    """Tell whether a thread of `process` still runs, and with it holds files and ports.
+
+    Of a killed Erlang the first thread is a zombie while others still end.
+    """
+    try:
+        states = [file.read_text() for file in Path(f"/proc/{process}/task").glob("*/stat")]
+    except OSError:  # a thread ended while we looked
+        return True
+    return any(text.rpartition(")")[2].split()[0] not in "ZX" for text in states)

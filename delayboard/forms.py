@@ -1,0 +1,169 @@
+"""What operators type about messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+
+from delayboard.publishing.send import Letter
+from topology import access
+from topology.delays import DelayError, parse_delay
+from topology.models import Broker, Role, State, Topology
+
+PLAIN = ("content_type", "content_encoding", "correlation_id", "reply_to", "message_id")
+RARE = (
+    "expiration",
+    "priority",
+    "message_id",
+    "correlation_id",
+    "reply_to",
+    "type",
+    "app_id",
+    "content_encoding",
+)
+LARGEST_BODY = 8 * 1024 * 1024
+
+
+class HeadersField(forms.CharField):
+    """A JSON object; its values keep their JSON types as AMQP types."""
+
+    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
+
+    def clean(self, value: Any) -> dict[str, Any]:
+        text = super().clean(value).strip()
+        if not text:
+            return {}
+        try:
+            read = json.loads(text)
+        except ValueError as error:
+            raise forms.ValidationError(
+                f"The headers are no JSON: {error}. Write them like {{“tenant”: 42}}."
+            ) from error
+        if not isinstance(read, dict):
+            raise forms.ValidationError("The headers must be a JSON object, like {“tenant”: 42}.")
+        return read
+
+
+class TopologyChoice(forms.ModelChoiceField):  # type: ignore[type-arg]
+    """Names are unique on one broker only, so the broker is said too."""
+
+    def label_from_instance(self, obj: Topology) -> str:
+        delay = obj.params.get("delay", "")
+        return f"{obj.name} on {obj.broker.name}" + (f", delay {delay}" if delay else "")
+
+
+class PublishForm(forms.Form):
+    """A message: through a topology with or without delay, or to any exchange of a broker."""
+
+    topology = TopologyChoice(
+        Topology.objects.none(),
+        required=False,
+        empty_label="none: to the exchange below",
+        help_text="An applied topology gives exchange, key and delay.",
+    )
+    delay = forms.ChoiceField(
+        choices=(("", "at once"), ("delayed", "after the topology's delay")),
+        required=False,
+        help_text="Only through a topology.",
+    )
+    broker = forms.ModelChoiceField(
+        Broker.objects.none(), required=False, empty_label="none: through the topology above"
+    )
+    exchange = forms.CharField(
+        required=False, max_length=255, help_text="Empty: the default exchange."
+    )
+    routing_key = forms.CharField(required=False, max_length=255)
+    body = forms.CharField(
+        required=False, widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"})
+    )
+    content_type = forms.CharField(required=False, max_length=255, initial="application/json")
+    headers = HeadersField(required=False, help_text="A JSON object; numbers stay numbers.")
+    persistent = forms.BooleanField(required=False, initial=True)
+    priority = forms.IntegerField(required=False, min_value=0, max_value=255)
+    expiration = forms.CharField(
+        required=False, help_text="The message's own TTL, such as 30s; empty: none."
+    )
+    content_encoding = forms.CharField(required=False, max_length=255)
+    correlation_id = forms.CharField(required=False, max_length=255)
+    message_id = forms.CharField(
+        required=False, max_length=255, help_text="Empty: a fresh one is made."
+    )
+    reply_to = forms.CharField(required=False, max_length=255)
+    type = forms.CharField(required=False, max_length=255)
+    app_id = forms.CharField(required=False, max_length=255)
+
+    def __init__(self, *args: Any, user: AbstractBaseUser | AnonymousUser, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        brokers = access.visible_brokers(user, Role.OPERATOR)
+        applied = Topology.objects.filter(broker__in=brokers, state=State.APPLIED)
+        self.fields["topology"].queryset = applied.select_related("broker")  # type: ignore[attr-defined]
+        self.fields["broker"].queryset = brokers  # type: ignore[attr-defined]
+
+    def clean_expiration(self) -> timedelta | None:
+        text = self.cleaned_data["expiration"]
+        try:
+            return parse_delay(text) if text else None
+        except DelayError as error:
+            raise forms.ValidationError(str(error)) from error
+
+    def clean_body(self) -> bytes:
+        body: bytes = self.cleaned_data["body"].replace("\r\n", "\n").encode()
+        if len(body) > LARGEST_BODY:
+            raise forms.ValidationError("The body has more than 8 MB.")
+        return body
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if not cleaned.get("topology") and not cleaned.get("broker"):
+            self.add_error("topology", "Choose a topology, or a broker and an exchange.")
+        if cleaned.get("delay") and not cleaned.get("topology"):
+            self.add_error("delay", "A delay needs a topology.")
+        return cleaned
+
+    @property
+    def has_rare_properties(self) -> bool:
+        """Whether something is typed, or wrong, in a field that is folded away."""
+        return any(self[name].errors or self[name].value() for name in RARE)
+
+    @property
+    def chosen_broker(self) -> Broker:
+        topology = self.cleaned_data.get("topology")
+        broker: Broker = topology.broker if topology else self.cleaned_data["broker"]
+        return broker
+
+    def letter(self) -> Letter:
+        """The message of a valid form."""
+        data = self.cleaned_data
+        topology = data.get("topology")
+        properties = _properties(data)
+        if topology is None:
+            return Letter(
+                data["exchange"], data["routing_key"], data["body"], data["headers"], properties
+            )
+        pattern, params = topology.pattern, topology.parsed
+        delay = pattern.delays(params)[0] if data.get("delay") else timedelta(0)
+        route = pattern.route(params, delay, pattern.targets(params)[0])
+        return Letter(
+            route.exchange,
+            route.routing_key,
+            data["body"],
+            data["headers"],
+            properties,
+            declares=route.declares,
+        )
+
+
+def _properties(data: Mapping[str, Any]) -> dict[str, Any]:
+    stated = {name: data[name] for name in (*PLAIN, "type", "app_id") if data.get(name)}
+    stated["delivery_mode"] = 2 if data.get("persistent") else 1
+    stated["timestamp"] = int(datetime.now(UTC).timestamp())
+    if data.get("priority") is not None:
+        stated["priority"] = data["priority"]
+    if data.get("expiration") is not None:
+        stated["expiration"] = str(data["expiration"] // timedelta(milliseconds=1))
+    return stated

@@ -1,0 +1,83 @@
+"""A live page's WebSocket: check the user, then hand on what the feed says."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from django.conf import settings
+from django.contrib.auth import get_user_model
+
+from delayboard.live import subjects
+from delayboard.live.feed import feed
+from delayboard.live.messages import State
+
+NOT_SIGNED_IN = 4401
+NOT_ALLOWED = 4403
+CHECK_SECONDS = 10.0
+
+
+class LiveConsumer(AsyncJsonWebsocketConsumer):
+    """Keeps only the newest state: a slow page skips old ones and never piles them up."""
+
+    async def connect(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+        self._subject: subjects.Subject | None = None
+        user = self.scope["user"]
+        await self.accept()
+        if not user.is_authenticated:
+            await self.close(NOT_SIGNED_IN)
+            return
+        self._subject = await self._allowed_subject(user)
+        if self._subject is None:
+            await self.close(NOT_ALLOWED)
+            return
+        self._loop = asyncio.get_running_loop()
+        self._newest: State | None = None
+        self._news = asyncio.Event()
+        self._tasks = [asyncio.create_task(self._hand_on()), asyncio.create_task(self._guard())]
+        await sync_to_async(feed.watch)(self._subject, self._deliver)
+
+    async def disconnect(self, code: int) -> None:
+        if self._subject is not None and self._tasks:
+            await sync_to_async(feed.leave)(self._subject, self._deliver)
+        for task in self._tasks:
+            task.cancel()
+
+    def _deliver(self, state: State) -> None:
+        """Called from the feed's thread."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._take, state)
+
+    def _take(self, state: State) -> None:
+        self._newest = state
+        self._news.set()
+
+    async def _hand_on(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if self._newest is not None:
+                await self.send_json(self._newest)
+
+    async def _guard(self) -> None:
+        """A right that is taken away, or an account that is closed, ends the connection."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            found = get_user_model().objects.filter(pk=self.scope["user"].pk)
+            user = await found.afirst()
+            if user is None or await self._allowed_subject(user) is None:
+                await self.close(NOT_ALLOWED)
+                return
+
+    async def _allowed_subject(self, user: Any) -> subjects.Subject | None:
+        route = self.scope["url_route"]["kwargs"]
+
+        def find() -> subjects.Subject | None:
+            subject = subjects.find(route["kind"], route["name"], settings.POLL_SECONDS)
+            return subject if subject and subjects.may_watch(user, subject) else None
+
+        return await sync_to_async(find)()

@@ -1,0 +1,119 @@
+"""One thread per watched subject works its state out once for all who watch it.
+
+A subject of its own for each broker, so that a frozen one holds up nobody else's page. A
+poll takes under a twentieth of its interval: a slow broker is asked less often.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+
+from django.db import close_old_connections, connection
+
+from delayboard.live.messages import State
+from delayboard.live.subjects import Subject
+
+logger = logging.getLogger(__name__)
+Deliver = Callable[[State], None]
+SHARE_OF_INTERVAL = 0.05
+REPEAT_SECONDS = 5.0
+
+
+class Feed:
+    """The watched subjects of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watched: dict[str, _Watched] = {}
+
+    def watch(self, subject: Subject, deliver: Deliver) -> None:
+        """Call `deliver` from another thread with every new state, from now on."""
+        with self._lock:
+            watched = self._watched.get(subject.key)
+            if watched is None:
+                watched = self._watched[subject.key] = _Watched(subject)
+                watched.start()
+            watched.add(deliver)
+
+    def leave(self, subject: Subject, deliver: Deliver) -> None:
+        """The thread ends with the last one who watches."""
+        with self._lock:
+            watched = self._watched.get(subject.key)
+            if watched is not None and watched.remove(deliver):
+                watched.stop.set()
+                del self._watched[subject.key]
+
+    def end(self) -> None:
+        """For the end of the process."""
+        with self._lock:
+            for watched in self._watched.values():
+                watched.stop.set()
+            self._watched.clear()
+
+
+class _Watched:
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._watchers: list[Deliver] = []
+        self._lock = threading.Lock()
+        self._last: State | None = None
+        self._numbers = count(1)
+        self.stop = threading.Event()
+
+    def start(self) -> None:
+        name = f"feed of {self._subject.key}"
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def add(self, deliver: Deliver) -> None:
+        with self._lock:
+            self._watchers.append(deliver)
+            if self._last is not None:
+                deliver(self._last)
+
+    def remove(self, deliver: Deliver) -> bool:
+        """Whether nobody watches any more."""
+        with self._lock:
+            if deliver in self._watchers:
+                self._watchers.remove(deliver)
+            return not self._watchers
+
+    def _run(self) -> None:
+        told = 0.0
+        try:
+            while not self.stop.is_set():
+                began = time.monotonic()
+                close_old_connections()
+                state = self._read()
+                took = time.monotonic() - began
+                if state is not None and (self._is_news(state) or began - told > REPEAT_SECONDS):
+                    told = began
+                    self._tell(state)
+                self.stop.wait(max(self._subject.seconds, took / SHARE_OF_INTERVAL) - took)
+        finally:
+            connection.close()
+
+    def _read(self) -> State | None:
+        try:
+            return self._subject.read()
+        except Exception:
+            logger.exception("The state of %s could not be worked out.", self._subject.key)
+            return None
+
+    def _is_news(self, state: State) -> bool:
+        if self._last is None:
+            return True
+        return {**state, "seq": 0} != {**self._last, "seq": 0}
+
+    def _tell(self, state: State) -> None:
+        with self._lock:
+            state["seq"] = next(self._numbers)
+            self._last = state
+            for deliver in self._watchers:
+                deliver(state)
+
+
+feed = Feed()

@@ -1,0 +1,113 @@
+"""What can be watched, who may watch it, and the state of it now."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from analytics.models import Run
+from delayboard.live.messages import State, batch_state, broker_state, run_state, track_state
+from delayboard.models import Publication, ReplayBatch
+from delayboard.publishing.track import track
+from topology import access, latest
+from topology.models import Broker, Role
+
+STATE_SECONDS = 0.7
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`read` works the state out, every `seconds`; one thread does it for all who watch.
+
+    `broker` None is for whoever may see any broker at all.
+    """
+
+    key: str
+    broker: Broker | None
+    read: Callable[[], State]
+    seconds: float
+
+
+def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
+    """The subject of /ws/<kind>/<name>/, None when there is none."""
+    match kind:
+        case "brokers":
+            return _broker(Broker.objects.filter(slug=name).first(), poll_seconds)
+        case "publications":
+            return _publication(name)
+        case "replays":
+            return _batch(name)
+        case "runs":
+            return _run(name)
+    return None
+
+
+def may_watch(user: Any, subject: Subject) -> bool:
+    if subject.broker is None:
+        return access.visible_brokers(user).exists()
+    return access.may(user, subject.broker, Role.VIEWER)
+
+
+def _broker(broker: Broker | None, poll_seconds: float) -> Subject | None:
+    if broker is None:
+        return None
+    # Half the interval, so that a poll made for another page a moment ago serves here too, and
+    # one of our own last turn does not.
+    age = timedelta(seconds=poll_seconds / 2)
+    return Subject(
+        f"brokers/{broker.slug}",
+        broker,
+        lambda: broker_state(latest.fresh(broker, age)),
+        poll_seconds,
+    )
+
+
+def _publication(name: str) -> Subject | None:
+    try:
+        found = Publication.objects.select_related("broker").filter(pk=uuid.UUID(name)).first()
+    except ValueError:
+        return None
+    if found is None:
+        return None
+    return Subject(
+        f"publications/{found.pk}", found.broker, partial(_track, found.pk), STATE_SECONDS
+    )
+
+
+def _track(key: uuid.UUID) -> State:
+    publication = Publication.objects.select_related("topology").get(pk=key)
+    now = datetime.now(UTC)
+    return track_state(track(publication, now), now)
+
+
+def _batch(name: str) -> Subject | None:
+    try:
+        found = ReplayBatch.objects.select_related("broker").filter(pk=int(name)).first()
+    except ValueError:
+        return None
+    if found is None:
+        return None
+    return Subject(
+        f"replays/{found.pk}", found.broker, partial(_read_batch, found.pk), STATE_SECONDS
+    )
+
+
+def _read_batch(key: int) -> State:
+    batch = ReplayBatch.objects.select_related("work").get(pk=key)
+    return batch_state(batch, datetime.now(UTC))
+
+
+def _run(name: str) -> Subject | None:
+    try:
+        day = date.fromisoformat(name)
+    except ValueError:
+        return None
+    return Subject(f"runs/{day}", None, partial(_read_run, day), STATE_SECONDS)
+
+
+def _read_run(day: date) -> State:
+    return run_state(Run.objects.filter(day=day).first(), datetime.now(UTC))

@@ -1,0 +1,11 @@
+"""Where the live pages connect to."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from delayboard.live.consumers import LiveConsumer
+
+websocket_urlpatterns = [
+    path("ws/<slug:kind>/<str:name>/", LiveConsumer.as_asgi()),
+]

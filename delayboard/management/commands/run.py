@@ -1,0 +1,93 @@
+"""manage.py run: the whole of Delayboard from one terminal, with a broker of its own or yours."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management import BaseCommand, CommandError, call_command
+
+from delayboard.demo import seed
+from delayboard.demo.node import NodeError, PrivateNode
+from delayboard.demo.run import (
+    BrokerUrls,
+    CannotRun,
+    Household,
+    children,
+    demand_free_port,
+    interruptible,
+    only_one,
+    own_broker,
+    say,
+)
+
+
+class Command(BaseCommand):
+    """Start the private broker (or take yours), the site, the worker and demo traffic."""
+
+    help = "Run a private broker, the site, the worker and demo traffic until Ctrl-C."
+    # The database may not be migrated yet, and the checks of the site run in `serve`.
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Addresses come from the environment too: a password in a command line is public."""
+        parser.add_argument("--broker", default=os.environ.get("BROKER", ""))
+        parser.add_argument("--management", default=os.environ.get("MANAGEMENT", ""))
+        parser.add_argument("--port", type=int, default=settings.SERVE_PORT)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Set up, then watch until Ctrl-C or SIGTERM. Raises CommandError in one sentence."""
+        try:
+            own = own_broker(options["broker"], options["management"])
+            with only_one(settings.VAR), interruptible():
+                demand_free_port(options["port"])
+                run(own, options["port"])
+        except (CannotRun, NodeError) as error:
+            raise CommandError(str(error)) from error
+
+
+def run(own: BrokerUrls | None, port: int) -> None:
+    """Start everything in order, watch it, and stop it again, whatever happens."""
+    node = None if own else PrivateNode(settings.VAR / "broker", "delayboard")
+    manage = Path(settings.BASE_DIR) / "manage.py"
+    household = Household(
+        node, children(sys.executable, manage, port, with_traffic=node is not None), port
+    )
+    try:
+        if node is not None:
+            say("Starting the broker")
+            node.start()
+        prepare(own, node)
+        household.watch()
+    except KeyboardInterrupt:
+        say("\nStopping")
+    finally:
+        household.stop()
+
+
+def prepare(own: BrokerUrls | None, node: PrivateNode | None) -> None:
+    """Bring the database up to date, make the first account, register the broker."""
+    # whitenoise warns about a folder that is missing, even when it serves from the packages.
+    Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
+    call_command("migrate", interactive=False, verbosity=0)
+    make_first_account()
+    if node is not None:
+        seed.prepare_demo(node.amqp_url, node.management_url)
+    elif own is not None:
+        seed.register_own_broker(own.amqp, own.management)
+
+
+def make_first_account() -> None:
+    """Create `admin` with a random password, shown this once, unless an administrator exists."""
+    users = get_user_model().objects
+    if users.filter(is_superuser=True).exists():
+        return
+    password = secrets.token_urlsafe(12)
+    users.create_superuser(username="admin", password=password)
+    say(f"\n    Sign in as  admin\n    password    {password}\n\n    (shown only this once)\n")

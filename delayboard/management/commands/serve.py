@@ -1,0 +1,28 @@
+"""Serves the site with uvicorn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import uvicorn
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+
+class Command(BaseCommand):
+    help = "Serve the site, WebSockets included."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1")
+        parser.add_argument("--port", type=int, default=settings.SERVE_PORT)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        uvicorn.run(
+            "delayboard.asgi:application",
+            host=options["host"],
+            port=options["port"],
+            log_level="warning",
+            lifespan="on",
+            timeout_graceful_shutdown=3,
+            proxy_headers=settings.BEHIND_TLS,
+        )

@@ -1,0 +1,34 @@
+"""Runs the worker: recorders, replays, nightly runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from delayboard.worker.supervise import Supervisor
+
+
+class Command(BaseCommand):
+    help = "Run the recorders, the replays and the nightly schedule until stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--only", choices=("recorder",), default="", help="Run the recorders alone."
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        self.stdout.write("The worker runs.")
+        ended = Supervisor(only=options["only"]).run(stop)
+        if not ended:
+            # A thread that hangs in a frozen broker cannot be joined; every duty is
+            # crash-safe, so it is left behind with the process.
+            self.stdout.write("A duty did not end in time and was cut off.")
+            self.stdout.flush()
+            os._exit(0)

@@ -1,0 +1,44 @@
+"""One of the worker's duties, as the worker last reported it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import models
+from django.utils import timezone
+
+LATE = timedelta(seconds=10)
+
+
+def recorder_key(topology_slug: str) -> str:
+    """The key of the duty that records a topology's tap."""
+    return f"record:{topology_slug}"
+
+
+class Duty(models.Model):
+    """`beat_at` is the last sign of life; a duty that is wanted and has none is late."""
+
+    key = models.CharField(max_length=100, unique=True)
+    name = models.CharField(max_length=200)
+    broker = models.ForeignKey("topology.Broker", models.CASCADE, null=True)
+    started_at = models.DateTimeField(null=True)
+    beat_at = models.DateTimeField(null=True)
+    last_error = models.TextField(blank=True)
+    last_error_at = models.DateTimeField(null=True)
+    details = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ("key",)
+        verbose_name_plural = "duties"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_late(self) -> bool:
+        return self.beat_at is None or timezone.now() - self.beat_at > LATE
+
+    @property
+    def is_failing(self) -> bool:
+        """The last attempt ended in an error and none has worked since."""
+        return bool(self.last_error)

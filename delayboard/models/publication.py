@@ -1,0 +1,61 @@
+"""A message that Delayboard published, and what became of it."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+
+class Sent(models.TextChoices):
+    SENDING = "sending", "being sent"
+    CONFIRMED = "confirmed", "confirmed by the broker"
+    REFUSED = "refused", "not published"
+    UNKNOWN = "unknown", "perhaps published"
+
+
+# A publish takes at most the connect, handshake and heartbeat times, together well under this.
+LONGEST_SEND = timedelta(seconds=30)
+
+
+class Publication(models.Model):
+    """Written before the publish, so that a crash in the middle leaves it as `SENDING`."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    broker = models.ForeignKey("topology.Broker", models.CASCADE)
+    topology = models.ForeignKey("topology.Topology", models.SET_NULL, null=True)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    exchange = models.CharField(max_length=255, blank=True)
+    routing_key = models.CharField(max_length=255, blank=True)
+    message_id = models.CharField(max_length=255, blank=True)
+    size = models.PositiveIntegerField()
+    predicted_delay_ms = models.BigIntegerField(null=True)
+    predicted_queue = models.CharField(max_length=255, blank=True)
+    prediction = models.TextField(blank=True)
+    unobservable_why = models.TextField(blank=True)
+    sent = models.CharField(max_length=10, choices=Sent.choices, default=Sent.SENDING)
+    error = models.TextField(blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    confirmed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"{self.exchange or '(default)'} {self.routing_key} {self.created_at:%H:%M:%S}"
+
+    @property
+    def outcome(self) -> Sent:
+        """`SENDING` for longer than a send can take means that the site died meanwhile."""
+        if self.sent == Sent.SENDING and timezone.now() - self.created_at > LONGEST_SEND:
+            return Sent.UNKNOWN
+        return Sent(self.sent)
+
+    @property
+    def due_at(self) -> datetime | None:
+        if self.predicted_delay_ms is None:
+            return None
+        return self.created_at + timedelta(milliseconds=self.predicted_delay_ms)

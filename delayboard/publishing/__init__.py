@@ -1,0 +1,1 @@
+"""Test and delayed messages: predict, send, follow."""

@@ -1,0 +1,74 @@
+"""Where a message would arrive and when: what the publish page shows before sending."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from topology.delays import format_delay
+from topology.models import Topology
+from topology.routing.walk import Outcome, Walk, walk
+from topology.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """`arrives_after` and `queue` of the first delivery, None and "" when it would be lost."""
+
+    walk: Walk
+    sentence: str
+    arrives_after: timedelta | None
+    queue: str
+
+    @property
+    def is_good(self) -> bool:
+        return self.arrives_after is not None
+
+
+def predict(
+    snapshot: Snapshot,
+    exchange: str,
+    routing_key: str,
+    *,
+    headers: dict[str, Any] | None = None,
+    expiration_ms: int | None = None,
+) -> Prediction:
+    """Walk the definitions as they stand, without Delayboard's own taps."""
+    consumed = {name for name, numbers in snapshot.numbers.items() if numbers.consumers}
+    walked = walk(
+        snapshot.definitions.without_taps(),
+        exchange,
+        routing_key,
+        headers=headers,
+        expiration_ms=expiration_ms,
+        consumed=consumed,
+    )
+    first = min(walked.delivered, key=lambda outcome: outcome.after, default=None)
+    return Prediction(
+        walk=walked,
+        sentence=" ".join(_sentence(outcome) for outcome in walked.outcomes),
+        arrives_after=first.after if first else None,
+        queue=first.queue if first else "",
+    )
+
+
+def observed_by(topologies: list[Topology], walked: Walk) -> Topology | None:
+    """The applied topology whose tap would see the message arrive, if there is one."""
+    for topology in topologies:
+        targets = set(topology.pattern.targets(topology.parsed))
+        tapped = {tap.exchange for tap in topology.pattern.taps(topology.parsed)}
+        for outcome in walked.delivered:
+            if outcome.queue in targets and outcome.hops[-1].exchange in tapped:
+                return topology
+    return None
+
+
+def _sentence(outcome: Outcome) -> str:
+    after = format_delay(outcome.after)
+    if outcome.ending == "delivered":
+        when = f"after {after}" if outcome.after else "at once"
+        return f"It arrives in {outcome.queue} {when}."
+    if outcome.ending == "held":
+        return f"What becomes of it after {after} is not known: {outcome.why}."
+    return f"After {after} it is lost: {outcome.why}."

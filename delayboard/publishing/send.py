@@ -1,0 +1,145 @@
+"""Publishing one message for an operator: written down, sent confirmed and mandatory, told."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db import transaction
+from django.utils import timezone
+
+from analytics import facts
+from delayboard.models import Publication
+from delayboard.models.publication import Sent
+from delayboard.publishing.predict import Prediction, observed_by
+from topology import audit
+from topology.broker.address import AddressError
+from topology.broker.errors import BrokerError, OutcomeUnknown, Returned
+from topology.broker.properties import build_properties
+from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
+from topology.definitions import Definitions
+from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish
+from topology.models import Broker, State, Topology
+from topology.models.secrets import DecryptionError
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What an operator wants published; `properties` by their AMQP names."""
+
+    exchange: str
+    routing_key: str
+    body: bytes
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    declares: Definitions = field(default_factory=Definitions)
+    requested: timedelta | None = None
+
+
+def send(
+    user: AbstractBaseUser | AnonymousUser, broker: Broker, letter: Letter, prediction: Prediction
+) -> Publication:
+    """Publish and return the row, which says how it went; never raises BrokerError.
+
+    Raises FieldError, before anything is done, when AMQP cannot carry a header or property.
+    """
+    tracking = uuid.uuid4()
+    publish = _publish(letter, tracking)
+    row = _written(user, broker, letter, prediction, tracking, publish)
+    try:
+        with publisher(
+            broker.address, "publish page", heartbeat=REQUEST_HEARTBEAT_SECONDS
+        ) as channel:
+            channel.declare(letter.declares)
+            channel.publish(publish)
+        _refuse_tap_alone(prediction)
+    except OutcomeUnknown as error:
+        row.sent, row.error = Sent.UNKNOWN, str(error)
+    except (BrokerError, AddressError, DecryptionError) as error:
+        row.sent, row.error = Sent.REFUSED, str(error)
+    else:
+        row.sent, row.confirmed_at = Sent.CONFIRMED, timezone.now()
+    with transaction.atomic():
+        row.save(update_fields=["sent", "error", "confirmed_at"])
+        _told(user, row, publish)
+    return row
+
+
+def _refuse_tap_alone(prediction: Prediction) -> None:
+    """A tap of ours confirms what no real queue takes: that is no success."""
+    if not prediction.walk.is_routed:
+        raise Returned(f"No queue takes it: {prediction.walk.outcomes[0].why}.")
+
+
+def _publish(letter: Letter, tracking: uuid.UUID) -> Publish:
+    stated = dict(letter.properties)
+    stated.setdefault("delivery_mode", 2)
+    stated.setdefault("message_id", str(tracking))
+    headers = {
+        **letter.headers,
+        TRACKING_HEADER: str(tracking),
+        PUBLISHED_AT_HEADER: time.time_ns() // 1_000_000,
+    }
+    properties = build_properties(headers, **stated)
+    return Publish(letter.exchange, letter.routing_key, properties, letter.body)
+
+
+def _written(
+    user: AbstractBaseUser | AnonymousUser,
+    broker: Broker,
+    letter: Letter,
+    prediction: Prediction,
+    tracking: uuid.UUID,
+    publish: Publish,
+) -> Publication:
+    applied = list(Topology.objects.filter(broker=broker, state=State.APPLIED))
+    topology = observed_by(applied, prediction.walk)
+    after = prediction.arrives_after
+    return Publication.objects.create(
+        id=tracking,
+        broker=broker,
+        topology=topology,
+        user_id=user.pk,
+        exchange=letter.exchange,
+        routing_key=letter.routing_key,
+        message_id=publish.properties.message_id or "",
+        size=len(letter.body),
+        predicted_delay_ms=None if after is None else after // timedelta(milliseconds=1),
+        predicted_queue=prediction.queue,
+        prediction=prediction.sentence,
+        unobservable_why="" if topology else _why_unobservable(prediction),
+    )
+
+
+def _why_unobservable(prediction: Prediction) -> str:
+    if not prediction.is_good:
+        return "It is not expected to arrive anywhere."
+    return (
+        f"No applied topology taps the way into {prediction.queue}, so nobody sees it arrive. "
+        "Messages that go through an applied topology's exchanges can be followed."
+    )
+
+
+def _told(user: AbstractBaseUser | AnonymousUser, row: Publication, publish: Publish) -> None:
+    if row.confirmed_at is not None:
+        facts.state(
+            kind="published",
+            broker=row.broker,
+            topology=row.topology,
+            message=publish,
+            at=row.confirmed_at,
+            tracking_id=str(row.pk),
+        )
+    audit.record(
+        user,
+        "message published",
+        broker=row.broker,
+        what=f"{row.exchange or '(default)'} {row.routing_key}",
+        outcome=row.error or "done",
+        details={"publication": str(row.pk), "bytes": row.size},
+    )

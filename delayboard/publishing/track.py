@@ -1,0 +1,90 @@
+"""Following a publication: sent, on its way, arrived and how late, or not to be seen and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from analytics import scheduled
+from analytics.scheduled import Observation
+from delayboard.models import Duty, Publication
+from delayboard.models.duty import recorder_key
+from delayboard.models.publication import Sent
+from topology.delays import format_delay
+
+OVERDUE_AFTER = timedelta(seconds=5)
+GIVE_UP_AFTER = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class Track:
+    """`mark` is one of sending, waiting, arrived, late, lost, unseen; `is_settled` ends it."""
+
+    mark: str
+    sentence: str
+    is_settled: bool
+    observation: Observation | None = None
+
+    @property
+    def lateness_text(self) -> str:
+        late = self.observation.lateness if self.observation else None
+        if late is None:
+            return "–"
+        return f"{late / timedelta(milliseconds=1):+.0f} ms"
+
+
+def track(publication: Publication, now: datetime) -> Track:
+    """Where a publication stands, from its row and from what the taps saw."""
+    outcome = publication.outcome
+    if outcome == Sent.SENDING:
+        return Track("sending", "It is being sent.", is_settled=False)
+    if outcome == Sent.REFUSED:
+        return Track("lost", f"It was not published. {publication.error}", is_settled=True)
+    seen = scheduled.observation(str(publication.pk))
+    if seen and seen.arrived_at:
+        return _arrived(publication, seen)
+    if publication.unobservable_why:
+        return Track("unseen", publication.unobservable_why, is_settled=True)
+    return _waiting(publication, seen, now)
+
+
+def _arrived(publication: Publication, seen: Observation) -> Track:
+    assert seen.arrived_at is not None
+    at = f"{seen.arrived_at:%H:%M:%S.%f}"[:-3]
+    if seen.lateness is None:
+        return Track("arrived", f"It arrived at {at} UTC.", True, seen)
+    late = seen.lateness / timedelta(milliseconds=1)
+    sentence = f"It arrived at {at} UTC, {abs(late):.0f} ms {'early' if late < 0 else 'late'}."
+    if not seen.caught_up:
+        sentence += " The recorder was behind then, so part of that may be its own delay."
+    return Track("arrived", sentence, True, seen)
+
+
+def _waiting(publication: Publication, seen: Observation | None, now: datetime) -> Track:
+    is_confirmed = publication.outcome == Sent.CONFIRMED
+    begun = "The broker took it" if is_confirmed else "It may have been published, or not"
+    silent = _recorder_problem(publication)
+    due = seen.due_at if seen and seen.due_at else publication.due_at
+    if due is None:
+        return Track("unseen", f"{begun}. {publication.prediction}", is_settled=True)
+    if now < due + OVERDUE_AFTER:
+        left = format_delay(timedelta(seconds=max(0, round((due - now).total_seconds()))))
+        entered = "It waits in the delay" if seen else begun
+        return Track("waiting", f"{entered}, due in {left}.{silent}", False, seen)
+    given_up = now > due + GIVE_UP_AFTER
+    late = format_delay(timedelta(seconds=round((now - due).total_seconds())))
+    return Track(
+        "late", f"{begun}. It was due {late} ago and was not seen.{silent}", given_up, seen
+    )
+
+
+def _recorder_problem(publication: Publication) -> str:
+    """Why nobody may be looking; "" while the recorder of its topology is at work."""
+    if publication.topology is None:
+        return ""
+    duty = Duty.objects.filter(key=recorder_key(publication.topology.slug)).first()
+    if duty is None or duty.is_late:
+        return " The recorder is not running: start the worker, and it will be seen then."
+    if duty.is_failing:
+        return f" The recorder fails: {duty.last_error}"
+    return ""

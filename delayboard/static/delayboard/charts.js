@@ -1,0 +1,85 @@
+// Draws every <div class="chart" data-figure="ID"> from <script type="application/json" id="ID">
+// holding {"data": [...], "layout": {...}}. A colour written as "var(--name)" is looked up in
+// the style sheet, and again when the theme changes.
+
+const CONFIG = {
+  showSendToCloud: false,
+  plotlyServerURL: "",
+  displaylogo: false,
+  responsive: true,
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+};
+
+const probe = document.createElement("span");
+probe.hidden = true;
+document.body.append(probe);
+
+// A token holds both themes' colours; only a real property tells the one in force.
+function token(name) {
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+}
+
+function coloured(value) {
+  if (typeof value === "string") {
+    const name = /^var\((--[\w-]+)\)$/.exec(value);
+    return name ? token(name[1]) : value;
+  }
+  if (Array.isArray(value)) return value.map(coloured);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, coloured(inner)]));
+}
+
+function axis(own = {}) {
+  const line = token("--line");
+  return { gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, ...own };
+}
+
+function themed(layout) {
+  const axes = Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
+  const result = {
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    colorway: [1, 2, 3, 4, 5, 6].map((number) => token(`--series-${number}`)),
+    margin: { l: 48, r: 16, t: 16, b: 40 },
+    ...layout,
+    font: { family: getComputedStyle(document.body).fontFamily, size: 12, ...layout.font, color: token("--text") },
+    hoverlabel: {
+      bgcolor: token("--surface"),
+      bordercolor: token("--line-strong"),
+      font: { color: token("--text") },
+      ...layout.hoverlabel,
+    },
+  };
+  for (const key of new Set(["xaxis", "yaxis", ...axes])) result[key] = axis(layout[key]);
+  delete result.template;
+  return result;
+}
+
+function fail(element, sentence) {
+  element.classList.add("chart-problem");
+  element.textContent = sentence;
+}
+
+async function draw(element) {
+  const source = document.getElementById(element.dataset.figure);
+  // Once drawn it has buttons of its own, which an image cannot hold.
+  if (element.getAttribute("role") === "img") element.setAttribute("role", "group");
+  if (!source) return fail(element, "The figure of this chart is missing on the page.");
+  try {
+    const figure = coloured(JSON.parse(source.textContent));
+    await window.Plotly.react(element, figure.data ?? [], themed(figure.layout ?? {}), CONFIG);
+  } catch (error) {
+    fail(element, `This chart could not be drawn (${error.message}). Its table is below.`);
+  }
+}
+
+async function drawAll() {
+  const charts = [...document.querySelectorAll(".chart[data-figure]")];
+  if (window.Plotly) return Promise.all(charts.map(draw));
+  for (const chart of charts) fail(chart, "The chart library did not load. The table has the numbers.");
+}
+
+drawAll();
+document.addEventListener("themechange", drawAll);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);

@@ -1,0 +1,104 @@
+// Fills a page with the newest snapshot. A page opts in by <main data-live-url="/ws/...">.
+
+import { span } from "./times.js";
+
+const main = document.querySelector("main[data-live-url]");
+const LONGEST_WAIT_MS = 30_000;
+const BAR_TOP = 1_000_000;
+
+let lastSeq = -1;
+let lastAt = null;
+let attempts = 0;
+let finished = false;
+
+// What each state is called, for the words that stand beside a mark.
+const words = JSON.parse(document.getElementById("mark-words")?.textContent ?? "{}");
+
+function count(text) {
+  const digits = text.replace(/[^\d]/g, "");
+  return digits ? Number(digits) : null;
+}
+
+function share(messages, full) {
+  if (!messages) return 0;
+  const part = full ? messages / full : Math.log10(messages + 1) / Math.log10(BAR_TOP);
+  return Math.min(Math.max(part, 0.02), 1);
+}
+
+function say(sentence) {
+  main.toggleAttribute("data-stale", Boolean(sentence));
+  for (const element of document.querySelectorAll("[data-live-error]")) {
+    if (element.textContent !== sentence) element.textContent = sentence;
+    element.hidden = !sentence;
+  }
+}
+
+function show(state) {
+  const { cells = {}, marks = {} } = state;
+  for (const element of document.querySelectorAll("[data-live]")) {
+    const text = cells[element.dataset.live];
+    if (text === undefined || element.textContent === text) continue;
+    if (element instanceof HTMLProgressElement) element.value = count(text) ?? 0;
+    else element.textContent = text;
+  }
+  for (const element of document.querySelectorAll("[data-bar]")) {
+    const text = cells[element.dataset.bar];
+    if (text === undefined) continue;
+    const part = share(count(text), Number(element.dataset.full ?? 0));
+    element.setAttribute("width", String(part * Number(element.dataset.width)));
+  }
+  for (const element of document.querySelectorAll("[data-mark]")) {
+    const mark = marks[element.dataset.mark];
+    if (mark === undefined) continue;
+    element.dataset.state = mark;
+    const said = element.querySelector("[data-words]");
+    if (said && mark in words) said.textContent = words[mark];
+  }
+}
+
+function age() {
+  if (lastAt === null) return;
+  const seconds = Math.max(0, (Date.now() - lastAt) / 1000);
+  for (const element of document.querySelectorAll("[data-live-age]")) {
+    element.textContent = seconds < 2 ? "just now" : `${span(seconds)} ago`;
+  }
+}
+
+function receive(state) {
+  if (state.type !== "state" || state.seq < lastSeq) return;
+  lastSeq = state.seq;
+  lastAt = Date.parse(state.at) || lastAt;
+  show(state);
+  say(state.error ?? "");
+  age();
+  if (!state.done) return;
+  finished = true;
+  if ("liveReload" in main.dataset) location.reload();
+}
+
+function connect() {
+  const url = new URL(main.dataset.liveUrl, location.href);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  const socket = new WebSocket(url);
+  socket.addEventListener("open", () => {
+    attempts = 0;
+    lastSeq = -1;
+  });
+  socket.addEventListener("message", (event) => {
+    receive(JSON.parse(event.data));
+    if (finished) socket.close();
+  });
+  socket.addEventListener("close", () => {
+    if (finished) return;
+    say("The connection to Delayboard is lost. These numbers are old; trying again.");
+    const wait = Math.min(LONGEST_WAIT_MS, 500 * 2 ** attempts);
+    attempts += 1;
+    setTimeout(connect, wait * (0.5 + Math.random() / 2));
+  });
+}
+
+if (main) {
+  lastAt = Date.parse(main.dataset.liveAt ?? "") || null;
+  connect();
+  setInterval(age, 1000);
+}

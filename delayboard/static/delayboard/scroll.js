@@ -1,0 +1,23 @@
+// What scrolls sideways can be reached and named from the keyboard.
+
+const boxes = document.querySelectorAll(".scroll, .picture, pre");
+
+function nameOf(box) {
+  const named = box.querySelector("caption, figcaption, svg > title");
+  const heading = box.closest("section, .panel")?.querySelector("h1, h2, h3");
+  return (named ?? heading)?.textContent.trim() || "More to the side";
+}
+
+function show() {
+  for (const box of boxes) {
+    const scrolls =
+      box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
+    if (!scrolls || box.tabIndex === 0) continue;
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", nameOf(box));
+  }
+}
+
+new ResizeObserver(show).observe(document.body);
+show();

@@ -1,0 +1,57 @@
+// Header checkbox, shift-click ranges and the count in the bulk bar of <form data-selection>.
+
+function boxes(form) {
+  return [...form.querySelectorAll("input[data-select]:not(:disabled)")];
+}
+
+function show(form) {
+  const all = boxes(form);
+  const selected = all.filter((box) => box.checked).length;
+  form.toggleAttribute("data-selected", selected > 0);
+  const head = form.querySelector("input[data-select-all]");
+  if (head) {
+    head.checked = selected > 0 && selected === all.length;
+    head.indeterminate = selected > 0 && selected < all.length;
+  }
+  for (const element of form.querySelectorAll("[data-selected-count]")) {
+    element.textContent = selected ? `${selected} selected` : "Nothing selected";
+  }
+  for (const button of form.querySelectorAll("button[data-needs-selection]")) {
+    button.disabled = selected === 0;
+    button.title = selected ? "" : "Select at least one row.";
+  }
+}
+
+function selectRange(form, from, to, checked) {
+  const all = boxes(form);
+  const [first, last] = [all.indexOf(from), all.indexOf(to)].sort((a, b) => a - b);
+  if (first < 0) return;
+  for (const box of all.slice(first, last + 1)) box.checked = checked;
+}
+
+function prepare(form) {
+  let anchor = null;
+  const head = form.querySelector("input[data-select-all]");
+  if (head) {
+    head.hidden = false;
+    head.closest("[data-select-all-line]")?.removeAttribute("hidden");
+    head.addEventListener("change", () => {
+      for (const box of boxes(form)) box.checked = head.checked;
+      show(form);
+    });
+  }
+  form.addEventListener("click", (event) => {
+    if (!event.target.matches?.("input[data-select]")) return;
+    if (event.shiftKey && anchor) selectRange(form, anchor, event.target, event.target.checked);
+    anchor = event.target;
+    show(form);
+  });
+  form.addEventListener("change", () => show(form));
+  show(form);
+}
+
+// The browser restores ticked boxes after "back" without firing an event.
+window.addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("form[data-selection]")) show(form);
+});
+for (const form of document.querySelectorAll("form[data-selection]")) prepare(form);

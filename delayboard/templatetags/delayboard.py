@@ -1,0 +1,118 @@
+"""How templates write durations, moments, counts and sizes, and the links around a page."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import template
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from topology.delays import format_delay
+from topology.graph.cells import count_text
+
+register = template.Library()
+
+UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+@register.filter
+def delay(value: timedelta | None) -> str:
+    """A duration as people type it: "1h30m"; a dash for None."""
+    return "–" if value is None else format_delay(value)
+
+
+@register.filter
+def number(value: int | None) -> str:
+    """A count in groups of three: "12 345"; a dash for None."""
+    return count_text(value)
+
+
+@register.filter
+def bytesize(value: int | None) -> str:
+    """A size in bytes, kB, MB or GB of 1000, with one digit after the point below 10."""
+    if value is None:
+        return "–"
+    size, unit = float(value), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 999.5:
+            break
+        size, unit = size / 1000, larger
+    digits = f"{size:.1f}" if unit != "B" and size < 9.95 else f"{size:.0f}"
+    return f"{digits}\u00a0{unit}"
+
+
+def relative_text(then: datetime, now: datetime) -> str:
+    """ "3m ago", "in 1h 20m", "now": the same words as times.js writes."""
+    seconds = (now - then).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    left, words = int(abs(seconds)), []
+    first = next(place for place, (_, size) in enumerate(UNITS) if left >= size)
+    for unit, size in UNITS[first : first + (2 if first < 2 else 1)]:
+        count, left = divmod(left, size)
+        if count:
+            words.append(f"{count}{unit}")
+    span = " ".join(words)
+    return f"{span} ago" if seconds > 0 else f"in {span}"
+
+
+@register.filter
+def relative(value: datetime | None) -> SafeString | str:
+    """A moment as <time>: relative words that tick, the exact UTC time as title."""
+    if value is None:
+        return "–"
+    return _time(value, relative_text(value, timezone.now()), " data-relative")
+
+
+@register.filter
+def exact(value: datetime | None) -> SafeString | str:
+    """A moment as <time> in the site's time zone, to the second."""
+    if value is None:
+        return "–"
+    return _time(value, f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S}", "")
+
+
+def _time(value: datetime, text: str, flag: str) -> SafeString:
+    title = f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S %Z}"
+    return format_html(
+        '<time datetime="{}" title="{}"{}>{}</time>',
+        value.isoformat(),
+        title,
+        SafeString(flag),
+        text,
+    )
+
+
+@register.simple_tag(takes_context=True)
+def active(context: template.Context, name: str, *others: str) -> SafeString:
+    """aria-current="page" on the page called `name`, "true" below it or on one of `others`."""
+    request: HttpRequest | None = context.get("request")
+    if request is None:
+        return SafeString("")
+    try:
+        home = reverse(name)
+    except NoReverseMatch:
+        return SafeString("")
+    if request.path == home:
+        return SafeString(' aria-current="page"')
+    match = request.resolver_match
+    is_other = match is not None and match.view_name in others
+    if is_other or (home != "/" and request.path.startswith(home)):
+        return SafeString(' aria-current="true"')
+    return SafeString("")
+
+
+@register.simple_tag(takes_context=True)
+def query(context: template.Context, **changes: Any) -> str:
+    """The page's own query string with some parameters set, or removed where None or ""."""
+    parameters = context["request"].GET.copy()
+    for name, value in changes.items():
+        parameters.pop(name, None)
+        if value not in (None, ""):
+            parameters[name] = str(value)
+    return f"?{parameters.urlencode()}"

@@ -1,0 +1,1 @@
+"""The operator's pages about messages: guard, parse, one domain call, render."""

@@ -1,0 +1,40 @@
+"""The first page: what is going on, and what needs somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from delayboard.now import overview
+from topology import access
+
+LIST_AGE = timedelta(seconds=5)
+
+
+@require_safe
+def now(request: HttpRequest) -> HttpResponse:
+    brokers = list(access.visible_brokers(request.user))
+    seen = overview(brokers, datetime.now(UTC), LIST_AGE)
+    duties = [(duty, said(duty.details)) for duty in seen.duties]
+    context = {"overview": seen, "brokers": brokers, "duties": duties}
+    return render(request, "delayboard/now.html", context)
+
+
+def said(details: Mapping[str, Any]) -> str:
+    """What a duty reports of itself, as a person reads it."""
+    return ", ".join(
+        _said(name.replace("_", " "), value) for name, value in details.items() if value is not None
+    )
+
+
+def _said(words: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return words if value else f"not {words}"
+    if words.endswith(" at"):
+        return f"{words.removesuffix(' at')} at {str(value)[11:19]}"
+    return f"{words} {value}"

@@ -1,0 +1,79 @@
+"""Publishing: the form with its prediction, the sent message followed until it arrives."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_safe
+
+from delayboard.forms import PublishForm
+from delayboard.models import Publication
+from delayboard.publishing.predict import Prediction, predict
+from delayboard.publishing.send import Letter, send
+from delayboard.publishing.track import track
+from topology import access, latest
+from topology.broker.fields import FieldError
+from topology.models import Role
+
+
+def publish(request: HttpRequest) -> HttpResponse:
+    """GET shows the form; POST with `predict` the prediction, with `send` publishes too."""
+    form = PublishForm(request.POST or None, user=request.user, initial=request.GET.dict())
+    context: dict[str, Any] = {"form": form}
+    if request.method == "POST" and form.is_valid():
+        broker, letter = form.chosen_broker, form.letter()
+        access.require(request.user, broker, Role.OPERATOR)
+        known = latest.fresh(broker)
+        context |= {"broker": broker, "letter": letter, "latest": known}
+        if known.snapshot is None or known.error:
+            messages.error(request, f"Nothing was published. {known.error}")
+        else:
+            prediction = _predict(known.snapshot, letter)
+            context["prediction"] = prediction
+            if "send" in request.POST:
+                return _sent(request, form, letter, prediction, context)
+    may_publish = access.visible_brokers(request.user, Role.OPERATOR).exists()
+    recent = Publication.objects.filter(broker__in=access.visible_brokers(request.user))[:10]
+    context |= {"recent": recent, "may_publish": may_publish}
+    return render(request, "delayboard/publish.html", context)
+
+
+@require_safe
+def publication(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+    rows = Publication.objects.select_related("broker", "topology", "user")
+    row = get_object_or_404(rows, pk=pk)
+    access.require(request.user, row.broker, Role.VIEWER)
+    followed = track(row, datetime.now(UTC))
+    context = {"publication": row, "broker": row.broker, "track": followed}
+    return render(request, "delayboard/publication.html", context)
+
+
+def _predict(snapshot: Any, letter: Letter) -> Prediction:
+    expiration = letter.properties.get("expiration")
+    return predict(
+        snapshot,
+        letter.exchange,
+        letter.routing_key,
+        headers=dict(letter.headers),
+        expiration_ms=int(expiration) if expiration else None,
+    )
+
+
+def _sent(
+    request: HttpRequest,
+    form: PublishForm,
+    letter: Letter,
+    prediction: Prediction,
+    context: dict[str, Any],
+) -> HttpResponse:
+    try:
+        row = send(request.user, form.chosen_broker, letter, prediction)
+    except FieldError as error:
+        form.add_error("headers", str(error))
+        return render(request, "delayboard/publish.html", context | {"may_publish": True})
+    return redirect("publication", pk=row.pk)

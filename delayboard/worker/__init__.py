@@ -1,0 +1,1 @@
+"""What runs without anybody looking: recorders, replays, the nightly schedule."""

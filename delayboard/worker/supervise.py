@@ -1,0 +1,143 @@
+"""Keeps one thread per wanted duty: starts, watches, restarts with back-off, stops."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from django.db import close_old_connections, connection
+from django.utils import timezone
+
+from analytics.log import LogError
+from analytics.recorder.record import RecordingFailed
+from delayboard.models import Duty
+from delayboard.worker.duties import Task, wanted
+from topology.broker.address import AddressError
+from topology.broker.errors import BrokerError
+from topology.models.secrets import DecryptionError
+
+logger = logging.getLogger(__name__)
+LOOK_SECONDS = 1.0
+JOIN_SECONDS = 8.0
+LONGEST_PAUSE = 30.0
+# These say what is wrong in a sentence; anything else is a defect and keeps its traceback.
+EXPECTED = (BrokerError, AddressError, DecryptionError, LogError, RecordingFailed)
+
+
+@dataclass
+class Running:
+    """A duty's thread; setting `stop` asks for its end."""
+
+    task: Task
+    stop: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
+
+
+class Supervisor:
+    """Compares the wanted duties with the running threads once a second."""
+
+    def __init__(self, *, only: str = "") -> None:
+        self.owner = f"{socket.gethostname()}:{os.getpid()}"
+        self._only = only
+        self._running: dict[str, Running] = {}
+
+    def run(self, stop: threading.Event) -> bool:
+        """Until `stop` is set; False when a thread did not end in time and must be left."""
+        while not stop.is_set():
+            try:
+                self.look()
+            except Exception:
+                logger.exception("The worker cannot tell what is wanted; it goes on as it is.")
+            close_old_connections()
+            stop.wait(LOOK_SECONDS)
+        return self.end()
+
+    def look(self) -> None:
+        """Start what is wanted and not running, stop what is running and not wanted."""
+        tasks = wanted(self.owner, only=self._only)
+        for key in [key for key in self._running if key not in tasks]:
+            self._running.pop(key).stop.set()
+        gone = Duty.objects.exclude(key__in=tasks)
+        if not self._only and gone.exists():
+            gone.delete()
+        for key, task in tasks.items():
+            if key not in self._running or not self._running[key].is_alive:
+                self._running[key] = self._start(task)
+
+    def end(self) -> bool:
+        """Ask all threads to end and wait for them; whether all did."""
+        for running in self._running.values():
+            running.stop.set()
+        until = time.monotonic() + JOIN_SECONDS
+        for running in self._running.values():
+            if running.thread:
+                running.thread.join(max(0.0, until - time.monotonic()))
+        return not any(running.is_alive for running in self._running.values())
+
+    def _start(self, task: Task) -> Running:
+        running = Running(task)
+        running.thread = threading.Thread(
+            target=keep_running, args=(task, running.stop), name=task.key, daemon=True
+        )
+        running.thread.start()
+        return running
+
+
+def keep_running(task: Task, stop: threading.Event) -> None:
+    """Run a duty again and again until it is stopped, pausing longer after each failure."""
+    failures = 0
+    while not stop.is_set():
+        began = time.monotonic()
+        try:
+            _begin(task)
+            task.run(stop, lambda details: _beat(task.key, details))
+        except EXPECTED as error:
+            logger.warning("%s: %s", task.name, error)
+            _fail(task, str(error))
+        except Exception as error:
+            logger.exception("%s failed.", task.name)
+            _fail(task, f"{type(error).__name__}: {error}")
+        finally:
+            connection.close()
+        failures = 0 if time.monotonic() - began > LONGEST_PAUSE else failures + 1
+        stop.wait(pause(failures))
+
+
+def pause(failures: int) -> float:
+    """Seconds before the next try: doubling from half a second, with jitter, up to 30."""
+    doubled = 0.25 * 2.0 ** min(failures, 10)
+    return min(LONGEST_PAUSE, doubled) * random.uniform(0.75, 1.25)
+
+
+def _begin(task: Task) -> None:
+    Duty.objects.update_or_create(
+        key=task.key,
+        defaults={
+            "name": task.name,
+            "broker_id": task.broker_id,
+            "started_at": timezone.now(),
+        },
+    )
+
+
+def _beat(key: str, details: Mapping[str, object]) -> None:
+    Duty.objects.filter(key=key).update(
+        beat_at=timezone.now(), details=dict(details), last_error=""
+    )
+
+
+def _fail(task: Task, error: str) -> None:
+    try:
+        Duty.objects.filter(key=task.key).update(last_error=error, last_error_at=timezone.now())
+    except Exception:
+        logger.exception("The failure of %s could not be written down.", task.name)
