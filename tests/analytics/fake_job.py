@@ -1,0 +1,43 @@
+"""A program in the place of the Spark jobs: behaves as the environment says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from analytics.launch import TABLES
+
+
+def main() -> int:
+    behaviour = os.environ.get("FAKE_JOB", "finish")
+    print("noise that is no progress")
+    print(json.dumps({"done": 1, "total": 2, "step": "pretending"}), flush=True)
+    if behaviour == "fail":
+        print("first complaint", file=sys.stderr)
+        print("the disk is on fire", file=sys.stderr)
+        return 1
+    if behaviour == "no data":
+        print(json.dumps({"no_data": "Nothing was there."}))
+        return 4
+    if behaviour.startswith("hang"):
+        grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        Path(behaviour.partition(" ")[2]).write_text(f"{os.getpid()} {grandchild.pid}")
+        time.sleep(600)
+    parser = argparse.ArgumentParser()
+    for name in ("--log", "--day", "--out"):
+        parser.add_argument(name)
+    out = Path(parser.parse_args().out)
+    result = json.loads(os.environ.get("FAKE_RESULT", "{}"))
+    (out / "summary.json").write_text(json.dumps({"lines": 7, "malformed": 1}))
+    for table in TABLES:
+        (out / f"{table}.json").write_text(json.dumps(result.get(table, [])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

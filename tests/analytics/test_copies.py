@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from analytics.recorder.copies import Place, event_of_copy, published
+from tests.analytics.builders import NOON
+from topology.message import Message, Properties
+from topology.patterns.pattern import Reading
+
+PLACE = Place("main", "/", "orders", "retry_pair")
+SECOND = timedelta(seconds=1)
+DEATHS = [{"queue": "orders", "reason": "rejected", "count": 3}]
+
+
+def a_message(headers: dict[str, Any] | None = None, **properties: Any) -> Message:
+    return Message("orders-retry", "orders", Properties(headers=headers or {}, **properties), b"hi")
+
+
+def an_entry_of(message: Message, **changes: Any) -> Any:
+    reading = Reading(
+        "entry", "orders", "orders-retry", timedelta(seconds=5), 2, "orders", "rejected"
+    )
+    arguments: dict[str, Any] = {"event_id": "e", "recorded_at": NOON, "caught_up": True} | changes
+    return event_of_copy(message, reading, PLACE, **arguments)
+
+
+def test_an_entry_starts_the_clock_of_its_delay() -> None:
+    event = an_entry_of(a_message({"x-death": DEATHS}, message_id="m1", correlation_id="c1"))
+    assert (event.kind, event.requested_delay_ms, event.due_at) == (
+        "scheduled",
+        5000,
+        NOON + 5 * SECOND,
+    )
+    assert (event.attempt, event.death_reason, event.death_queue) == (2, "rejected", "orders")
+    assert (event.message_id, event.correlation_id, event.size_bytes) == ("m1", "c1", 2)
+    assert (event.broker, event.vhost, event.topology, event.pattern) == (
+        "main",
+        "/",
+        "orders",
+        "retry_pair",
+    )
+    assert (event.deaths, event.source) == (3, "tap")
+
+
+@pytest.mark.parametrize(("phase", "kind"), [("exit", "delivered"), ("publish", "published")])
+def test_what_comes_out_or_passes_by_has_no_due_time(phase: Any, kind: str) -> None:
+    reading = Reading(phase, "orders", "orders", timedelta(0), 1)
+    event = event_of_copy(
+        a_message(), reading, PLACE, event_id="e", recorded_at=NOON, caught_up=True
+    )
+    assert (event.kind, event.due_at) == (kind, None)
+
+
+def test_tracking_and_replay_ids_come_from_the_headers() -> None:
+    event = an_entry_of(a_message({"delayboard-tracking-id": "t", "delayboard-replay-id": "r"}))
+    assert (event.tracking_id, event.replay_id) == ("t", "r")
+
+
+def test_texts_that_no_database_takes_are_escaped() -> None:
+    event = an_entry_of(a_message({"delayboard-tracking-id": "a\x00b"}, message_id="\udcff"))
+    assert (event.tracking_id, event.message_id) == ("a\\x00b", "\\udcff")
+
+
+def test_a_long_exception_name_is_cut() -> None:
+    headers = {"NServiceBus.ExceptionInfo.ExceptionType": "E" * 9000}
+    assert an_entry_of(a_message(headers)).exception_type == "E" * 255
+
+
+STAMPS: dict[str, Any] = {
+    "delayboard-published-at-ms": 1_763_600_000_001,
+    "NServiceBus.Retries.Timestamp": "2025-11-20 01:00:00:000002 Z",
+    "timestamp_in_ms": 1_763_600_000_003,
+    "NServiceBus.TimeSent": b"2025-11-20 01:00:00:000004 Z",
+}
+ORDER = [
+    ("delayboard-published-at-ms", "delayboard"),
+    ("NServiceBus.Retries.Timestamp", "NServiceBus.Retries.Timestamp"),
+    ("timestamp_in_ms", "timestamp_in_ms"),
+    ("NServiceBus.TimeSent", "NServiceBus.TimeSent"),
+]
+
+
+@pytest.mark.parametrize("place", range(len(ORDER)))
+def test_the_most_trustworthy_stamp_says_when_it_was_published(place: int) -> None:
+    headers = {name: STAMPS[name] for name, _ in ORDER[place:]}
+    at, source = published(a_message(headers, timestamp=1), recorded_at=NOON)
+    assert source == ORDER[place][1]
+    assert at is not None
+    assert at.microsecond in (1000, 2, 3000, 4)
+
+
+def test_without_a_stamp_the_recording_says_it_and_the_whole_seconds_come_last() -> None:
+    assert published(a_message(timestamp=1), recorded_at=NOON) == (NOON, "recorded")
+    assert published(a_message(timestamp=1), recorded_at=None) == (
+        datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+        "timestamp",
+    )
+    assert published(a_message(), recorded_at=None) == (None, "")
+
+
+def test_the_recording_of_a_message_that_died_before_says_nothing() -> None:
+    assert an_entry_of(a_message({"x-death": DEATHS})).published_at is None
+    assert an_entry_of(a_message(), caught_up=False).published_at is None
+    assert an_entry_of(a_message()).published_at == NOON
+
+
+@pytest.mark.parametrize("stamp", ["soon", 2**80, True, None, {"a": 1}, -(10**17)])
+def test_a_stamp_that_is_none_is_passed_over(stamp: Any) -> None:
+    headers = dict.fromkeys(STAMPS, stamp)
+    assert published(a_message(headers, timestamp=2**62), recorded_at=None) == (None, "")

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from analytics import facts
+from analytics.log import EventLog, LogError, read_day
+from analytics.models import Fact
+from analytics.recorder.drain import drain, drain_once
+from tests.analytics.builders import NOON
+from topology.message import Message, Properties, Publish
+from topology.models import Broker, Topology
+
+DEATH = {"queue": "orders", "reason": "rejected", "count": 2}
+LETTER = Message(
+    "orders-retry",
+    "orders",
+    Properties(headers={"x-death": [DEATH]}, message_id="m1", correlation_id="c1"),
+    b"hello",
+    redelivered=True,
+)
+
+
+def state_one(broker: Broker, **changes: Any) -> None:
+    values: dict[str, Any] = {"kind": "parked", "message": LETTER, "at": NOON}
+    facts.state(broker=broker, **(values | changes))
+
+
+def test_a_fact_is_an_event_with_what_is_known_of_the_message(topology: Topology) -> None:
+    state_one(topology.broker, topology=topology, queue="dead", replay_id="r1")
+    ((_, event),) = facts.oldest(10)
+    assert (event.kind, event.source, event.recorded_at) == ("parked", "delayboard", NOON)
+    assert (event.broker, event.vhost, event.topology) == ("main", "/", "orders")
+    assert (event.exchange, event.routing_key, event.queue) == ("orders-retry", "orders", "dead")
+    assert (event.message_id, event.content_id) == ("m1", LETTER.content_id)
+    assert (event.deaths, event.death_queue, event.death_reason) == (2, "orders", "rejected")
+    assert (event.size_bytes, event.redelivered, event.replay_id) == (5, True, "r1")
+    assert event.published_at is None
+
+
+def test_a_publish_is_stamped_with_its_moment(broker: Broker) -> None:
+    publish = Publish("orders", "key", Properties(), b"")
+    state_one(
+        broker,
+        kind="published",
+        message=publish,
+        tracking_id="t1",
+        requested_delay=timedelta(seconds=5),
+        destination="orders",
+    )
+    ((_, event),) = facts.oldest(10)
+    assert (event.published_at, event.published_at_source) == (NOON, "delayboard")
+    assert (event.exchange, event.requested_delay_ms, event.tracking_id) == ("orders", 5000, "t1")
+    assert event.topology == ""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_fact_of_a_transaction_that_fails_was_never_stated(broker: Broker) -> None:
+    @transaction.atomic
+    def park() -> None:
+        state_one(broker)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        park()
+    assert not Fact.objects.exists()
+
+
+def test_draining_moves_facts_into_the_log_and_forgets_them(
+    broker: Broker, event_log: Path
+) -> None:
+    for number in range(3):
+        state_one(broker, at=NOON + timedelta(microseconds=number))
+    events = [event for _, event in facts.oldest(10)]
+    stop, beats = Event(), []
+    stop.set()
+    drain(stop=stop, beat=lambda counters: beats.append(dict(counters)))
+    assert list(read_day(event_log, NOON.date())) == events
+    assert beats == [{"drained": 3}]
+    assert not Fact.objects.exists()
+
+
+def test_facts_stay_when_the_log_cannot_be_written(broker: Broker, tmp_path: Path) -> None:
+    state_one(broker)
+    (tmp_path / "log").write_text("in the way")
+    with pytest.raises(LogError):
+        drain_once(EventLog(tmp_path / "log", "facts"))
+    assert Fact.objects.count() == 1

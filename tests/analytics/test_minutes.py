@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from analytics import minutes, scheduled
+from analytics.events import MessageEvent
+from tests.analytics.builders import NOON, a_trip, an_entry, an_event, ms
+from topology.models import Topology
+
+MINUTE = timedelta(minutes=1)
+
+
+def record(topology: Topology, events: list[MessageEvent]) -> None:
+    minutes.count(topology, events, scheduled.project(topology, events))
+
+
+def numbers(topology: Topology) -> list[tuple[str, int, int, int, int]]:
+    return [
+        (f"{row.minute_at:%H:%M}", row.entered, row.left, row.died, row.late)
+        for row in minutes.since(topology, NOON)
+    ]
+
+
+def test_batches_add_up_by_the_minute_of_their_recording(topology: Topology) -> None:
+    record(topology, a_trip("m1"))
+    record(topology, [*a_trip("m2", NOON + 58 * ms(1000)), an_event(kind="published", attempt=0)])
+    assert numbers(topology) == [("12:00", 2, 1, 0, 0), ("12:01", 0, 1, 0, 0)]
+
+
+def test_an_entry_by_a_death_counts_as_died_and_an_exit_a_second_late_as_late(
+    topology: Topology,
+) -> None:
+    death: dict[str, Any] = {"death_reason": "rejected", "death_queue": "orders"}
+    record(topology, [an_entry("m1", **death)])
+    record(topology, a_trip("m2", late=ms(1000)))
+    record(topology, a_trip("m3", late=ms(1001)))
+    assert numbers(topology) == [("12:00", 3, 2, 1, 1)]
+
+
+def test_minutes_before_the_one_asked_for_are_left_out(topology: Topology) -> None:
+    record(topology, [an_entry("m1", NOON - MINUTE), an_entry("m2", NOON)])
+    assert [row[0] for row in numbers(topology)] == ["12:00"]

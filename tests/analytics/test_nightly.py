@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from analytics import launch, nightly, results
+from analytics.models import AccuracyRow, LatenessHistogram, RetryRow, Run
+from topology.models import Broker
+
+DAY = date(2026, 11, 20)
+OTHER_DAY = date(2026, 11, 19)
+GROUP = {"broker": "main", "topology": "orders"}
+ACCURACY = GROUP | {
+    "requested_delay_ms": 5000,
+    "measured": 3,
+    "p50_ms": 1.5,
+    "p95_ms": 2.0,
+    "p99_ms": 2.5,
+    "max_ms": 3.0,
+    "early_share": 0.0,
+    "uncounted": 1,
+    "open": 0,
+    "missing": 2,
+}
+RESULT: dict[str, Any] = {
+    "accuracy": [ACCURACY],
+    "histogram": [
+        GROUP
+        | {"requested_delay_ms": 5000, "hour_at": f"2026-11-20T{hour}:00:00.000Z"}
+        | {"from_ms": 1.0, "to_ms": 2.0, "messages": 2}
+        for hour in ("12", "13")
+    ],
+    "retries": [GROUP | {"messages": 8, "retried": 2, "retried_share": 0.25}],
+    "attempts": [GROUP | {"attempt": 1, "messages": 2}],
+    "deaths": [GROUP | {"reason": "rejected", "queue": "orders", "deaths": 2}],
+}
+
+
+@pytest.fixture(autouse=True)
+def a_fake_job(monkeypatch: pytest.MonkeyPatch, event_log: Path, db: None) -> None:
+    monkeypatch.setattr(launch, "JOBS", "tests.analytics.fake_job")
+    monkeypatch.setenv("FAKE_RESULT", json.dumps(RESULT))
+
+
+def test_a_run_leaves_its_rows_and_says_what_it_read(broker: Broker) -> None:
+    run = nightly.run_day(DAY)
+    assert (run.state, run.lines, run.malformed, run.error) == ("done", 7, 1, "")
+    assert run.started_at is not None
+    assert run.finished_at is not None
+    assert len(run.code_version) == 12
+    report = results.report(DAY, [broker])
+    (accuracy,) = report.accuracy
+    assert (accuracy.requested_delay, accuracy.entered) == (timedelta(seconds=5), 6)
+    assert (report.measured, report.missing, report.messages, report.retried) == (3, 2, 8, 2)
+    assert report.worst == accuracy
+    assert [row.hour_at.hour for row in LatenessHistogram.objects.order_by("hour_at")] == [12, 13]
+    assert [(bucket.from_ms, bucket.messages) for bucket in report.histogram] == [(1.0, 4)]
+
+
+def test_a_report_of_other_brokers_is_empty(broker: Broker) -> None:
+    nightly.run_day(DAY)
+    assert results.report(DAY, []).is_empty
+    assert results.report(OTHER_DAY, [broker]).is_empty
+
+
+def test_running_a_day_again_replaces_its_rows_and_no_other_days(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nightly.run_day(OTHER_DAY)
+    nightly.run_day(DAY)
+    changed = RESULT | {"accuracy": [ACCURACY | {"measured": 9}], "retries": []}
+    monkeypatch.setenv("FAKE_RESULT", json.dumps(changed))
+    nightly.run_day(DAY)
+    assert list(AccuracyRow.objects.values_list("day", "measured")) == [(OTHER_DAY, 3), (DAY, 9)]
+    assert [row.day for row in RetryRow.objects.all()] == [OTHER_DAY]
+    assert Run.objects.count() == 2
+
+
+def test_a_day_whose_log_is_gone_loses_its_rows_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nightly.run_day(DAY)
+    monkeypatch.setenv("FAKE_JOB", "no data")
+    run = nightly.run_day(DAY)
+    assert (run.state, run.lines) == ("no_data", 0)
+    assert run.error == "Nothing was there. The figures of an earlier run were removed."
+    assert not AccuracyRow.objects.exists()
+    assert nightly.run_day(DAY).error == "Nothing was there."
+
+
+def test_a_failed_run_keeps_the_rows_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    nightly.run_day(DAY)
+    monkeypatch.setenv("FAKE_JOB", "fail")
+    with pytest.raises(launch.LaunchError):
+        nightly.run_day(DAY)
+    run = Run.objects.get()
+    assert run.state == "failed"
+    assert "the disk is on fire" in run.error
+    assert AccuracyRow.objects.count() == 1
+
+
+def test_rows_that_cannot_be_stored_leave_the_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    nightly.run_day(DAY)
+    broken = RESULT | {"deaths": [GROUP | {"reason": None, "queue": "q", "deaths": 1}]}
+    monkeypatch.setenv("FAKE_RESULT", json.dumps(broken))
+    with pytest.raises(Exception, match=r"NOT NULL|null value"):
+        nightly.run_day(DAY)
+    assert AccuracyRow.objects.count() == 1
+    assert Run.objects.get().state == "failed"
+
+
+def running(lease: timedelta) -> Run:
+    return Run.objects.create(
+        day=DAY, state="running", owner="other", lease_until=datetime.now(UTC) + lease
+    )
+
+
+def test_a_day_that_another_process_runs_is_refused() -> None:
+    running(timedelta(seconds=20))
+    with pytest.raises(nightly.DayRefused, match="is being run by another process"):
+        nightly.run_day(DAY)
+    assert Run.objects.get().owner == "other"
+
+
+def test_a_day_whose_process_was_killed_can_be_run_again() -> None:
+    running(timedelta(seconds=-1))
+    assert nightly.run_day(DAY).state == "done"
+
+
+def test_a_run_that_was_taken_over_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken_over(*_: int) -> None:
+        Run.objects.update(owner="other")
+
+    with pytest.raises(nightly.Stopped, match="taken over"):
+        nightly.run_day(DAY, progress=taken_over)
+    assert Run.objects.get().state == "running"
+    assert not AccuracyRow.objects.exists()
+
+
+def test_the_lease_is_renewed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nightly, "RENEW_SECONDS", 0.0)
+    soon = datetime.now(UTC) + timedelta(seconds=20)
+
+    def almost_over(*_: int) -> None:
+        Run.objects.update(lease_until=datetime.now(UTC))
+
+    told = launch.run_day
+    leases = []
+
+    def pulsing(log: Path, day: date, *, pulse: launch.Pulse) -> launch.Result:
+        pulse(1, 2)
+        leases.append(Run.objects.get().lease_until)
+        return told(log, day, pulse=pulse)
+
+    monkeypatch.setattr(launch, "run_day", pulsing)
+    nightly.run_day(DAY, progress=almost_over)
+    assert leases[0] is not None
+    assert leases[0] > soon
+    assert Run.objects.get().steps == 2
+
+
+def test_a_future_day_is_refused() -> None:
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    for ask in (nightly.run_day, nightly.want):
+        with pytest.raises(nightly.DayRefused, match="has not begun"):
+            ask(tomorrow)
+    assert not Run.objects.exists()
+
+
+def test_the_worker_runs_what_is_wanted_and_what_a_dead_process_left() -> None:
+    nightly.want(OTHER_DAY)
+    running(timedelta(seconds=-1))
+    Run.objects.create(day=date(2026, 11, 18), state="failed")
+    signs = []
+    assert nightly.run_wanted(Event(), alive=lambda: signs.append(1)) == 2
+    assert len(signs) >= 2
+    assert list(Run.objects.order_by("day").values_list("state", flat=True)) == [
+        "failed",
+        "done",
+        "done",
+    ]
+    assert nightly.run_wanted(Event()) == 0
+
+
+def test_wanting_a_day_that_runs_leaves_it_alone() -> None:
+    running(timedelta(seconds=20))
+    assert nightly.want(DAY).state == "running"
+
+
+def test_a_stopped_worker_leaves_the_day_wanted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nightly.want(DAY)
+    monkeypatch.setenv("FAKE_JOB", f"hang {tmp_path / 'pids'}")
+    stop = Event()
+    told = launch.run_day
+
+    def stopped_meanwhile(*arguments: Any, **named: Any) -> launch.Result:
+        stop.set()
+        return told(*arguments, **named)
+
+    monkeypatch.setattr(launch, "run_day", stopped_meanwhile)
+    assert nightly.run_wanted(stop) == 0
+    assert Run.objects.get().state == "wanted"
+
+
+def test_a_wanted_day_that_fails_does_not_keep_the_worker_from_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nightly.want(DAY)
+    nightly.want(OTHER_DAY)
+    monkeypatch.setenv("FAKE_JOB", "fail")
+    assert nightly.run_wanted(Event()) == 2
+    assert set(Run.objects.values_list("state", flat=True)) == {"failed"}
+
+
+def test_the_command_says_its_steps_and_what_it_read() -> None:
+    out = StringIO()
+    call_command("run_nightly", "--date", "2026-11-20", stdout=out)
+    assert out.getvalue().splitlines() == [
+        "step 2 of 2",
+        "2026-11-20 is done: 7 lines read, 1 of them could not be.",
+    ]
+
+
+def test_the_command_runs_yesterday_by_default() -> None:
+    call_command("run_nightly", stdout=StringIO())
+    assert Run.objects.get().day == datetime.now(UTC).date() - timedelta(days=1)
+
+
+def test_the_command_ends_with_4_for_a_day_without_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_JOB", "no data")
+    complaints = StringIO()
+    with pytest.raises(SystemExit) as end:
+        call_command("run_nightly", "--date", "2026-11-20", stderr=complaints)
+    assert end.value.code == 4
+    assert complaints.getvalue().strip() == "Nothing was there."
+
+
+@pytest.mark.parametrize(
+    ("day", "sentence"), [("20.11.2026", "is no day; write it like"), ("2999-01-01", "not begun")]
+)
+def test_the_command_refuses_a_bad_day_with_a_sentence(day: str, sentence: str) -> None:
+    with pytest.raises(CommandError, match=sentence):
+        call_command("run_nightly", "--date", day)

@@ -1,0 +1,206 @@
+"""An operator's whole way through the product, in a real browser on a real broker."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from playwright.sync_api import Page, expect
+from pytest_django import Settings
+
+from delayboard.worker.supervise import Supervisor
+from tests.brokers import Vhost
+from tests.browser.album import Album
+from tests.builders import address_of, eventually, make_user
+from topology.broker.consumer import Consumer
+from topology.broker.management import Management
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.definitions import Queue
+from topology.message import Publish
+from topology.models import AuditEntry, Role
+
+PARKED = "orders-parked"
+
+
+@pytest.fixture(autouse=True)
+def event_log(settings: Settings, tmp_path: Path) -> None:
+    settings.EVENT_LOG = tmp_path / "log"
+
+
+@contextmanager
+def worker_at_work() -> Iterator[None]:
+    stop = threading.Event()
+
+    def run() -> None:
+        try:
+            assert Supervisor().run(stop)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(15)
+        assert not thread.is_alive()
+
+
+def sign_in(page: Page) -> None:
+    make_user("ada", Role.ADMIN)
+    page.goto("/")
+    page.get_by_label("Username").fill("ada")
+    page.get_by_label("Password").fill("a long enough password")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(re.compile(r"/$"))
+
+
+def add_the_broker(page: Page, vhost: Vhost, album: Album) -> None:
+    address = address_of(vhost)
+    page.goto("/brokers/add/")
+    page.get_by_label("Name", exact=True).fill("Staging rabbit")
+    page.get_by_label("Environment").fill("staging")
+    page.get_by_label("Colour").select_option("violet")
+    page.get_by_label("AMQP host").fill(address.host)
+    page.get_by_label("AMQP port").fill(str(address.port))
+    page.get_by_label("Virtual host").fill(address.vhost)
+    page.get_by_label("Management address").fill(address.management_url)
+    page.locator("[name=username]").fill(address.username)
+    page.locator("[name=password]").fill(address.password)
+    album.take(page, "broker-form")
+    page.locator("main form button[type=submit], main form button.primary").first.click()
+    expect(page.get_by_text("AMQP: Connected to the virtual host")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"Management API: RabbitMQ \d+\.\d+"))).to_be_visible()
+    album.take(page, "broker")
+
+
+def provision_a_pair(page: Page, album: Album) -> None:
+    page.goto("/topologies/add/?kind=retry_pair")
+    page.get_by_label("Name", exact=True).fill("orders")
+    page.get_by_label("Delay", exact=True).fill("2s")
+    page.locator("main form button.primary").first.click()
+    expect(page.get_by_text("New: direct exchange orders-retry")).to_be_visible()
+    album.take(page, "topology-planned")
+    page.get_by_role("button", name=re.compile("^Apply")).click()
+    expect(page.get_by_text(re.compile(r"Applied: \d+ created"))).to_be_visible()
+    page.get_by_role("button", name="Verify").click()
+    expect(page.get_by_text("A probe would arrive in orders after 2s.")).to_be_visible()
+    album.take(page, "verdict")
+
+
+def watch_the_picture(page: Page, vhost: Vhost, album: Album) -> None:
+    page.goto("/topologies/orders/")
+    depth = page.locator('svg [data-live="queue/orders/messages"]')
+    expect(depth).to_have_text("0")
+    with publisher(address_of(vhost), "test") as channel:
+        for number in range(3):
+            channel.publish(Publish("orders", "orders", build_properties(), b"%d" % number))
+    expect(depth).to_have_text("3", timeout=20_000)
+    album.take(page, "topology")
+
+
+def publish_and_follow(page: Page, album: Album) -> None:
+    page.goto("/topologies/orders/")
+    page.get_by_role("link", name="Publish through it").click()
+    expect(page.get_by_label("Delay")).to_have_value("delayed")
+    page.get_by_label("Body").fill('{"order": 1, "amount": 12.50}')
+    page.get_by_label("Headers").fill('{"tenant": 42}')
+    page.get_by_role("button", name="Predict").click()
+    expect(page.locator("#prediction")).to_contain_text("orders")
+    expect(page.locator("#prediction")).to_contain_text("2s")
+    album.take(page, "prediction")
+    page.locator("#prediction button").click()
+    expect(page.locator('[data-live="publication/status"]')).to_contain_text(
+        re.compile(r"It arrived at .* ms (late|early)"), timeout=30_000
+    )
+    album.take(page, "publication")
+
+
+def fail_and_park(vhost: Vhost) -> None:
+    """What a consumer does: reject two messages once, then give them up; ack the others."""
+    address = address_of(vhost)
+    with Management(address) as management:
+        management.declare_queue(Queue(PARKED))
+    given_up = 0
+    with publisher(address, "test") as channel, Consumer(address, "orders") as consumer:
+        while given_up < 2:
+            for delivery in consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0):
+                message = delivery.message
+                if message.body not in (b"0", b"1"):
+                    consumer.ack_through(delivery)
+                elif not message.headers.get("x-death"):
+                    consumer.reject(delivery)
+                else:
+                    channel.publish(Publish("", PARKED, message.properties, message.body))
+                    consumer.ack_through(delivery)
+                    given_up += 1
+
+
+def read_and_replay(page: Page, vhost: Vhost, album: Album) -> None:
+    page.goto("/dead-letters/")
+    page.get_by_role("link", name=PARKED).first.click()
+    page.get_by_role("button", name="Look").click()
+    expect(page.get_by_role("heading", name="All 2 messages")).to_be_visible()
+    page.locator("li.letter summary").first.click()
+    history = page.locator("li.letter").first.locator(".history")
+    expect(history).to_contain_text("orders")
+    expect(history).to_contain_text("reject")
+    album.take(page, "dead-letters")
+    page.get_by_role("checkbox", name="Choose message 1").check()
+    page.get_by_role("button", name="Dry run of the replay…").click()
+    expect(page.get_by_text("Arrives in orders at once.")).to_be_visible()
+    album.take(page, "replay-dry-run")
+    page.get_by_role("button", name="Start the replay of 1").click()
+    expect(page.get_by_role("heading", name="How it ended")).to_be_visible(timeout=20_000)
+    album.take(page, "replay-done")
+
+    def arrived() -> bool:
+        with Management(address_of(vhost)) as management:
+            depths = [management.queue(name).get("messages") for name in ("orders", PARKED)]
+        return depths == [1, 1]
+
+    eventually(arrived, "one message is back at work and one is still parked")
+
+
+def read_the_report(page: Page, album: Album) -> None:
+    page.goto(f"/reports/?day={datetime.now(UTC):%Y-%m-%d}")
+    page.get_by_role("button", name="Compute this day now").click()
+    expect(page.locator(".chart .main-svg").first).to_be_visible(timeout=120_000)
+    album.take(page, "reports")
+
+
+def read_the_audit_log(page: Page, album: Album) -> None:
+    page.goto("/audit/")
+    for action in ("broker added", "topology applied", "message published", "replay started"):
+        expect(page.get_by_text(action).first).to_be_visible()
+    album.take(page, "audit")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_operator_walks_from_a_new_broker_to_the_report_of_the_day(
+    page: Page, vhost: Vhost, album: Album
+) -> None:
+    with worker_at_work():
+        sign_in(page)
+        album.take(page, "now-empty")
+        add_the_broker(page, vhost, album)
+        provision_a_pair(page, album)
+        watch_the_picture(page, vhost, album)
+        publish_and_follow(page, album)
+        fail_and_park(vhost)
+        read_and_replay(page, vhost, album)
+        read_the_report(page, album)
+        read_the_audit_log(page, album)
+        page.goto("/")
+        album.take(page, "now")
+    assert album.violations == []
+    assert album.errors == []
+    assert AuditEntry.objects.filter(outcome__startswith="failed").count() == 0

@@ -1,0 +1,76 @@
+"""Rows and addresses for tests, with the least that each needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.contrib.auth.models import User
+
+from tests.brokers import Vhost
+from topology.broker.address import Address, parse_address
+from topology.connect import add_broker
+from topology.models import Broker, Grant, Role, Topology
+from topology.patterns import retry_pair
+from topology.provision import apply, create_topology
+
+Found = TypeVar("Found")
+
+
+def address_of(vhost: Vhost) -> Address:
+    return parse_address(vhost.amqp_url, vhost.management_url)
+
+
+def make_broker(vhost: Vhost | None = None, *, name: str = "Test broker") -> Broker:
+    """A broker's row: of a real vhost, or of an address where nothing listens."""
+    amqp, management = (
+        (vhost.amqp_url, vhost.management_url)
+        if vhost
+        else ("amqp://guest:guest@127.0.0.1:9/nowhere", "http://127.0.0.1:9")
+    )
+    address = parse_address(amqp, management)
+    broker = Broker(
+        name=name,
+        environment="test",
+        host=address.host,
+        port=address.port,
+        vhost=address.vhost,
+        username=address.username,
+        management_url=address.management_url,
+    )
+    return add_broker(broker, address.password)
+
+
+def make_user(name: str, role: Role | None = None, broker: Broker | None = None) -> User:
+    """An account with a role on one broker, or on all when `broker` is None."""
+    user = User.objects.create_user(name, password="a long enough password")
+    if role is not None:
+        Grant.objects.create(user=user, role=role, broker=broker)
+    return user
+
+
+def make_pair(broker: Broker, *, name: str = "orders", delay: str = "500ms") -> Topology:
+    """A retry pair that is planned, not applied."""
+    params = retry_pair.parse({"name": name, "delay": delay})
+    return create_topology(None, broker, retry_pair.KIND, params)
+
+
+def applied_pair(vhost: Vhost, *, name: str = "orders", delay: str = "500ms") -> Topology:
+    """A retry pair that exists on the vhost, taps included."""
+    topology = make_pair(make_broker(vhost), name=name, delay=delay)
+    apply(None, topology)
+    topology.refresh_from_db()
+    return topology
+
+
+def eventually(look: Callable[[], Found | None], what: str, *, seconds: float = 20.0) -> Found:
+    """Look again and again until there is something; fails with `what` when there never is."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(0.05)

@@ -1,0 +1,68 @@
+"""Shared fixtures, and `--postgres`: the database tests on a PostgreSQL of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import broker_node, vhost
+from tests.postgres import private_cluster
+
+__all__ = ["broker_node", "vhost"]
+
+DATABASE_FIXTURES = {"db", "transactional_db", "django_db_serialized_rollback"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --postgres and --screenshots."""
+    parser.addoption(
+        "--postgres",
+        action="store_true",
+        help="run the tests that use the database, but no browser, on a private PostgreSQL",
+    )
+    parser.addoption(
+        "--screenshots", type=Path, help="keep a picture of each browser test's last page here"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Run pytest again with the cluster's address: settings are read before any hook of ours."""
+    if not config.getoption("postgres") or os.environ.get("DELAYBOARD_TEST_CLUSTER"):
+        return None
+    with private_cluster() as url:
+        variables = {**os.environ, "DATABASE_URL": url, "DELAYBOARD_TEST_CLUSTER": "1"}
+        developing = ["-X", "dev"] if sys.flags.dev_mode else []
+        command = [sys.executable, *developing, "-m", "pytest", *config.invocation_params.args]
+        return subprocess.call(command, env=variables, cwd=config.invocation_params.dir)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder for collected static files, whose absence whitenoise warns about."""
+    from django.conf import settings
+
+    Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --postgres, keep the tests that use the database and need no browser."""
+    if not config.getoption("postgres"):
+        return
+    kept = [item for item in items if uses_database(item) and not in_browser(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+
+
+def uses_database(item: pytest.Item) -> bool:
+    """Tell whether the test is marked for the database or asks for it through a fixture."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return item.get_closest_marker("django_db") is not None or bool(DATABASE_FIXTURES & fixtures)
+
+
+def in_browser(item: pytest.Item) -> bool:
+    """Tell whether the test lies in tests/browser."""
+    return "browser" in item.path.relative_to(Path(__file__).parent).parts

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from tests.graph.pictures import delay_queue, pair, seen
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.graph.build import Fact, Graph, build, facts, sentence, split
+from topology.snapshot import QueueNumbers
+
+
+def edges(graph: Graph) -> set[tuple[str, str, str, str]]:
+    return {(edge.source, edge.target, edge.kind, edge.label) for edge in graph.edges}
+
+
+def test_a_retry_pair_is_a_ring_of_two_exchanges_and_two_queues() -> None:
+    graph = build(pair())
+    assert edges(graph) == {
+        ("exchange/orders", "queue/orders", "binding", "orders"),
+        ("queue/orders", "exchange/orders-retry", "dead-letter", "rejected"),
+        ("exchange/orders-retry", "queue/orders-retry", "binding", "orders"),
+        ("queue/orders-retry", "exchange/orders", "dead-letter", "after 5m"),
+    }
+    assert graph.groups == (frozenset(node.id for node in graph.nodes),)
+
+
+def test_the_facts_say_every_arrow_in_words() -> None:
+    rows = facts(build(pair()))
+    assert Fact("queue orders", "dead-letters when rejected", "", "exchange orders-retry") in rows
+    assert Fact("queue orders-retry", "dead-letters after 5m", "", "exchange orders") in rows
+    assert Fact("exchange orders", "binds to", "orders", "queue orders") in rows
+    assert len(rows) == 4
+
+
+def test_an_exchange_that_nobody_has_is_drawn_as_missing() -> None:
+    queue = Queue("orders", arguments=Arguments({"x-dead-letter-exchange": "gone"}))
+    graph = build(Definitions.of([queue]))
+    assert graph.node("exchange/gone").missing
+    assert not graph.node("queue/orders").missing
+    assert facts(graph)[0].target == "exchange gone (missing)"
+    assert sentence(graph.node("exchange/gone")) == "Exchange gone is missing in the broker."
+
+
+def test_what_is_wanted_and_not_there_is_drawn_as_missing() -> None:
+    there = pair()
+    graph = build(seen(there.without([("queue", "orders-retry")])), wanted=there)
+    assert [node.id for node in graph.nodes if node.missing] == ["queue/orders-retry"]
+    assert graph.node("queue/orders-retry").mark == "missing"
+
+
+def test_what_differs_from_the_wanted_is_drawn_as_it_is() -> None:
+    there = Definitions.of([Queue("orders", durable=False)])
+    graph = build(there, wanted=Definitions.of([Queue("orders")]))
+    assert [node.id for node in graph.nodes] == ["queue/orders"]
+    assert not graph.node("queue/orders").missing
+
+
+def test_the_default_exchange_is_drawn_only_where_a_queue_dies_through_it() -> None:
+    assert "exchange/" not in {node.id for node in build(pair()).nodes}
+    graph = build(Definitions.of([Queue("jobs"), delay_queue("jobs_dlq_60", "jobs", 60)]))
+    assert ("queue/jobs_dlq_60", "exchange/", "dead-letter", "after 1m, as jobs") in edges(graph)
+    assert ("exchange/", "queue/jobs", "binding", "jobs") in edges(graph)
+    assert not graph.node("exchange/").missing
+    assert graph.node("exchange/").title == "(default exchange)"
+
+
+def test_several_keys_between_two_ends_are_one_arrow() -> None:
+    things: list[Thing] = [
+        Exchange("x", "topic"),
+        Queue("q"),
+        Binding("x", "q", "b"),
+        Binding("x", "q", "a"),
+    ]
+    (edge,) = build(Definitions.of(things)).edges
+    assert (edge.keys, edge.label) == (("a", "b"), "a, b")
+
+
+def test_a_fanout_arrow_has_no_key_and_a_headers_arrow_has_its_arguments() -> None:
+    things: list[Thing] = [
+        Exchange("all", "fanout"),
+        Exchange("some", "headers"),
+        Queue("q"),
+        Binding("all", "q", "ignored"),
+        Binding("some", "q", "", arguments=Arguments({"x-match": "all", "kind": "pdf"})),
+    ]
+    labels = {edge.source: edge.label for edge in build(Definitions.of(things)).edges}
+    assert labels == {"exchange/all": "", "exchange/some": "kind=pdf, x-match=all"}
+
+
+def test_an_empty_key_on_a_direct_exchange_is_said() -> None:
+    graph = build(Definitions.of([Exchange("x"), Queue("q"), Binding("x", "q", "")]))
+    assert graph.edges[0].label == "(empty key)"
+
+
+def test_an_alternate_exchange_is_an_arrow_of_its_own() -> None:
+    first = Exchange("x", arguments=Arguments({"alternate-exchange": "lost"}))
+    graph = build(Definitions.of([first, Exchange("lost", "fanout")]))
+    assert edges(graph) == {("exchange/x", "exchange/lost", "alternate", "unroutable")}
+
+
+def test_a_bounded_queue_says_that_it_also_dead_letters_when_full() -> None:
+    arguments = Arguments({"x-dead-letter-exchange": "x", "x-max-length": 10})
+    graph = build(Definitions.of([Exchange("x"), Queue("q", arguments=arguments)]))
+    assert graph.edges[0].label == "rejected or full"
+
+
+def test_everything_but_the_highlighted_is_foreign() -> None:
+    graph = build(pair(), highlighted={("queue", "orders")})
+    assert [node.id for node in graph.nodes if not node.foreign] == ["queue/orders"]
+    assert not any(node.foreign for node in build(pair()).nodes)
+
+
+def test_a_tap_is_left_out_unless_it_is_asked_for() -> None:
+    tap = "delayboard.tap.orders"
+    tapped = pair() | Definitions.of([Queue(tap), Binding("orders", tap, "orders")])
+    assert build(tapped) == build(pair())
+    assert f"queue/{tap}" in {node.id for node in build(tapped, with_taps=True).nodes}
+
+
+def test_parts_that_are_not_connected_are_drawn_apart() -> None:
+    graph = build(pair() | pair("billing") | Definitions.of([Exchange("lonely")]))
+    parts = split(graph)
+    assert [len(part.nodes) for part in parts] == [4, 4, 1]
+    assert [len(part.edges) for part in parts] == [4, 4, 0]
+    assert {node for part in parts for node in part.nodes} == set(graph.nodes)
+
+
+def test_live_numbers_and_rates_stand_on_the_nodes() -> None:
+    numbers = QueueNumbers(messages=5, consumers=0)
+    graph = build(seen(pair(), {"orders": numbers}, {"orders": 1.5}))
+    assert graph.node("queue/orders").numbers == numbers
+    assert graph.node("queue/orders").mark == "stuck"
+    assert graph.node("exchange/orders").rate == 1.5
+    assert graph.node("queue/orders-retry").mark == "unknown"
+    assert build(pair()).node("queue/orders").numbers is None

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import os
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from tests.graph.pictures import HOSTILE, LONG, delay_queue, pair, seen
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.graph.build import build
+from topology.graph.geometry import Box, Direction, Layout
+from topology.graph.layers import arrange_layers, ranks
+from topology.graph.layout import LayoutError, arrange, arrange_by_dot
+from topology.graph.ring import arrange_ring
+from topology.snapshot import QueueNumbers
+
+FAN = Definitions.of(
+    [
+        *pair(),
+        Exchange("events", "topic"),
+        *(Queue(f"q{number}") for number in range(6)),
+        *(Binding("events", f"q{number}", "#") for number in range(6)),
+        Binding("events", "orders", "orders.#", destination_is_queue=False),
+        Queue("full", arguments=Arguments({"x-dead-letter-exchange": "gone"})),
+        delay_queue("wait", "q1", 60),
+        Queue("self", arguments=Arguments({"x-dead-letter-exchange": "events"})),
+        Binding("events", "self", "again"),
+    ]
+)
+EVERYTHING = FAN | pair(HOSTILE) | pair(LONG)
+
+
+def overlap(one: Box, other: Box) -> bool:
+    return (
+        abs(one.x - other.x) < (one.width + other.width) / 2 - 0.1
+        and abs(one.y - other.y) < (one.height + other.height) / 2 - 0.1
+    )
+
+
+def assert_sound(layout: Layout, nodes: int, edges: int) -> None:
+    assert len(layout.boxes) == nodes
+    assert len(layout.lines) == edges
+    assert not any(overlap(one, other) for one, other in combinations(layout.boxes, 2))
+    for box in layout.boxes:
+        assert box.left >= 0
+        assert box.top >= 0
+        assert box.left + box.width <= layout.width + 0.1
+        assert box.top + box.height <= layout.height + 0.1
+    for line in layout.lines:
+        assert len(line.points) % 3 == 1
+
+
+def test_a_retry_pair_is_laid_out_as_a_ring_with_new_work_at_the_top_left() -> None:
+    layout = arrange(build(seen(pair(), {"orders": QueueNumbers(messages=1)})))
+    place = {box.node.id: (box.x, box.y) for box in layout.boxes}
+    assert_sound(layout, 4, 4)
+    assert place["exchange/orders"][0] == place["queue/orders"][0]
+    assert place["exchange/orders-retry"][0] == place["queue/orders-retry"][0]
+    assert place["exchange/orders"][1] == place["queue/orders-retry"][1]
+    assert place["exchange/orders"] < place["queue/orders"] < place["exchange/orders-retry"]
+    assert layout.note == ""
+
+
+def test_a_ring_of_short_names_fits_a_phone_almost_at_full_size() -> None:
+    layout = arrange(build(seen(pair())))
+    assert layout.width < 430
+
+
+def test_what_is_no_single_ring_is_not_drawn_as_one() -> None:
+    assert arrange_ring(build(pair() | pair("billing"))) is None
+    assert arrange_ring(build(FAN)) is None
+    assert arrange_ring(build(Definitions())) is None
+
+
+@pytest.mark.parametrize("direction", ["down", "right", None])
+@pytest.mark.parametrize("things", [EVERYTHING, FAN, Definitions(), Definitions.of([Queue("q")])])
+def test_dot_places_everything_without_overlaps(
+    direction: Direction | None, things: Definitions
+) -> None:
+    graph = build(things)
+    layout = arrange_by_dot(graph, direction=direction) if direction else arrange(graph)
+    assert_sound(layout, len(graph.nodes), len(graph.edges))
+    assert layout.note == ""
+
+
+@pytest.mark.parametrize("things", [EVERYTHING, FAN, pair(), Definitions()])
+def test_plain_rows_place_everything_without_overlaps(things: Definitions) -> None:
+    graph = build(things)
+    assert_sound(arrange_layers(graph), len(graph.nodes), len(graph.edges))
+
+
+def test_rows_follow_the_longest_path_and_cycles_are_cut_open() -> None:
+    row = ranks(build(pair()))
+    assert row["exchange/orders"] == 0
+    assert row["queue/orders"] == 1
+    assert row["exchange/orders-retry"] == 2
+    assert row["queue/orders-retry"] == 3
+
+
+def test_a_loop_reads_from_where_work_comes_in_also_when_dot_draws_it() -> None:
+    inlet: list[Thing] = [Exchange("zz"), Binding("zz", "orders", "#", destination_is_queue=False)]
+    layout = arrange_by_dot(build(pair() | Definitions.of(inlet)), direction="down")
+    height = {box.node.id: box.y for box in layout.boxes}
+    assert height["exchange/zz"] < height["exchange/orders"] < height["queue/orders"]
+    assert height["queue/orders"] < height["exchange/orders-retry"] < height["queue/orders-retry"]
+
+
+def test_without_dot_the_error_says_so() -> None:
+    with pytest.raises(LayoutError, match="Graphviz is not installed"):
+        arrange_by_dot(build(FAN), program="no-such-dot")
+
+
+def script(folder: Path, text: str) -> str:
+    program = folder / "dot"
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("exec sleep 30", "took longer than 0.2 seconds"),
+        ("exit 3", "Graphviz failed"),
+        ("echo nonsense", "unreadable"),
+        ("echo '{}'", "unreadable"),
+    ],
+)
+def test_a_dot_that_misbehaves_is_an_error_with_a_sentence(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    with pytest.raises(LayoutError, match=sentence):
+        arrange_by_dot(build(FAN), seconds=0.2, program=script(tmp_path, text))
+
+
+def test_a_picture_is_there_even_when_dot_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep)
+    graph = build(FAN)
+    layout = arrange(graph)
+    assert_sound(layout, len(graph.nodes), len(graph.edges))
+    assert layout.note == (
+        "Drawn in plain rows: Graphviz is not installed (there is no program “dot”)."
+    )

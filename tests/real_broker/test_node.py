@@ -1,0 +1,181 @@
+"""The private node: it starts, keeps what is durable, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delayboard.demo import node as node_module
+from delayboard.demo.node import (
+    NodeError,
+    Ports,
+    PrivateNode,
+    choose_ports,
+    configuration,
+    environment,
+    is_free,
+    marked_processes,
+)
+from tests.brokers import Vhost, call_api
+
+PORTS = Ports(amqp=1, management=2, prometheus=3, distribution=4, epmd=5)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[PrivateNode]:
+    """Return a node of the test's own, not started; nothing of it is left afterwards."""
+    node = PrivateNode(tmp_path / "node", "own", statistics_interval_ms=1000)
+    yield node
+    node.kill()
+
+
+def listening(node: PrivateNode) -> list[int]:
+    """Return those of the node's ports on which something listens."""
+    ports = json.loads((node.folder / "node.json").read_text())
+    return [port for port in ports.values() if not is_free(port)]
+
+
+def listening_addresses() -> list[str]:
+    """Return the hexadecimal address:port of every listening TCP socket of this machine."""
+    lines = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return [fields[1] for fields in lines if fields[3] == "0A"]
+
+
+def start_elsewhere(folder: Path) -> int:
+    """Start a node in a process that is then killed, without a word; return that process's id."""
+    program = (
+        "import os, sys, pathlib, signal\n"
+        "from delayboard.demo.node import PrivateNode\n"
+        "PrivateNode(pathlib.Path(sys.argv[1]), 'own').start()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(folder)])
+    return done.returncode
+
+
+def test_configuration_names_every_port_on_loopback_only() -> None:
+    text = configuration(PORTS, "secret", 1000)
+    assert "listeners.tcp.1 = 127.0.0.1:1\n" in text
+    assert "management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = 2\n" in text
+    assert "prometheus.tcp.ip = 127.0.0.1\nprometheus.tcp.port = 3\n" in text
+    assert "collect_statistics_interval = 1000\n" in text
+
+
+def test_environment_inherits_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RABBITMQ_USE_LONGNAME", "true")
+    variables = environment(tmp_path, "own", PORTS, "/bin")
+    assert "RABBITMQ_USE_LONGNAME" not in variables
+    assert variables["RABBITMQ_NODENAME"] == "own@localhost"
+    assert variables["ERL_EPMD_PORT"] == "5"
+
+
+def test_kept_ports_are_used_again_unless_taken(tmp_path: Path) -> None:
+    import socket
+
+    first = choose_ports({}, tmp_path)
+    kept = vars(first)
+    assert len(set(kept.values())) == len(kept)
+    with socket.create_server(("127.0.0.1", first.amqp)):
+        second = choose_ports(kept, tmp_path)
+    assert second.amqp != first.amqp
+    assert second.management == first.management
+
+
+def test_answers_and_knows_its_version(broker_node: PrivateNode) -> None:
+    assert broker_node.is_running
+    assert call_api(broker_node, "GET", "overview")["rabbitmq_version"] == broker_node.version
+
+
+def test_guest_is_no_user(broker_node: PrivateNode) -> None:
+    assert [user["name"] for user in call_api(broker_node, "GET", "users")] == ["delayboard"]
+
+
+def test_wrong_password_is_refused(
+    broker_node: PrivateNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PrivateNode, "password", "wrong")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        call_api(broker_node, "GET", "overview")
+    refused.value.close()
+    assert refused.value.code == 401
+
+
+def test_each_test_has_an_empty_vhost(broker_node: PrivateNode, vhost: Vhost) -> None:
+    assert call_api(broker_node, "GET", f"queues/{vhost.name}") == []
+    assert vhost.amqp_url.endswith(f":{broker_node.amqp_port}/{vhost.name}")
+
+
+def test_listens_on_loopback_only(broker_node: PrivateNode) -> None:
+    found = [
+        address
+        for address in listening_addresses()
+        if address.rpartition(":")[2] in {f"{port:04X}" for port in listening(broker_node)}
+    ]
+    assert len(found) >= 5
+    loopback = {"0100007F", "00000000000000000000000001000000"}
+    assert {address.rpartition(":")[0] for address in found} == loopback
+
+
+def test_secrets_are_for_the_owner_only(broker_node: PrivateNode) -> None:
+    for name in ("password", "rabbitmq.conf", ".erlang.cookie"):
+        assert (broker_node.folder / name).stat().st_mode & 0o077 == 0
+
+
+def test_durable_queue_survives_stop_and_start_and_nothing_runs_between(node: PrivateNode) -> None:
+    node.start()
+    before = node.amqp_url
+    call_api(node, "PUT", "queues/%2F/kept", {"durable": True})
+    assert len(listening(node)) == 5
+    node.stop()
+    assert not node.is_running
+    assert list(marked_processes(node.folder)) == []
+    assert listening(node) == []
+    node.start()
+    assert [queue["name"] for queue in call_api(node, "GET", "queues/%2F")] == ["kept"]
+    assert node.amqp_url == before
+    node.kill()
+    assert list(marked_processes(node.folder)) == []
+    assert listening(node) == []
+
+
+def test_node_of_a_killed_program_is_put_right(node: PrivateNode) -> None:
+    assert start_elsewhere(node.folder) == -signal.SIGKILL
+    node.start()
+    assert call_api(node, "GET", "overview")["node"] == "own@localhost"
+
+
+def test_leftover_processes_are_stopped_before_the_start(node: PrivateNode) -> None:
+    node.folder.mkdir()
+    leftover = subprocess.Popen(
+        ["sleep", "600"], env={"DELAYBOARD_NODE": str(node.folder), "PATH": os.environ["PATH"]}
+    )
+    node.start()
+    assert leftover.wait(5) == -signal.SIGTERM
+
+
+def test_second_program_is_refused(node: PrivateNode) -> None:
+    node.start()
+    with pytest.raises(NodeError, match="run by another process"):
+        PrivateNode(node.folder, "own").start()
+    assert node.is_running
+
+
+def test_failure_shows_the_end_of_the_log(
+    node: PrivateNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "configuration", lambda *_: "listeners.tcp.1 = nonsense\n")
+    with pytest.raises(NodeError, match="failed_to_prepare_configuration"):
+        node.start()
+    assert list(marked_processes(node.folder)) == []

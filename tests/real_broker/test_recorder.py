@@ -1,0 +1,232 @@
+"""The recorder on a real broker, and the nightly run on the very log that it wrote."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from threading import Event
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+
+from analytics import minutes, nightly, results, scheduled
+from analytics.events import MessageEvent
+from analytics.log import days, read_day
+from analytics.models import Gap, Minute, ScheduledMessage
+from analytics.recorder.record import RecordingFailed, record
+from tests.brokers import Vhost
+from tests.builders import address_of, applied_pair
+from topology.broker.address import Address
+from topology.broker.consumer import Consumer
+from topology.broker.errors import NotFound
+from topology.broker.management import Management
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.message import TRACKING_HEADER, Publish
+from topology.models import Topology
+from topology.provision import apply
+
+pytestmark = pytest.mark.django_db
+DELAY_MS = 300
+MESSAGES = 24
+DELAYED = 6
+SECONDS = 30.0
+
+
+@pytest.fixture
+def event_log(tmp_path: Path, settings: Any) -> Path:
+    settings.EVENT_LOG = tmp_path / "log"
+    return tmp_path / "log"
+
+
+def logged(folder: Path) -> list[MessageEvent]:
+    return [event for day in days(folder) for event in read_day(folder, day)]
+
+
+def send(address: Address, exchange: str, message_id: str, **headers: object) -> None:
+    stated = build_properties(message_id=message_id, headers=headers)
+    with publisher(address, "test") as channel:
+        channel.publish(Publish(exchange, "orders", stated, b"{}"))
+
+
+def record_until(
+    topology: Topology, is_enough: Callable[[Mapping[str, object]], bool]
+) -> Mapping[str, object]:
+    """Record in this thread until the counters say that it is enough."""
+    stop = Event()
+    deadline = time.monotonic() + SECONDS
+    last: Mapping[str, object] = {}
+
+    def beat(counters: Mapping[str, object]) -> None:
+        nonlocal last
+        last = dict(counters)
+        if is_enough(counters):
+            stop.set()
+        assert time.monotonic() < deadline, f"only {counters} after {SECONDS} seconds"
+
+    record(topology.pk, stop=stop, beat=beat)
+    return last
+
+
+@dataclass
+class Traffic(threading.Thread):
+    """Publishes, and rejects each message as often as its number says; keeps its own count."""
+
+    address: Address
+    begin: Event = field(default_factory=Event)
+    rejections: Counter[str] = field(default_factory=Counter)
+    waits_ms: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def run(self) -> None:
+        self.begin.wait(SECONDS)
+        for number in range(MESSAGES):
+            send(self.address, "orders", f"{number % 3} rejections, {number}")
+        for number in range(DELAYED):
+            send(self.address, "orders-retry", f"0 rejections, delayed {number}")
+        self.work()
+
+    def work(self) -> None:
+        acked = 0
+        rejected_at: dict[str, float] = {}
+        with Consumer(self.address, "orders", prefetch=1) as consumer:
+            while acked < MESSAGES + DELAYED:
+                for delivery in consumer.batch(limit=1, limit_bytes=10_000, wait=1, linger=0):
+                    name = delivery.message.properties.message_id or ""
+                    now = time.monotonic()
+                    if name in rejected_at:
+                        self.waits_ms.append((now - rejected_at[name]) * 1000)
+                    if self.rejections[name] < int(name[0]):
+                        self.rejections[name] += 1
+                        rejected_at[name] = now
+                        consumer.reject(delivery)
+                    else:
+                        acked += 1
+                        consumer.ack_through(delivery)
+
+
+def test_the_log_and_the_reports_agree_with_the_consumers_own_count(
+    vhost: Vhost, event_log: Path
+) -> None:
+    topology = applied_pair(vhost, delay=f"{DELAY_MS}ms")
+    traffic = Traffic(address_of(vhost))
+    traffic.start()
+    all_rejections = sum(number % 3 for number in range(MESSAGES))
+    trips = all_rejections + DELAYED
+
+    def is_enough(counters: Mapping[str, object]) -> bool:
+        traffic.begin.set()
+        return counters["recorded"] == MESSAGES + 2 * trips
+
+    counters = record_until(topology, is_enough)
+    traffic.join(SECONDS)
+    assert traffic.rejections.total() == all_rejections
+    assert counters["unknown"] == 0
+    events = logged(event_log)
+    assert Counter(event.kind for event in events) == {
+        "published": MESSAGES,
+        "scheduled": trips,
+        "delivered": trips,
+    }
+    died = Counter(event.message_id for event in events if event.death_reason == "rejected")
+    assert died == +traffic.rejections
+    caught_up = ScheduledMessage.objects.filter(caught_up=True)
+    assert all(row.lateness and row.lateness > timedelta(milliseconds=-20) for row in caught_up)
+    assert sum(minute.died for minute in Minute.objects.all()) == all_rejections
+    the_reports_agree(topology, traffic, trips, events[0].recorded_at)
+
+
+def the_reports_agree(topology: Topology, traffic: Traffic, trips: int, at: datetime) -> None:
+    run = nightly.run_day(at.astimezone(UTC).date())
+    assert (run.state, run.lines, run.malformed) == ("done", MESSAGES + 2 * trips, 0)
+    report = results.report(run.day, [topology.broker])
+    (accuracy,) = report.accuracy
+    assert accuracy.requested_delay.total_seconds() * 1000 == DELAY_MS
+    assert (accuracy.entered, accuracy.open, accuracy.missing) == (trips, 0, 0)
+    assert accuracy.measured > 0
+    assert accuracy.p50_ms == pytest.approx(median(traffic.waits_ms) - DELAY_MS, abs=100)
+    assert (report.messages, report.retried) == (
+        MESSAGES + DELAYED,
+        len(+traffic.rejections),
+    )
+    assert {row.attempt: row.messages for row in report.attempts} == {
+        attempt: sum(count >= attempt for count in traffic.rejections.values())
+        for attempt in (1, 2)
+    }
+    assert {(row.reason, row.queue): row.deaths for row in report.deaths} == {
+        ("rejected", "orders"): traffic.rejections.total()
+    }
+
+
+def test_a_tracked_message_is_observed_to_arrive_and_how_late(
+    vhost: Vhost, event_log: Path
+) -> None:
+    topology = applied_pair(vhost, delay=f"{DELAY_MS}ms")
+    sent = False
+
+    def is_enough(counters: Mapping[str, object]) -> bool:
+        nonlocal sent
+        if not sent:
+            sent = True
+            send(address_of(vhost), "orders-retry", "m1", **{TRACKING_HEADER: "t1"})
+        return counters["recorded"] == 2
+
+    record_until(topology, is_enough)
+    seen = scheduled.observation("t1")
+    assert seen is not None
+    assert seen.lateness is not None
+    assert -0.005 < seen.lateness.total_seconds() < 5
+    assert len(logged(event_log)) == 2
+
+
+def test_what_could_not_be_indexed_stays_in_the_tap_and_is_recorded_later(
+    vhost: Vhost, event_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = applied_pair(vhost)
+    for number in range(3):
+        send(address_of(vhost), "orders-retry", f"m{number}")
+
+    def broken(*_: Any) -> None:
+        raise DatabaseError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(minutes, "count", broken)
+        with pytest.raises(RecordingFailed, match="the disk is full"):
+            record_until(topology, lambda counters: False)
+    record_until(topology, lambda counters: ScheduledMessage.objects.count() == 3)
+    entries = [event for event in logged(event_log) if event.kind == "scheduled"]
+    assert Counter(event.message_id for event in entries if not event.redelivered) == {
+        "m0": 1,
+        "m1": 1,
+        "m2": 1,
+    }
+    assert {event.message_id for event in entries if event.redelivered} == {"m0", "m1", "m2"}
+
+
+def test_a_tap_that_was_deleted_is_named_and_leaves_a_gap_once_it_is_back(
+    vhost: Vhost, event_log: Path
+) -> None:
+    topology = applied_pair(vhost)
+    record_until(topology, lambda counters: True)
+    with Management(address_of(vhost)) as management:
+        management.delete_queue(topology.tap_queue, only_if_empty=False)
+    with pytest.raises(NotFound, match=topology.tap_queue):
+        record_until(topology, lambda counters: False)
+    assert not Gap.objects.exists()
+    apply(None, topology)
+    record_until(topology, lambda counters: True)
+    (gap,) = Gap.objects.all()
+    assert "did not exist" in gap.why
+    assert gap.from_at < gap.until_at

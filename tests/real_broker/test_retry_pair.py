@@ -1,0 +1,73 @@
+"""What the article of seed 004 promises, on a real broker."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.brokers import Vhost
+from tests.builders import address_of, applied_pair
+from topology.broker.address import Address
+from topology.broker.consumer import Consumer, Delivery
+from topology.broker.errors import NotFound, Returned
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.deaths import read_history
+from topology.message import Publish
+
+pytestmark = pytest.mark.django_db
+
+
+def next_message(consumer: Consumer) -> tuple[Delivery, float]:
+    got = consumer.batch(limit=1, limit_bytes=1_000_000, wait=10, linger=0)
+    assert got, "nothing arrived"
+    return got[0], time.monotonic()
+
+
+def send(address: Address, exchange: str, key: str = "orders", **stated: Any) -> float:
+    with publisher(address, "test") as channel:
+        before = time.monotonic()
+        channel.publish(Publish(exchange, key, build_properties(**stated), b'{"n": 1}'))
+        return before
+
+
+def test_a_message_published_to_the_retry_side_arrives_after_its_delay_and_never_before(
+    vhost: Vhost,
+) -> None:
+    applied_pair(vhost, delay="400ms")
+    address = address_of(vhost)
+    with Consumer(address, "orders") as consumer:
+        for _ in range(5):
+            sent = send(address, "orders-retry", message_id=str(uuid.uuid4()))
+            delivery, arrived = next_message(consumer)
+            consumer.ack_through(delivery)
+            assert arrived - sent >= 0.4
+
+
+def test_a_rejected_message_goes_round_and_its_history_counts_the_rounds(vhost: Vhost) -> None:
+    applied_pair(vhost, delay="200ms")
+    address = address_of(vhost)
+    send(address, "orders")
+    with Consumer(address, "orders") as consumer:
+        for _ in range(3):
+            delivery, rejected = next_message(consumer)
+            consumer.reject(delivery)
+        delivery, arrived = next_message(consumer)
+        assert arrived - rejected >= 0.2
+        history = read_history(delivery.message.headers)
+        assert history.count("orders", "rejected") == 3
+        assert history.count("orders-retry", "expired") == 3
+        assert history.deaths[0].queue == "orders"
+        assert history.problems == ()
+        consumer.ack_through(delivery)
+
+
+def test_an_unroutable_message_is_returned_and_a_missing_exchange_named(vhost: Vhost) -> None:
+    applied_pair(vhost)
+    with pytest.raises(Returned, match="No queue takes the key “nobody”"):
+        send(address_of(vhost), "orders", "nobody")
+    with pytest.raises(NotFound, match="no exchange “missing”"):
+        send(address_of(vhost), "missing")

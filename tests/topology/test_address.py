@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from topology.broker.address import Address, AddressError, check_management_url, parse_address
+
+MANAGEMENT = "http://h:15672"
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "vhost", "username", "password"),
+    [
+        ("amqp://h", "h", 5672, "/", "guest", "guest"),
+        ("amqp://h/", "h", 5672, "/", "guest", "guest"),
+        ("amqp://u:p@h:1/v", "h", 1, "v", "u", "p"),
+        ("amqps://u:p@h/v", "h", 5671, "v", "u", "p"),
+        ("amqp://u:p%40%2f%25@h/%2f", "h", 5672, "/", "u", "p@/%"),
+        ("amqp://%C3%BC:p@h/a%2Fb%20c", "h", 5672, "a/b c", "ü", "p"),
+        ("amqp://u:p@[::1]:5673/v", "::1", 5673, "v", "u", "p"),
+        ("AMQP://u:p@HOST/V", "host", 5672, "V", "u", "p"),
+    ],
+)
+def test_an_amqp_address_is_taken_apart(
+    url: str, host: str, port: int, vhost: str, username: str, password: str
+) -> None:
+    address = parse_address(url, "http://h:15672/")
+    assert (address.host, address.port, address.vhost) == (host, port, vhost)
+    assert (address.username, address.password) == (username, password)
+    assert address.tls == url.startswith("amqps")
+    assert address.management_url == MANAGEMENT
+
+
+@pytest.mark.parametrize(
+    "url", ["", "h", "http://h", "amqp://", "amqp:///v", "amqp://[::1", "amqp://u:p@[bad]/v"]
+)
+def test_what_is_no_amqp_address_is_refused(url: str) -> None:
+    with pytest.raises(AddressError, match="must look like amqp://user:password@host/vhost"):
+        parse_address(url, MANAGEMENT)
+
+
+@pytest.mark.parametrize("port", ["65536", "x", "-1"])
+def test_what_is_no_port_is_refused(port: str) -> None:
+    with pytest.raises(AddressError, match="no number up to 65535"):
+        parse_address(f"amqp://h:{port}/v", MANAGEMENT)
+
+
+@pytest.mark.parametrize("url", ["", "h:15672", "ftp://h", "http://", "http://[::1"])
+def test_what_is_no_management_address_is_refused(url: str) -> None:
+    with pytest.raises(AddressError, match="must look like http://host:15672"):
+        check_management_url(url)
+
+
+def test_a_password_in_the_management_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(AddressError, match="must not hold a user name or password") as raised:
+        check_management_url("http://u:hunter2@h:15672")
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_password_is_not_in_the_representation() -> None:
+    assert "hunter2" not in repr(Address("h", 1, "/", "u", "hunter2"))
+
+
+def test_a_certificate_that_is_none_is_refused_with_a_sentence() -> None:
+    with pytest.raises(AddressError, match="no PEM text"):
+        Address("h", 1, "/", "u", "p", ca_certificate="-----nonsense").ssl_context()
+
+
+def test_verification_can_be_switched_off() -> None:
+    context = Address("h", 1, "/", "u", "p", verify_tls=False).ssl_context()
+    assert not context.check_hostname
+    assert Address("h", 1, "/", "u", "p").ssl_context().check_hostname

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.topology import strategies
+from topology.definitions import (
+    MAXIMUM_TTL_MS,
+    TAP_PREFIX,
+    Arguments,
+    Binding,
+    Definitions,
+    Exchange,
+    Queue,
+)
+from topology.snapshot import Snapshot
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_equal"),
+    [
+        ({"a": 1, "b": "x"}, {"b": "x", "a": 1}, True),
+        ({"a": True}, {"a": 1}, False),
+        ({"a": False}, {"a": 0}, False),
+        ({"a": 1.0}, {"a": 1}, False),
+        ({"a": "1"}, {"a": 1}, False),
+        ({"a": 1}, {}, False),
+    ],
+)
+def test_arguments_are_equal_when_value_and_type_class_are(
+    one: dict[str, Any], other: dict[str, Any], are_equal: bool
+) -> None:
+    assert (Arguments(one) == Arguments(other)) == are_equal
+    assert (Queue("q", arguments=Arguments(one)) == Queue("q", arguments=Arguments(other))) == (
+        are_equal
+    )
+    assert len({Arguments(one), Arguments(other)}) == (1 if are_equal else 2)
+
+
+def test_arguments_are_no_plain_dict_and_say_what_they_hold() -> None:
+    arguments = Arguments({"a": 1})
+    assert arguments != {"a": 1}
+    assert (dict(arguments), len(arguments), repr(arguments)) == (
+        {"a": 1},
+        1,
+        "Arguments({'a': 1})",
+    )
+
+
+@pytest.mark.parametrize(("value", "text", "number"), [("5", "5", None), (5, None, 5)])
+def test_an_argument_is_given_as_what_it_is(value: Any, text: str, number: int) -> None:
+    arguments = Arguments({"a": value})
+    assert (arguments.text("a"), arguments.number("a")) == (text, number)
+    assert (arguments.text("b"), arguments.number("b")) == (None, None)
+
+
+@pytest.mark.parametrize("ttl", [True, "500", 0.5, -1, MAXIMUM_TTL_MS + 1, 10**30])
+def test_what_no_broker_takes_as_a_ttl_is_none(ttl: Any) -> None:
+    assert Queue("q", arguments=Arguments({"x-message-ttl": ttl})).message_ttl_ms is None
+
+
+def test_a_queue_without_a_type_is_classic() -> None:
+    arguments = Arguments({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "k"})
+    queue = Queue("q", arguments=arguments)
+    assert (queue.type, queue.dead_letter_exchange, queue.dead_letter_routing_key) == (
+        "classic",
+        "",
+        "k",
+    )
+    assert Queue("q", arguments=Arguments({"x-queue-type": "quorum"})).type == "quorum"
+
+
+def test_bindings_that_differ_only_in_an_argument_are_two() -> None:
+    one, other = (Binding("x", "q", "", arguments=Arguments({"n": n})) for n in (1, True))
+    assert one.identity != other.identity
+    assert Binding("x", "q", "").identity != Binding("x", "q", "", False).identity
+
+
+@given(strategies.definitions(), strategies.definitions())
+def test_union_and_difference_are_those_of_sets(one: Definitions, other: Definitions) -> None:
+    assert (one | other) - other == one - other
+    assert (one - other) | other == one | other
+    assert one | one == one
+    assert len(one - one) == 0
+    assert set(one | other) == set(one) | set(other)
+
+
+@given(strategies.definitions())
+def test_what_is_bound_comes_after_both_ends_and_in_one_order_only(found: Definitions) -> None:
+    things = list(found)
+    kinds = [(Exchange, Queue, Binding).index(type(thing)) for thing in things]
+    assert kinds == sorted(kinds)
+    assert list(Definitions.of(reversed(things))) == things
+    assert len(found) == len(things)
+    assert found.without(thing.identity for thing in things) == Definitions()
+
+
+def test_a_tap_and_its_bindings_are_left_out_and_nothing_else() -> None:
+    tap = TAP_PREFIX + "orders"
+    real = Definitions.of([Exchange("x"), Queue("q"), Binding("x", "q", "k")])
+    tapped = real | Definitions.of([Queue(tap), Binding("x", tap, "k")])
+    assert tapped.without_taps() == real
+    assert real.without_taps() == real
+
+
+def test_things_are_found_by_name() -> None:
+    found = Definitions.of([Exchange("x"), Queue("q")])
+    assert (found.exchange("x"), found.queue("q")) == (Exchange("x"), Queue("q"))
+    assert (found.exchange("q"), found.queue("x")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers"),
+    [
+        ("3.10.8", (3, 10, 8)),
+        ("4.1.0-rc.1", (4, 1, 0)),
+        ("4.3.6+7.gabc", (4, 3)),
+        ("", ()),
+        ("4.²", (4,)),
+    ],
+)
+def test_a_version_is_read_as_far_as_it_is_numbers(version: str, numbers: tuple[int, ...]) -> None:
+    nothing = Definitions()
+    snapshot = Snapshot(version, datetime.now(UTC), nothing, nothing)
+    assert snapshot.version_tuple == numbers

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+
+HUNDRED_YEARS_MS = 100 * 365 * 86_400_000
+
+
+@given(st.integers(0, HUNDRED_YEARS_MS))
+def test_every_millisecond_is_read_back_as_it_was_written(ms: int) -> None:
+    delay = timedelta(milliseconds=ms)
+    assert parse_delay(format_delay(delay)) == delay
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("90", 90_000),
+        ("1.5", 1500),
+        ("250ms", 250),
+        ("1h30m", 5_400_000),
+        (" 2d 4h ", 187_200_000),
+        ("5 M", 300_000),
+        ("1w", 604_800_000),
+        ("0s", 0),
+        ("2.5s", 2500),
+    ],
+)
+def test_what_people_write_is_understood(text: str, ms: int) -> None:
+    assert parse_delay(text) == timedelta(milliseconds=ms)
+
+
+@pytest.mark.parametrize(
+    "text", ["five", "-5s", "5 5", "1h30", "5y", "1,5s", "5s!", "s", "²", "1e3", "\t"]
+)
+def test_anything_else_is_refused_with_an_example_of_a_good_one(text: str) -> None:
+    with pytest.raises(DelayError, match=r"Write it like 90s, 5m, 1h30m or 250ms\."):
+        parse_delay(text)
+
+
+@pytest.mark.parametrize("text", ["101w 99y", "36501d", "9" * 5000 + "h"])
+def test_a_hundred_years_are_enough(text: str) -> None:
+    with pytest.raises(DelayError, match=r"is longer than a hundred years\.|is no duration"):
+        parse_delay(text)
+
+
+@pytest.mark.parametrize(
+    ("delay", "text"),
+    [
+        (timedelta(0), "0s"),
+        (timedelta(milliseconds=90_500), "1m30s500ms"),
+        (timedelta(days=8, hours=1), "1w1d1h"),
+        (timedelta(seconds=-90), "-1m30s"),
+        (timedelta(microseconds=1), "1ms"),
+    ],
+)
+def test_a_delay_is_written_in_its_largest_units(delay: timedelta, text: str) -> None:
+    assert format_delay(delay) == text
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_milliseconds_are_rounded_up_so_that_no_delay_is_made_shorter(us: int) -> None:
+    delay = timedelta(microseconds=us)
+    rounded = timedelta(milliseconds=milliseconds(delay))
+    assert delay <= rounded < delay + timedelta(milliseconds=1)

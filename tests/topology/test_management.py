@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import requests
+import responses
+
+from tests.topology.builders import MANAGEMENT, an_address
+from topology.broker.errors import (
+    BrokerError,
+    Conflict,
+    NotFound,
+    Refused,
+    Unreachable,
+    Unsupported,
+)
+from topology.broker.management import Management, path
+from topology.definitions import Arguments, Binding, Exchange, Queue
+
+PASSWORD = "hunter2-ü"
+
+
+@pytest.fixture
+def api() -> Iterator[responses.RequestsMock]:
+    with responses.RequestsMock() as mock:
+        yield mock
+
+
+@pytest.fixture
+def management() -> Iterator[Management]:
+    with Management(an_address(password=PASSWORD)) as session:
+        yield session
+
+
+def url(*parts: str) -> str:
+    return MANAGEMENT + path(*parts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        (("queues", "/"), "/api/queues/%2F"),
+        (("queues", "/", "a/b"), "/api/queues/%2F/a%2Fb"),
+        (("queues", "v", "ü %2F"), "/api/queues/v/%C3%BC%20%252F"),
+        (("queues", "v", "a?b#c&d"), "/api/queues/v/a%3Fb%23c%26d"),
+        (("queues", "v", "..a"), "/api/queues/v/..a"),
+    ],
+)
+def test_every_part_of_a_path_is_quoted_and_stays_so_on_the_wire(
+    parts: tuple[str, ...], expected: str
+) -> None:
+    assert path(*parts) == expected
+    assert requests.Request("GET", MANAGEMENT + path(*parts)).prepare().path_url == expected
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_that_http_resolves_is_never_sent(management: Management, name: str) -> None:
+    with pytest.raises(Unsupported, match="cannot be asked for anything named"):
+        management.delete_queue(name, only_if_empty=False)
+
+
+def test_a_call_names_the_user_in_utf_8_and_follows_no_redirect(
+    api: responses.RequestsMock, management: Management
+) -> None:
+    api.get(url("overview"), status=302, headers={"Location": "http://elsewhere.test/"})
+    with pytest.raises(Unreachable, match="answered 302"):
+        management.overview()
+    given = api.calls[0].request.headers["Authorization"]
+    assert b64decode(given.removeprefix("Basic ")).decode() == f"ann:{PASSWORD}"
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "sentence"),
+    [
+        (400, Conflict, "RabbitMQ said: inequivalent arg"),
+        (401, Refused, "refused the user “ann” .*check its password"),
+        (403, Refused, "its permissions on “/”"),
+        (404, NotFound, "does not know it"),
+        (405, Conflict, "RabbitMQ said"),
+        (409, Conflict, "RabbitMQ said"),
+        (429, Unreachable, "answered 429"),
+        (500, Unreachable, "answered 500: inequivalent arg"),
+        (503, Unreachable, "answered 503"),
+    ],
+)
+@pytest.mark.parametrize(
+    "body", ['{"reason": "inequivalent arg"}', "[]", '"inequivalent arg"', "{}"]
+)
+def test_every_status_has_its_error_whatever_the_body_is(
+    api: responses.RequestsMock,
+    management: Management,
+    status: int,
+    error: type[BrokerError],
+    sentence: str,
+    body: str,
+) -> None:
+    api.get(url("overview"), body, status=status, content_type="application/json")
+    if "reason" not in body:
+        sentence = sentence.partition(": inequivalent")[0].partition(" .*")[0]
+    with pytest.raises(error, match=sentence) as raised:
+        management.overview()
+    assert type(raised.value) is error
+    assert raised.value.retry_helps == (error is Unreachable)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [("<html>", "text/html"), ("{", "application/json"), ("\xff", "application/json")],
+)
+def test_an_answer_that_is_no_json_is_no_management_api(
+    api: responses.RequestsMock, management: Management, body: str, kind: str
+) -> None:
+    api.get(url("overview"), body.encode("latin-1"), content_type=kind)
+    with pytest.raises(Unreachable, match=rf"What answers at {MANAGEMENT} is no management API"):
+        management.overview()
+
+
+@pytest.mark.parametrize("body", ["[]", "5", "null", '"text"', ""])
+def test_an_answer_of_another_shape_is_told_from_an_empty_one(
+    api: responses.RequestsMock, management: Management, body: str
+) -> None:
+    api.get(url("overview"), body, content_type="application/json")
+    with pytest.raises(Unreachable, match="something else than was asked for"):
+        management.overview()
+
+
+@pytest.mark.parametrize("body", ["{}", "[1]", "[[]]", "null"])
+def test_a_list_of_something_else_than_tables_is_refused(
+    api: responses.RequestsMock, management: Management, body: str
+) -> None:
+    calls: list[Callable[[], Any]] = [management.queues, management.exchanges, management.bindings]
+    for name, call in zip(("queues", "exchanges", "bindings"), calls, strict=True):
+        api.get(url(name, "/"), body, content_type="application/json")
+        with pytest.raises(Unreachable, match="something else than was asked for"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (requests.exceptions.ConnectTimeout(), "does not answer in time"),
+        (requests.exceptions.ReadTimeout(), "does not answer in time"),
+        (requests.exceptions.SSLError(), "No trusted TLS connection"),
+        (requests.exceptions.ConnectionError(f"for ann:{PASSWORD}"), "No management API at"),
+        (requests.exceptions.ChunkedEncodingError(), "No management API at"),
+        (requests.exceptions.InvalidURL(), "No management API at"),
+    ],
+)
+def test_a_network_that_fails_is_unreachable_and_the_password_stays_out_of_it(
+    api: responses.RequestsMock,
+    management: Management,
+    error: requests.exceptions.RequestException,
+    sentence: str,
+) -> None:
+    api.get(url("overview"), body=error)
+    with pytest.raises(Unreachable, match=sentence) as raised:
+        management.overview()
+    assert PASSWORD not in str(raised.value)
+    assert MANAGEMENT in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "alarms"),
+    [
+        (200, {"status": "ok"}, []),
+        (
+            503,
+            {"alarms": [{"resource": "disk", "node": "rabbit@a"}, {"resource": "memory"}]},
+            ["disk on rabbit@a", "memory on None"],
+        ),
+        (503, {"status": "failed"}, ["an alarm that the broker does not name"]),
+        (503, {"alarms": 5}, ["an alarm that the broker does not name"]),
+        (503, {"alarms": ["disk"]}, ["an alarm that the broker does not name"]),
+    ],
+)
+def test_alarms_are_named(
+    api: responses.RequestsMock,
+    management: Management,
+    status: int,
+    body: Any,
+    alarms: list[str],
+) -> None:
+    api.get(url("health", "checks", "alarms"), json=body, status=status)
+    assert management.alarms() == alarms
+
+
+@pytest.mark.parametrize(("status", "body"), [(503, "[]"), (503, "<html>"), (500, "{}")])
+def test_a_health_check_that_fails_otherwise_is_no_alarm(
+    api: responses.RequestsMock, management: Management, status: int, body: str
+) -> None:
+    api.get(url("health", "checks", "alarms"), body, status=status, content_type="text/html")
+    with pytest.raises(Unreachable):
+        management.alarms()
+
+
+def test_a_declaration_states_everything(
+    api: responses.RequestsMock, management: Management
+) -> None:
+    api.put(url("exchanges", "/", "x/y"), status=201)
+    api.put(url("queues", "/", "q"), status=204)
+    api.post(url("bindings", "/", "e", "x/y", "q", "q"), status=201)
+    api.post(url("bindings", "/", "e", "x/y", "e", "z"), status=201)
+    arguments = Arguments({"x-message-ttl": 5})
+    management.declare_exchange(Exchange("x/y", "topic", internal=True))
+    management.declare_queue(Queue("q", arguments=arguments))
+    management.bind(Binding("x/y", "q", "k", arguments=arguments))
+    management.bind(Binding("x/y", "z", "k", destination_is_queue=False))
+    sent = [json.loads(call.request.body or b"") for call in api.calls]
+    assert sent == [
+        {"type": "topic", "durable": True, "auto_delete": False, "internal": True, "arguments": {}},
+        {"durable": True, "auto_delete": False, "arguments": {"x-message-ttl": 5}},
+        {"routing_key": "k", "arguments": {"x-message-ttl": 5}},
+        {"routing_key": "k", "arguments": {}},
+    ]
+
+
+def test_unbinding_deletes_the_one_binding_of_that_key_and_arguments(
+    api: responses.RequestsMock, management: Management
+) -> None:
+    whole = url("bindings", "/", "e", "x", "q", "q")
+    found = [
+        {"routing_key": "k", "arguments": {}, "properties_key": "k"},
+        {"routing_key": "k", "arguments": {"a": 1}, "properties_key": "k~h/1"},
+        {"routing_key": "", "arguments": {}, "properties_key": "~"},
+    ]
+    api.get(whole, json=found)
+    api.delete(f"{whole}/k~h%2F1", status=204)
+    management.unbind(Binding("x", "q", "k", arguments=Arguments({"a": 1})))
+
+
+def test_what_is_gone_already_needs_no_deleting(
+    api: responses.RequestsMock, management: Management
+) -> None:
+    for parts in (("queues", "/", "q"), ("exchanges", "/", "x")):
+        api.delete(url(*parts), status=404, json={"error": "Object Not Found"})
+    management.delete_queue("q", only_if_empty=False)
+    management.delete_exchange("x")
+    assert [call.request.method for call in api.calls] == ["DELETE", "DELETE"]
+
+
+def test_a_queue_that_holds_messages_is_kept_and_the_sentence_names_it(
+    api: responses.RequestsMock, management: Management
+) -> None:
+    condition = {"if-empty": "true"}
+    api.delete(
+        url("queues", "/", "q"),
+        status=400,
+        json={"reason": "queue 'q' is not empty"},
+        match=[responses.matchers.query_param_matcher(condition)],
+    )
+    with pytest.raises(Conflict, match="“q” was not deleted. RabbitMQ said: queue 'q' is not"):
+        management.delete_queue("q", only_if_empty=True)
+
+
+def test_one_queue_is_asked_for_by_name(
+    api: responses.RequestsMock, management: Management
+) -> None:
+    api.get(url("queues", "/", "q"), json={"name": "q"})
+    assert management.queue("q") == {"name": "q"}
