@@ -31,9 +31,11 @@ def figures(report: Report) -> dict[str, dict[str, Any]]:
 
 
 def bucket_label(bucket: Bucket) -> str:
-    """Such as "1–2 ms", "early" or "over 13h"; milliseconds below a second."""
+    """Such as "1–2 ms", "on time", "early" or "over 13h"; milliseconds below a second."""
     if bucket.from_ms is None:
         return "early"
+    if bucket.from_ms < 0:
+        return "on time"
     if bucket.to_ms is None:
         return f"over {_span(bucket.from_ms)}"
     if bucket.to_ms < 1000:

@@ -124,7 +124,7 @@ def test_a_delay_without_a_measured_message_shows_no_percentiles(viewer: Client)
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("running", "step 3 of 7"),
+        ("running", 'of <span data-live="run/steps">7</span> steps done'),
         ("wanted", "will compute this day next"),
         ("failed", "the disk is full"),
         ("no_data", "the disk is full"),
