@@ -1,0 +1,148 @@
+"""Killing the worker at any moment leaves nothing that its next start does not put right."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+from pytest_django import Settings
+
+from analytics.events import MessageEvent
+from analytics.log import read_day
+from delayboard.dead_letters import browse
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.models import ItemState, ReplayBatch
+from tests.brokers import Vhost
+from tests.builders import address_of, applied_pair, eventually, make_user
+from tests.faults.processes import environment, kill, started
+from topology import latest
+from topology.broker.consumer import Consumer, getter
+from topology.broker.management import Management
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.definitions import Queue
+from topology.message import Publish
+from topology.models import Role, Topology, Work
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MESSAGES = 50
+
+
+@pytest.fixture(autouse=True)
+def event_log(settings: Settings, tmp_path: Path) -> None:
+    settings.EVENT_LOG = tmp_path / "log"
+
+
+def died_in_orders(topology: Topology, vhost: Vhost) -> ReplayBatch:
+    """A started batch of messages that were rejected in `orders` and lie in `dead`."""
+    address = address_of(vhost)
+    with Management(address) as management:
+        management.declare_queue(Queue("dead"))
+    with publisher(address, "test") as channel, Consumer(address, "orders") as consumer:
+        for number in range(MESSAGES):
+            properties = build_properties(message_id=f"m{number}", delivery_mode=2)
+            channel.publish(Publish("orders", "orders", properties, b"%d" % number))
+        waiting = MESSAGES
+        while waiting:
+            for delivery in consumer.batch(limit=MESSAGES, limit_bytes=10**6, wait=5):
+                message = delivery.message
+                if message.headers.get("x-death"):
+                    channel.publish(Publish("", "dead", message.properties, message.body))
+                    consumer.ack_through(delivery)
+                    waiting -= 1
+                else:
+                    consumer.reject(delivery)
+    snapshot = latest.poll(topology.broker).snapshot
+    assert snapshot is not None
+    queue = snapshot.definitions.queue("dead")
+    assert queue is not None
+    seen = browse.look(topology.broker, queue, snapshot)
+    user = make_user("operator", Role.OPERATOR)
+    batch = batches.freeze(user, topology.broker, "dead", seen.letters, snapshot)
+    batches.start(user, batch, despite_verdict=False)
+    return batch
+
+
+def drained(vhost: Vhost, queue: str) -> Counter[str]:
+    ids: Counter[str] = Counter()
+    with getter(address_of(vhost), queue) as source:
+        while delivery := source.get():
+            source.ack(delivery)
+            ids[delivery.message.properties.message_id or ""] += 1
+    return ids
+
+
+def has_done(batch: ReplayBatch, number: int) -> bool:
+    return batch.counts()["done"] >= number
+
+
+def is_ended(batch: ReplayBatch) -> bool:
+    batch.refresh_from_db()
+    assert batch.work is not None
+    batch.work.refresh_from_db()
+    return batch.is_ended
+
+
+def test_a_replay_survives_kills_of_the_worker_and_marks_what_may_be_double(
+    vhost: Vhost,
+) -> None:
+    batch = died_in_orders(applied_pair(vhost, delay="100ms"), vhost)
+    for _ in range(3):
+        with started("worker", variables=environment()) as worker:
+            goal = batch.counts()["done"] + random.randint(3, 10)
+            eventually(partial(has_done, batch, goal), "it makes progress")
+            kill(worker)
+        # The next worker would wait for the dead one's lease; the test does not.
+        Work.objects.update(leased_until_at=timezone.now() - timedelta(seconds=1))
+    with started("worker", variables=environment()):
+        eventually(lambda: is_ended(batch), "the replay ends")
+    counts = batch.counts()
+    assert sum(counts.values()) == MESSAGES
+    assert counts["done"] == MESSAGES
+    back = drained(vhost, "orders")
+    assert set(back) == {f"m{number}" for number in range(MESSAGES)}
+    assert drained(vhost, "dead") == Counter()
+    marked = set(batch.items.filter(may_be_duplicated=True).values_list("message_id", flat=True))
+    assert {name for name, count in back.items() if count > 1} <= marked
+    assert len(marked) <= 3
+    assert not batch.items.exclude(state=ItemState.DONE).exists()
+
+
+def test_a_recorder_that_is_killed_loses_no_copy(vhost: Vhost, settings: Settings) -> None:
+    topology = applied_pair(vhost, delay="1h")
+    sent = [f"m{number}" for number in range(60)]
+
+    def publish(names: list[str]) -> None:
+        with publisher(address_of(vhost), "test") as channel:
+            for name in names:
+                properties = build_properties(message_id=name, delivery_mode=2)
+                channel.publish(Publish("orders-retry", "orders", properties, b"{}"))
+
+    def recorded() -> set[str]:
+        return {event.message_id for event in logged(settings) if event.topology == topology.slug}
+
+    with started("worker", "--only", "recorder", variables=environment()) as worker:
+        publish(sent[:20])
+        eventually(lambda: len(recorded()) >= 1, "the recorder is at work")
+        publish(sent[20:40])
+        kill(worker)
+    publish(sent[40:])
+    with started("worker", "--only", "recorder", variables=environment()):
+        eventually(lambda: recorded() == set(sent), "every copy is in the log")
+    with Management(address_of(vhost)) as management:
+        eventually(
+            lambda: management.queue(topology.tap_queue).get("messages") == 0, "the tap is empty"
+        )
+
+
+def logged(settings: Settings) -> list[MessageEvent]:
+    if not settings.EVENT_LOG.exists():
+        return []
+    today = timezone.now().date()
+    days = (today - timedelta(days=1), today)
+    return [event for day in days for event in read_day(settings.EVENT_LOG, day)]
