@@ -20,7 +20,7 @@ class BrokerForm(forms.ModelForm):
     password = forms.CharField(
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
         required=False,
-        help_text="Encrypted at rest. Leave it empty to keep the stored one.",
+        help_text="Encrypted at rest.",
     )
 
     class Meta:
@@ -59,6 +59,11 @@ class BrokerForm(forms.ModelForm):
             "ca_certificate": "CA certificate",
             "is_production": "This is production",
         }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            self.fields["password"].help_text = "Leave it empty to keep the stored one."
 
     def clean_management_url(self) -> str:
         url: str = self.cleaned_data["management_url"].rstrip("/")

@@ -25,12 +25,20 @@ function share(messages, full) {
   return Math.min(Math.max(part, 0.02), 1);
 }
 
-function say(sentence) {
+function hide(selector, isHidden) {
+  for (const element of document.querySelectorAll(selector)) element.hidden = isHidden;
+}
+
+// `isOurs`: the trouble is between this page and Delayboard, and not the broker's.
+function say(sentence, isOurs = false) {
   main.toggleAttribute("data-stale", Boolean(sentence));
   for (const element of document.querySelectorAll("[data-live-error]")) {
     if (element.textContent !== sentence) element.textContent = sentence;
     element.hidden = !sentence;
   }
+  hide("[data-live-trouble]", !sentence);
+  hide("[data-live-good]", Boolean(sentence));
+  hide("[data-live-who]", isOurs);
 }
 
 function show(state) {
@@ -71,6 +79,8 @@ function receive(state) {
   show(state);
   say(state.error ?? "");
   age();
+  // The page was made without any numbers: there is nothing in it to fill.
+  if ("liveBlank" in main.dataset && !state.error && state.at) location.reload();
   if (!state.done) return;
   finished = true;
   if ("liveReload" in main.dataset) location.reload();
@@ -90,7 +100,7 @@ function connect() {
   });
   socket.addEventListener("close", () => {
     if (finished) return;
-    say("The connection to Delayboard is lost. These numbers are old; trying again.");
+    say("The connection to Delayboard is lost. These numbers are old; trying again.", true);
     const wait = Math.min(LONGEST_WAIT_MS, 500 * 2 ** attempts);
     attempts += 1;
     setTimeout(connect, wait * (0.5 + Math.random() / 2));

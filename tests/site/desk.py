@@ -1,0 +1,105 @@
+"""What tests of pages share: what is known of a broker, who is signed in, every address."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+from django.test import Client
+from django.urls import reverse
+
+from delayboard.dead_letters import browse
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay.verdict import Target
+from delayboard.models import Publication, ReplayBatch
+from tests.builders import make_user
+from topology import latest
+from topology.definitions import Definitions, Queue
+from topology.latest import Latest
+from topology.message import Message, Properties
+from topology.models import Broker, Role, Topology
+from topology.snapshot import QueueNumbers, Snapshot
+
+NOW = datetime.now(UTC)
+
+
+def know(broker: Broker, *things: Any, error: str = "", **numbers: int) -> Snapshot:
+    """Fill what this process knows of a broker, for longer than any test takes."""
+    definitions = Definitions.of(things)
+    snapshot = Snapshot(
+        version="3.10.8",
+        taken_at=NOW - timedelta(minutes=7),
+        definitions=definitions,
+        declared=definitions,
+        numbers={
+            queue.name: QueueNumbers(numbers.get(queue.name, 0), 0, 0, 0)
+            for queue in definitions.queues
+        },
+    )
+    latest._latest[broker.pk] = Latest(snapshot, NOW + timedelta(days=1), error)
+    return snapshot
+
+
+def signed_in(role: Role | None = None, broker: Broker | None = None) -> Client:
+    client = Client()
+    client.force_login(make_user(f"user-{uuid4()}", role, broker))
+    return client
+
+
+def letters(*bodies: bytes) -> tuple[browse.Letter, ...]:
+    return browse.number([Message("", "parked", Properties(), body) for body in bodies])
+
+
+def draft(broker: Broker, *, key: str = "parked-work") -> ReplayBatch:
+    snapshot = know(broker, Queue("parked"), Queue("parked-work"))
+    target = Target("", key, "typed in")
+    return batches.freeze(None, broker, "parked", letters(b"1", b"2"), snapshot, typed=target)
+
+
+def text_of(answer: Any) -> str:
+    assert answer.status_code == 200, answer.status_code
+    text: str = answer.content.decode()
+    return text
+
+
+def pages(pair: Topology) -> dict[str, str]:
+    """Every page to look at, by the name of its address; a queue's page is without its name."""
+    replay = draft(pair.broker)
+    message = Publication.objects.create(broker=pair.broker, size=1, exchange="secret-exchange")
+    addresses = {
+        name: reverse(name)
+        for name in (
+            "now",
+            "publish",
+            "dead_letters",
+            "replays",
+            "topology:brokers",
+            "topology:broker_add",
+            "topology:topologies",
+            "topology:topology_add",
+            "topology:audit",
+        )
+    }
+    return addresses | {
+        "publication": reverse("publication", args=[message.pk]),
+        "dead_letter_queue": f"{reverse('dead_letter_queue', args=['test-broker'])}?name=parked",
+        "replay_batch": reverse("replay_batch", args=[replay.pk]),
+        "topology:broker": reverse("topology:broker", args=["test-broker"]),
+        "topology:broker_edit": reverse("topology:broker_edit", args=["test-broker"]),
+        "topology:topology": reverse("topology:topology", args=[pair.slug]),
+        "topology:explain": reverse("topology:explain", args=["retry_pair"]),
+    }
+
+
+def actions(pair: Topology) -> dict[str, str]:
+    """Every address that only takes POST, by its name."""
+    replay = draft(pair.broker)
+    return {
+        "topology:broker_test": reverse("topology:broker_test", args=["test-broker"]),
+        "topology:topology_apply": reverse("topology:topology_apply", args=[pair.slug]),
+        "topology:topology_teardown": reverse("topology:topology_teardown", args=[pair.slug]),
+        "replay_prepare": reverse("replay_prepare", args=["test-broker"]),
+        "replay_start": reverse("replay_start", args=[replay.pk]),
+        "replay_cancel": reverse("replay_cancel", args=[replay.pk]),
+    }

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+from django.urls import reverse
+
+from tests.site.desk import know, pages, signed_in, text_of
+from topology import audit, latest
+from topology.definitions import Exchange, Queue
+from topology.models import Broker, Role, Topology
+
+pytestmark = pytest.mark.django_db
+HOSTILE = ["<script>alert(1)</script>", "x" * 255, "a/b c?d=e&f", "ü漢字 ‘q’", '"quoted"']
+
+
+@pytest.mark.parametrize(
+    "name", ["topology:broker", "topology:topology", "dead_letters", "dead_letter_queue"]
+)
+def test_a_broker_that_never_answered_is_no_empty_list(pair: Topology, name: str) -> None:
+    client = signed_in(Role.ADMIN)
+    address = pages(pair)[name]
+    latest.forget(pair.broker_id)
+    text = text_of(client.get(address))
+    assert "Test broker cannot be reached." in text
+    assert "http://127.0.0.1:9" in text
+    assert "It has not answered yet" in text
+    assert "No queue" not in text
+
+
+@pytest.mark.parametrize(
+    "name", ["topology:broker", "topology:topology", "dead_letters", "dead_letter_queue"]
+)
+def test_numbers_from_before_a_failure_are_shown_as_old(pair: Topology, name: str) -> None:
+    client = signed_in(Role.ADMIN)
+    address = pages(pair)[name]
+    know(pair.broker, Queue("parked"), error="It was tried and failed.")
+    text = text_of(client.get(address))
+    assert "It was tried and failed." in text
+    assert "Last answer" in text
+    assert "7m ago" in text
+    assert "data-stale" in text
+
+
+def test_the_lists_say_which_broker_does_not_answer(pair: Topology) -> None:
+    client = signed_in(Role.VIEWER)
+    assert "Not reachable" in text_of(client.get(reverse("topology:brokers")))
+    text = text_of(client.get(reverse("now")))
+    assert "Not reachable" in text
+    assert "The worker is not running" in text
+    assert "No trouble" not in text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_escaped_and_their_links_lead_somewhere(
+    broker: Broker, name: str
+) -> None:
+    client = signed_in(Role.ADMIN)
+    know(broker, Queue(name), Exchange(name))
+    audit.record(None, name[:60], broker=broker, what=name, details={name: name})
+    for address in ("topology:brokers", "topology:audit", "now", "dead_letters"):
+        assert "<script>alert" not in text_of(client.get(reverse(address)))
+    link = text_of(client.get(reverse("topology:broker", args=["test-broker"])))
+    address = link.split('<a class="name" href="')[1].split('"')[0].replace("&amp;", "&")
+    page = client.get(address)
+    assert page.context["queue"].name == name
+    assert "<script>alert" not in link + text_of(page)
+
+
+@pytest.mark.parametrize("before", ["", "0", "x", "99999999"])
+def test_lists_are_walked_by_place_and_take_any_place(broker: Broker, before: str) -> None:
+    for number in range(52):
+        audit.record(None, f"action {number}")
+    client = signed_in(Role.ADMIN)
+    text = text_of(client.get(reverse("topology:audit"), {"before": before}))
+    assert ("?before=" in text) is (before in ("", "x", "99999999"))
+    text_of(client.get(reverse("replays"), {"before": before}))
+
+
+def test_empty_pages_say_what_to_do_next() -> None:
+    client = signed_in(Role.ADMIN)
+    assert "No broker yet" in text_of(client.get(reverse("topology:brokers")))
+    assert "Nothing to watch yet" in text_of(client.get(reverse("now")))
+    assert "No replay yet" in text_of(client.get(reverse("replays")))
+    assert "No broker yet" in text_of(client.get(reverse("topology:topologies")))
+    nothing = client.get(reverse("topology:audit"), {"q": "never happened"})
+    assert "Nothing found" in text_of(nothing)
+
+
+def test_no_page_has_a_style_attribute_or_an_inline_script(pair: Topology) -> None:
+    client = signed_in(Role.ADMIN)
+    for address in pages(pair).values():
+        text = text_of(client.get(address))
+        assert " style=" not in text
+        assert "<script>" not in text
+        assert " onclick=" not in text

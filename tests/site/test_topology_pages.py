@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+from django.urls import reverse
+
+from tests.builders import make_pair
+from tests.site.desk import know, signed_in, text_of
+from topology.definitions import Arguments, Queue
+from topology.models import Broker, Role, State, Topology
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "n" * 249, "a/b ü漢", '"><b>'])
+def test_a_topology_of_any_name_has_a_page(broker: Broker, name: str) -> None:
+    topology = make_pair(broker, name=name)
+    know(broker, *topology.definitions)
+    text = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology", args=[topology.slug])))
+    assert "<script>alert" not in text
+    assert "<b>" not in text
+
+
+def test_a_plan_in_conflict_shows_both_sides_and_cannot_be_applied(pair: Topology) -> None:
+    ttl = Arguments({"x-message-ttl": 60_000, "x-dead-letter-exchange": "orders"})
+    know(pair.broker, Queue("orders-retry", arguments=ttl))
+    text = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology", args=[pair.slug])))
+    assert "Conflict: classic queue orders-retry" in text
+    assert "<td>15000</td><td>60000</td>" in text
+    assert "disabled title=" in text
+
+
+@pytest.mark.parametrize(
+    ("state", "things", "said"),
+    [
+        (State.PLANNED, False, "The plan"),
+        (State.PLANNED, True, "Everything exists already"),
+        (State.APPLIED, True, "Stands as planned"),
+        (State.APPLIED, False, "It does not stand as planned"),
+        (State.APPLYING, False, "Applying again completes it"),
+        (State.TORN_DOWN, False, "Applying creates it again"),
+    ],
+)
+def test_a_topology_says_how_it_stands(
+    pair: Topology, state: State, things: bool, said: str
+) -> None:
+    Topology.objects.filter(pk=pair.pk).update(state=state)
+    know(pair.broker, *(pair.definitions if things else ()))
+    client = signed_in(Role.ADMIN)
+    assert said in text_of(client.get(reverse("topology:topology", args=[pair.slug])))
+
+
+@pytest.mark.parametrize(
+    ("messages", "production", "asks"),
+    [(0, False, False), (3, False, True), (0, True, True)],
+)
+def test_a_teardown_over_messages_or_on_production_asks_for_the_name(
+    pair: Topology, messages: int, production: bool, asks: bool
+) -> None:
+    Broker.objects.update(is_production=production)
+    pair.own([thing.identity for thing in pair.definitions])
+    pair.save()
+    know(pair.broker, *pair.definitions, orders=messages)
+    text = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology", args=[pair.slug])))
+    assert ('data-confirm-name="orders"' in text) is asks
+    assert ("3 messages would be deleted" in text) is bool(messages)
+    assert "Removed: classic queue orders-retry" in text
+
+
+@pytest.mark.parametrize("action", ["topology_apply", "topology_verify", "topology_teardown"])
+def test_an_action_on_a_broker_that_does_not_answer_changes_nothing(
+    pair: Topology, action: str
+) -> None:
+    client = signed_in(Role.ADMIN)
+    address = reverse(f"topology:{action}", args=[pair.slug])
+    text = text_of(client.post(address, {"name": "orders"}, follow=True))
+    assert "Not " in text
+    assert "http://127.0.0.1:9" in text
+    pair.refresh_from_db()
+    assert pair.state == State.PLANNED
+
+
+@pytest.mark.parametrize(
+    ("typed", "problem"),
+    [
+        ({"name": ""}, "This field is required"),
+        ({"name": "amq.x"}, "belong to the broker"),
+        ({"delay": "soon"}, "is no duration"),
+        ({"name": "orders"}, "There is a topology"),
+    ],
+)
+def test_a_wrong_topology_is_said_and_not_made(
+    pair: Topology, typed: dict[str, str], problem: str
+) -> None:
+    values = {"broker": pair.broker.pk, "name": "new", "delay": "1m", **typed}
+    answer = signed_in(Role.ADMIN).post(reverse("topology:topology_add"), values)
+    assert problem in text_of(answer)
+    assert Topology.objects.count() == 1
+
+
+def test_a_wrong_broker_is_said_and_not_saved() -> None:
+    values = {"name": "x", "management_url": "nonsense", "host": "h", "username": "u"}
+    text = text_of(signed_in(Role.ADMIN).post(reverse("topology:broker_add"), values))
+    assert "must look like" in text
+    assert "A password is missing" in text
+    assert Broker.objects.count() == 0
+
+
+def test_a_broker_that_cannot_be_reached_is_saved_and_its_failure_told() -> None:
+    values = {
+        "name": "New",
+        "environment": "test",
+        "colour": "green",
+        "host": "127.0.0.1",
+        "port": 9,
+        "vhost": "/",
+        "management_url": "http://127.0.0.1:9",
+        "username": "u",
+        "password": "a secret",
+    }
+    client = signed_in(Role.ADMIN)
+    text = text_of(client.post(reverse("topology:broker_add"), values, follow=True))
+    assert "AMQP: Nothing listens at 127.0.0.1:9" in text
+    assert "Management API:" in text
+    assert "a secret" not in text
