@@ -40,6 +40,8 @@ class HeadersField(forms.CharField):
             return {}
         try:
             read = json.loads(text)
+        except RecursionError as error:
+            raise forms.ValidationError("The headers are nested too deep.") from error
         except ValueError as error:
             raise forms.ValidationError(
                 f"The headers are no JSON: {error}. Write them like {{“tenant”: 42}}."

@@ -69,7 +69,9 @@ def _troubles(lines: Sequence[BrokerLine], duties: Sequence[Duty]) -> list[str]:
     if not duties or all(duty.is_late for duty in duties):
         told.append("The worker is not running: nothing is recorded, replayed or reported.")
         return told
-    told.extend(f"{duty.name} fails: {duty.last_error}" for duty in duties if duty.is_failing)
+    silent = {line.broker.pk for line in lines if line.latest.error}
+    failing = [duty for duty in duties if duty.is_failing and duty.broker_id not in silent]
+    told.extend(f"{duty.name} fails: {duty.last_error}" for duty in failing)
     late = [duty for duty in duties if duty.is_late and not duty.is_failing]
     told.extend(f"{duty.name} has given no sign of life for a while." for duty in late)
     return told

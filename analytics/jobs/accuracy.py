@@ -11,10 +11,9 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as f
 
+from analytics.events import CLOCK_RESOLUTION_MS
+
 GROUP = ("broker", "topology", "requested_delay_ms")
-# The two recordings of a message are stamped by a thread that may wait a few milliseconds for
-# its turn, so a reading of less than this before the due time does not say that it was early.
-EARLY_FROM_MS = 10
 PERCENTILES = {"p50_ms": 0.50, "p95_ms": 0.95, "p99_ms": 0.99}
 # An entry that was due this shortly before the data end may still be on its way.
 GRACE = timedelta(minutes=1)
@@ -25,7 +24,7 @@ EARLY_AT_MOST = timedelta(milliseconds=250)
 # Of the days that follow: the exits, and the entries that exits without an id may belong to.
 TELLS_OF_THE_DAY_BEFORE = "kind = 'delivered' or (kind = 'scheduled' and message_id = '')"
 BUCKET_EDGES_MS = (
-    -EARLY_FROM_MS,
+    -CLOCK_RESOLUTION_MS,
     0,
     *(digit * 10**power for power in range(8) for digit in (1, 2, 5)),
 )
@@ -117,7 +116,7 @@ def accuracy(pairs: DataFrame, data_end: datetime) -> DataFrame:
         f.count(lateness).alias("measured"),
         *(f.percentile(lateness, f.lit(p)).alias(name) for name, p in PERCENTILES.items()),
         f.max(lateness).alias("max_ms"),
-        f.avg((lateness < -EARLY_FROM_MS).cast("double")).alias("early_share"),
+        f.avg((lateness < -CLOCK_RESOLUTION_MS).cast("double")).alias("early_share"),
         f.count_if(has_left & ~f.col("is_measured")).alias("uncounted"),
         f.count_if(~has_left & is_open).alias("open"),
         f.count_if(~has_left & ~is_open).alias("missing"),

@@ -65,10 +65,9 @@ def observed_by(topologies: list[Topology], walked: Walk) -> Topology | None:
 
 
 def _sentence(outcome: Outcome) -> str:
-    after = format_delay(outcome.after)
+    when = f"after {format_delay(outcome.after)}" if outcome.after else "at once"
     if outcome.ending == "delivered":
-        when = f"after {after}" if outcome.after else "at once"
         return f"It arrives in {outcome.queue} {when}."
     if outcome.ending == "held":
-        return f"What becomes of it after {after} is not known: {outcome.why}."
-    return f"After {after} it is lost: {outcome.why}."
+        return f"What becomes of it {when} is not known: {outcome.why}."
+    return f"It is lost {when}: {outcome.why}."

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from analytics import scheduled
+from analytics.events import CLOCK_RESOLUTION_MS
 from analytics.scheduled import Observation
 from delayboard.models import Duty, Publication
 from delayboard.models.duty import recorder_key
@@ -28,9 +29,13 @@ class Track:
     @property
     def lateness_text(self) -> str:
         late = self.observation.lateness if self.observation else None
-        if late is None:
-            return "–"
-        return f"{late / timedelta(milliseconds=1):+.0f} ms"
+        return "–" if late is None else f"{late_ms(late):+.0f} ms".replace("+0", "0")
+
+
+def late_ms(lateness: timedelta) -> float:
+    """Milliseconds late; 0 where a reading before the due time is within the clock's resolution."""
+    late = lateness / timedelta(milliseconds=1)
+    return 0.0 if -CLOCK_RESOLUTION_MS <= late < 0.5 else late
 
 
 def track(publication: Publication, now: datetime) -> Track:
@@ -53,8 +58,9 @@ def _arrived(publication: Publication, seen: Observation) -> Track:
     at = f"{seen.arrived_at:%H:%M:%S.%f}"[:-3]
     if seen.lateness is None:
         return Track("arrived", f"It arrived at {at} UTC.", True, seen)
-    late = seen.lateness / timedelta(milliseconds=1)
-    sentence = f"It arrived at {at} UTC, {abs(late):.0f} ms {'early' if late < 0 else 'late'}."
+    late = late_ms(seen.lateness)
+    how = f"{abs(late):.0f} ms {'early' if late < 0 else 'late'}" if late else "on time"
+    sentence = f"It arrived at {at} UTC, {how}."
     if not seen.caught_up:
         sentence += " The recorder was behind then, so part of that may be its own delay."
     return Track("arrived", sentence, True, seen)

@@ -12,8 +12,10 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from topology import access
 from topology.delays import format_delay
 from topology.graph.cells import count_text
+from topology.models import Role
 
 register = template.Library()
 
@@ -116,3 +118,10 @@ def query(context: template.Context, **changes: Any) -> str:
         if value not in (None, ""):
             parameters[name] = str(value)
     return f"?{parameters.urlencode()}"
+
+
+@register.simple_tag(takes_context=True)
+def may_audit(context: template.Context) -> bool:
+    """Whether the signed-in person may read the audit log."""
+    request = context.get("request")
+    return request is not None and access.may(request.user, None, Role.ADMIN)

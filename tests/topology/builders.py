@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from topology.broker.address import Address
-from topology.definitions import Arguments, Definitions, Queue
+from topology.broker.errors import Unreachable
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+from topology.patterns import retry_pair
+from topology.provisioning.taps import tap_definitions
 from topology.snapshot import QueueNumbers, Snapshot
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
 MANAGEMENT = "http://broker.test:15672"
 
 
-def an_address(vhost: str = "/", *, password: str = "hunter2", **changes: Any) -> Address:  # noqa: S107
+def an_address(vhost: str = "/", *, password: str = "hunter2", **changes: Any) -> Address:
     values: dict[str, Any] = {"host": "broker.test", "port": 5672, "username": "ann"}
     return Address(
         vhost=vhost, password=password, **(values | {"management_url": MANAGEMENT} | changes)
@@ -40,3 +44,49 @@ def a_snapshot(
     version: str = "4.3.6",
 ) -> Snapshot:
     return Snapshot(version, NOON, definitions, definitions, numbers=numbers or {})
+
+
+PARAMS = retry_pair.Params("orders", timedelta(seconds=5))
+
+PAIR = retry_pair.definitions(PARAMS)
+
+TAP = tap_definitions("delayboard.tap.orders", retry_pair.taps(PARAMS))
+
+EVERYTHING = PAIR | TAP
+
+ALL_OURS = [thing.identity for thing in EVERYTHING]
+
+
+class FakeBroker:
+    """Writes down what the management API is asked to change; may fail at the nth call."""
+
+    def __init__(self, fails_at: int = 0) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self._fails_at = fails_at
+
+    def _note(self, verb: str, thing: Any) -> None:
+        if len(self.calls) + 1 == self._fails_at:
+            raise Unreachable("gone")
+        self.calls.append((verb, thing))
+
+    def declare_exchange(self, exchange: Exchange) -> None:
+        self._note("exchange", exchange.name)
+
+    def declare_queue(self, queue: Queue) -> None:
+        self._note("queue", queue.name)
+
+    def bind(self, binding: Binding) -> None:
+        self._note("bind", (binding.source, binding.destination))
+
+    def unbind(self, binding: Binding) -> None:
+        self._note("unbind", (binding.source, binding.destination))
+
+    def delete_queue(self, name: str, *, only_if_empty: bool) -> None:
+        self._note("delete queue", (name, only_if_empty))
+
+    def delete_exchange(self, name: str) -> None:
+        self._note("delete exchange", name)
+
+
+def nothing(done: int, total: int) -> None:
+    """A pulse that nobody listens to."""

@@ -137,7 +137,7 @@ def definitions(draw: st.DrawFn) -> Definitions:
         )
         for name in draw(st.sets(st.sampled_from(EXCHANGES)))
     ]
-    arguments = st.fixed_dictionaries(
+    arguments: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         {},
         optional={
             "x-message-ttl": st.integers(0, 50),

@@ -14,7 +14,7 @@ from topology.deaths import newest_death, read_history
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def entry(queue: Any, reason: str = "expired", *, second: int = 0, **more: Any) -> dict[str, Any]:
+def entry(queue: Any, reason: Any = "expired", *, second: Any = 0, **more: Any) -> dict[str, Any]:
     """One entry of x-death as 3.10.8 and 4.x write it."""
     return {
         "count": 1,

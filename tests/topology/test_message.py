@@ -80,7 +80,10 @@ def test_the_body_counts() -> None:
 
 
 def test_names_and_values_of_headers_do_not_run_together() -> None:
-    pairs = [({"a": "b", "c": "d"}, {"a": "bc", "d": ""}), ({"a": {"b": 1}}, {"a": ["b", 1]})]
+    pairs: list[tuple[Any, Any]] = [
+        ({"a": "b", "c": "d"}, {"a": "bc", "d": ""}),
+        ({"a": {"b": 1}}, {"a": ["b", 1]}),
+    ]
     for one, other in pairs:
         assert content_id(Properties(headers=one), b"") != content_id(
             Properties(headers=other), b""

@@ -67,7 +67,7 @@ def test_the_messages_own_expiration_ends_with_its_first_death() -> None:
 
 
 def test_a_dead_letter_keeps_its_key_unless_the_queue_has_another_for_it() -> None:
-    things = [
+    things: list[Any] = [
         Exchange("x"),
         queue("work"),
         queue("other"),

@@ -26,9 +26,11 @@ class Grant(models.Model):
     role = models.PositiveSmallIntegerField(choices=Role.choices)
 
     class Meta:
+        # Two, since SQLite knows no `nulls_distinct` and Django would leave the whole one out.
         constraints = (
+            models.UniqueConstraint(fields=("user", "broker"), name="one_grant_per_broker"),
             models.UniqueConstraint(
-                fields=("user", "broker"), name="one_grant_per_broker", nulls_distinct=False
+                fields=("user",), condition=models.Q(broker=None), name="one_grant_for_all"
             ),
         )
 

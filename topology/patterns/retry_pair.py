@@ -13,6 +13,7 @@ dies: with each queue's own name as key a rejected message is lost (tried, 3.10.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -172,7 +173,7 @@ def taps(params: Params) -> Sequence[Tap]:
 
 def consumer_example(params: Params) -> str:
     return (
-        f'queue = "{work_name(params)}"\n'
+        f"queue = {json.dumps(work_name(params), ensure_ascii=False)}\n"
         "for method, properties, body in channel.consume(queue):\n"
         '    deaths = (properties.headers or {}).get("x-death", [])\n'
         '    failures = sum(d["count"] for d in deaths if d["reason"] == "rejected")\n'

@@ -60,7 +60,7 @@ def freeze(
                 f"Message {position} has no death that tells where it came from: "
                 "type the exchange and key to send it to."
             )
-        verdict = judge(target, queue, definitions, consumed)
+        verdict = judge(target, queue, definitions, consumed, letter.message)
         items.append(_item(position, letter, target, verdict.sentence, verdict.is_good))
     return _saved(user, broker, queue, items)
 

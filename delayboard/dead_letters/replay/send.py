@@ -29,7 +29,7 @@ from topology.routing.walk import walk
 from topology.transfer.move import Moved, Step, move
 
 LIMIT = 2000
-HOLDING = timedelta(seconds=20)
+HOLDING = timedelta(seconds=10)
 RETRY_AFTER = timedelta(seconds=5)
 
 
@@ -91,7 +91,7 @@ def _close_missing(batch: ReplayBatch) -> None:
     batch.items.filter(state=ItemState.PENDING).update(
         state=ItemState.GONE,
         ended_at=now,
-        error=f"It was not found among the first {LIMIT} messages of the queue.",
+        error="It was not found near the head of the queue.",
     )
 
 

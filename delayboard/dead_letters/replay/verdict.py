@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from topology.deaths import Death, History
 from topology.definitions import Definitions
 from topology.delays import format_delay
+from topology.message import Message
 from topology.routing.walk import Outcome, Walk, walk
 
 
@@ -60,10 +61,22 @@ def reaches_only(definitions: Definitions, death: Death) -> bool:
 
 
 def judge(
-    target: Target, source: str, definitions: Definitions, consumed: Collection[str]
+    target: Target,
+    source: str,
+    definitions: Definitions,
+    consumed: Collection[str],
+    message: Message | None = None,
 ) -> Verdict:
-    """Walk from the target and say where every copy ends."""
-    walked = walk(definitions, target.exchange, target.routing_key, consumed=frozenset(consumed))
+    """Walk from the target and say where every copy ends; `message` brings its own properties."""
+    expiration = message.properties.expiration if message else None
+    walked = walk(
+        definitions,
+        target.exchange,
+        target.routing_key,
+        headers=message.headers if message else None,
+        expiration_ms=int(expiration) if expiration and expiration.isdecimal() else None,
+        consumed=frozenset(consumed),
+    )
     if not walked.is_routed:
         return Verdict(False, f"No route: {walked.outcomes[0].why}.")
     back = [hop for hop in walked.hops if hop.queue == source]

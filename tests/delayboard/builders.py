@@ -1,0 +1,118 @@
+"""Dead letters, snapshots and rows for tests, without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from delayboard.dead_letters.browse import Letter, number
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay.verdict import Target
+from delayboard.models import Publication, ReplayBatch
+from delayboard.models.publication import Sent
+from tests.topology.builders import NOON, a_queue, a_snapshot
+from topology.broker.properties import build_properties
+from topology.deaths import Death
+from topology.definitions import TAP_PREFIX, Binding, Definitions, Exchange, Queue, Thing
+from topology.message import Message
+from topology.models import Broker
+
+SHOP: list[Thing] = [
+    Exchange("orders"),
+    Exchange("news", "fanout"),
+    a_queue("orders", dlx="", key="dead"),
+    a_queue("audit"),
+    a_queue("dead"),
+    a_queue("hold", ttl=5000, dlx="orders", key="orders"),
+    Binding("orders", "orders", "orders"),
+    Binding("news", "orders", ""),
+    Binding("news", "audit", ""),
+]
+
+
+def shop(*more: Thing) -> Definitions:
+    """A work queue `orders`, its dead letters in `dead`, a fanout `news`, a delay `hold`."""
+    return Definitions.of([*SHOP, *more])
+
+
+def a_death(queue: str = "orders", reason: str = "rejected", **changes: Any) -> Death:
+    """A rejection in `orders`, published there through the exchange of that name."""
+    values: dict[str, Any] = {
+        "count": 1,
+        "first_at": NOON,
+        "exchange": "orders",
+        "routing_keys": ("orders",),
+    }
+    return Death(queue, reason, **(values | changes))
+
+
+def deaths_header(*deaths: Death) -> dict[str, Any]:
+    """The x-death header of these deaths, the newest first."""
+    entries = [
+        {
+            "queue": death.queue,
+            "reason": death.reason,
+            "count": death.count,
+            "time": death.first_at,
+            "exchange": death.exchange,
+            "routing-keys": list(death.routing_keys),
+        }
+        for death in deaths
+    ]
+    return {"x-death": entries}
+
+
+def a_message(
+    body: bytes = b"{}", headers: Mapping[str, Any] | None = None, **stated: Any
+) -> Message:
+    """A message that was rejected in `orders`, or with any other headers."""
+    properties = build_properties(
+        deaths_header(a_death()) if headers is None else headers, **stated
+    )
+    return Message("", "dead", properties, body)
+
+
+def letters(*messages: Message) -> tuple[Letter, ...]:
+    return number(list(messages))
+
+
+def some_letters(bodies: Iterable[bytes]) -> tuple[Letter, ...]:
+    return number([a_message(body) for body in bodies])
+
+
+def a_publication(
+    broker: Broker, *, after: timedelta | None = timedelta(0), **stated: Any
+) -> Publication:
+    """A confirmed publication that is predicted to arrive `after` its sending."""
+    values: dict[str, Any] = {
+        "size": 2,
+        "sent": Sent.CONFIRMED,
+        "predicted_delay_ms": None if after is None else after // timedelta(milliseconds=1),
+        "prediction": "It arrives in orders.",
+    }
+    return Publication.objects.create(broker=broker, **(values | stated))
+
+
+TAP = TAP_PREFIX + "orders"
+
+TAPPED = shop(Queue(TAP), Binding("orders", TAP, "orders"), Binding("orders", TAP, "only-tapped"))
+
+
+def frozen(
+    user: User, broker: Broker, found: tuple[Letter, ...], typed: Target | None = None
+) -> ReplayBatch:
+    return batches.freeze(user, broker, "dead", found, a_snapshot(TAPPED), typed=typed)
+
+
+def started(user: User, broker: Broker, bodies: list[bytes]) -> ReplayBatch:
+    batch = frozen(user, broker, some_letters(bodies))
+    batches.start(user, batch, despite_verdict=False)
+    batch.refresh_from_db()
+    return batch
+
+
+def states(batch: ReplayBatch) -> list[str]:
+    return list(batch.items.values_list("state", flat=True))

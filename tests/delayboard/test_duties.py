@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import threading
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.utils import timezone
+
+from analytics.models import Run
+from delayboard.models import Duty
+from delayboard.models.duty import LATE, recorder_key
+from delayboard.worker import duties, schedule
+from delayboard.worker.schedule import due_day, keep_schedule
+from delayboard.worker.supervise import LONGEST_PAUSE, pause
+from tests.builders import make_broker, make_pair
+from topology import work
+from topology.models import State
+
+
+@pytest.mark.parametrize(
+    ("now", "day"),
+    [
+        (datetime(2026, 11, 21, 0, 9, 59, tzinfo=UTC), date(2026, 11, 19)),
+        (datetime(2026, 11, 21, 0, 10, tzinfo=UTC), date(2026, 11, 20)),
+        (datetime(2026, 11, 21, 23, 59, tzinfo=UTC), date(2026, 11, 20)),
+        (datetime(2027, 1, 1, 0, 10, tzinfo=UTC), date(2026, 12, 31)),
+        (datetime(2028, 3, 1, 12, tzinfo=UTC), date(2028, 2, 29)),
+    ],
+)
+def test_the_due_day_is_the_last_one_that_is_over_and_settled(now: datetime, day: date) -> None:
+    assert due_day(now) == day
+
+
+@pytest.mark.django_db
+def test_the_schedule_wants_each_day_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    beats: list[object] = []
+
+    class Rounds(threading.Event):
+        """Lets three rounds pass."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if len(beats) == 3:
+                self.set()
+            return self.is_set()
+
+    with time_machine.travel(datetime(2026, 11, 21, 12, tzinfo=UTC), tick=False):
+        keep_schedule(Rounds(), lambda details: beats.append(details["last_day"]))
+    assert beats == ["2026-11-20"] * 3
+    assert [run.day for run in Run.objects.all()] == [date(2026, 11, 20)]
+    assert schedule.CHECK_SECONDS > 0
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2, 5, 10, 1100, 10**6])
+def test_pauses_double_up_to_half_a_minute_however_long_it_goes_on(failures: int) -> None:
+    expected = min(LONGEST_PAUSE, 0.25 * 2 ** min(failures, 20))
+    for _ in range(20):
+        assert 0.75 * expected <= pause(failures) <= 1.25 * expected
+
+
+def test_pauses_differ_so_that_duties_do_not_come_back_together() -> None:
+    assert len({pause(3) for _ in range(10)}) > 1
+
+
+@pytest.mark.django_db
+def test_a_duty_without_a_recent_sign_of_life_is_late() -> None:
+    now = timezone.now()
+    duty = Duty(key="k", name="Duty", beat_at=now)
+    assert [Duty().is_late, duty.is_late, duty.is_failing] == [True, False, False]
+    with time_machine.travel(now + LATE + timedelta(seconds=1)):
+        assert Duty(beat_at=now).is_late
+    assert Duty(last_error="x").is_failing
+
+
+@pytest.mark.django_db
+def test_what_is_wanted_follows_the_rows() -> None:
+    topology = make_pair(make_broker())
+    assert set(duties.wanted("me")) == {"facts", "replay", "schedule", "nightly"}
+    topology.state = State.APPLIED
+    topology.save()
+    wanted = duties.wanted("me")
+    task = wanted[recorder_key(topology.slug)]
+    assert (task.name, task.broker_id) == ("Recorder of orders", topology.broker_id)
+    assert set(duties.wanted("me", only="recorder")) == {task.key, "facts"}
+    topology.state = State.TORN_DOWN
+    topology.save()
+    assert task.key not in duties.wanted("me")
+
+
+@pytest.mark.django_db
+def test_the_replay_duty_carries_out_what_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    work.ask("replay", 1, broker=None, user=None)
+    work.ask("other", 2, broker=None, user=None)
+    stop = threading.Event()
+    done: list[int] = []
+    monkeypatch.setattr(
+        "delayboard.dead_letters.replay.send.replay", lambda claimed: done.append(claimed.subject)
+    )
+
+    def beat(details: Any) -> None:
+        assert details == {"replays": 1}
+        stop.set()
+
+    duties.wanted("me")["replay"].run(stop, beat)
+    assert done == [1]

@@ -1,0 +1,168 @@
+"""One thread per watched subject, and what it tells."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from queue import Empty, SimpleQueue
+
+import pytest
+
+from delayboard.live.feed import Feed
+from delayboard.live.messages import State, state
+from delayboard.live.subjects import Subject
+from tests.builders import eventually
+from tests.topology.builders import NOON
+from topology.models import Broker
+
+SOON = 10.0
+
+
+class Told:
+    """One who watches: what was delivered, in order."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[State] = SimpleQueue()
+
+    def __call__(self, state: State) -> None:
+        self._queue.put(State(**state))
+
+    def next(self) -> State:
+        return self._queue.get(timeout=SOON)
+
+    def is_empty(self) -> bool:
+        try:
+            self._queue.get_nowait()
+        except Empty:
+            return True
+        return False
+
+
+class Source:
+    """A subject whose state a test sets; a read waits for the test's leave."""
+
+    def __init__(self, key: str = "brokers/x") -> None:
+        self.text = "1"
+        self.error: Exception | None = None
+        self.threads: set[str] = set()
+        self._leave = threading.Semaphore(0)
+        self._done = threading.Semaphore(0)
+        self.subject = Subject(key, Broker(slug="x"), self._read, 0.0)
+
+    def _read(self) -> State:
+        self._leave.acquire(timeout=SOON)
+        self.threads.add(str(threading.get_ident()))
+        self._done.release()
+        if self.error:
+            raise self.error
+        return state(at=NOON, cells={"a": self.text})
+
+    def read(self, text: str, error: Exception | None = None) -> None:
+        """Let one read pass, with this outcome."""
+        self.text, self.error = text, error
+        self._leave.release()
+        assert self._done.acquire(timeout=SOON)
+
+    def end(self) -> None:
+        """Let every read pass, so that the thread sees that it shall end."""
+        self._leave.release(1000)
+
+
+@pytest.fixture
+def source(db: None) -> Iterator[Source]:
+    found = Source()
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def feed() -> Iterator[Feed]:
+    found = Feed()
+    yield found
+    found.end()
+
+
+def running(key: str) -> int:
+    return [thread.name for thread in threading.enumerate()].count(f"feed of {key}")
+
+
+def test_one_thread_works_the_state_out_for_all_who_watch(feed: Feed, source: Source) -> None:
+    one, other = Told(), Told()
+    feed.watch(source.subject, one)
+    feed.watch(source.subject, other)
+    source.read("1")
+    first = one.next()
+    assert first == other.next()
+    assert (first["cells"], first["seq"], first["type"]) == ({"a": "1"}, 1, "state")
+    assert running(source.subject.key) == 1
+    assert len(source.threads) == 1
+
+
+def test_only_news_is_told_with_growing_numbers(feed: Feed, source: Source) -> None:
+    told = Told()
+    feed.watch(source.subject, told)
+    for text in ("1", "1", "1", "2", "2", "3"):
+        source.read(text)
+    states = [told.next() for _ in range(3)]
+    assert [(s["cells"]["a"], s["seq"]) for s in states] == [("1", 1), ("2", 2), ("3", 3)]
+    assert told.is_empty()
+
+
+def test_who_comes_late_gets_the_last_state_at_once(feed: Feed, source: Source) -> None:
+    early, late = Told(), Told()
+    feed.watch(source.subject, early)
+    source.read("1")
+    before = early.next()
+    feed.watch(source.subject, late)
+    assert late.next() == before
+    source.read("2")
+    assert late.next()["seq"] == early.next()["seq"] == 2
+
+
+def test_the_thread_ends_with_the_last_who_leaves_and_begins_anew(
+    feed: Feed, source: Source
+) -> None:
+    one, other = Told(), Told()
+    feed.watch(source.subject, one)
+    feed.watch(source.subject, other)
+    feed.leave(source.subject, one)
+    source.read("1")
+    assert other.next()["cells"] == {"a": "1"}
+    assert one.is_empty()
+    feed.leave(source.subject, other)
+    source.end()
+    assert eventually(lambda: running(source.subject.key) == 0, "the thread ends")
+    feed.leave(source.subject, other)
+    again = Told()
+    fresh = Source()
+    feed.watch(fresh.subject, again)
+    fresh.read("2")
+    assert again.next()["seq"] == 1
+    fresh.end()
+
+
+def test_an_error_while_reading_is_logged_and_reading_goes_on(
+    feed: Feed, source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Told()
+    feed.watch(source.subject, told)
+    source.read("", KeyError("odd"))
+    source.read("2")
+    assert told.next()["cells"] == {"a": "2"}
+    assert "brokers/x could not be worked out" in caplog.text
+
+
+def test_subjects_do_not_wait_for_each_other(feed: Feed, source: Source) -> None:
+    frozen, told = Source("brokers/frozen"), Told()
+    feed.watch(frozen.subject, Told())
+    feed.watch(source.subject, told)
+    source.read("1")
+    assert told.next()["seq"] == 1
+    frozen.end()
+
+
+def test_the_end_of_the_process_ends_every_thread(feed: Feed, source: Source) -> None:
+    feed.watch(source.subject, Told())
+    feed.end()
+    source.end()
+    assert eventually(lambda: running(source.subject.key) == 0, "the thread ends")

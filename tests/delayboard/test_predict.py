@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from delayboard.publishing.predict import observed_by, predict
+from tests.delayboard.builders import shop
+from tests.topology.builders import a_queue, a_snapshot
+from topology.definitions import TAP_PREFIX, Binding, Definitions, Queue
+from topology.models import Topology
+from topology.snapshot import QueueNumbers
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "key", "after", "queue", "sentence"),
+    [
+        ("orders", "orders", timedelta(0), "orders", "It arrives in orders at once."),
+        ("", "hold", 5 * SECOND, "orders", "It arrives in orders after 5s."),
+        (
+            "news",
+            "",
+            timedelta(0),
+            "audit",
+            "It arrives in audit at once. It arrives in orders at once.",
+        ),
+        ("gone", "", None, "", "It is lost at once: there is no exchange “gone”."),
+    ],
+)
+def test_a_prediction_says_where_and_when(
+    exchange: str, key: str, after: timedelta | None, queue: str, sentence: str
+) -> None:
+    found = predict(a_snapshot(shop()), exchange, key)
+    assert (found.arrives_after, found.queue, found.sentence) == (after, queue, sentence)
+    assert found.is_good == (after is not None)
+
+
+def test_a_tap_is_no_arrival_and_a_consumer_ends_the_way() -> None:
+    tap = TAP_PREFIX + "x"
+    tapped = shop(Queue(tap), Binding("orders", tap, "only-tapped"))
+    assert not predict(a_snapshot(tapped), "orders", "only-tapped").is_good
+    numbers = {"hold": QueueNumbers(consumers=1)}
+    assert predict(a_snapshot(shop(), numbers), "", "hold").queue == "hold"
+
+
+def test_an_expiration_is_part_of_the_prediction() -> None:
+    there = Definitions.of([a_queue("in", dlx="", key="out"), a_queue("out")])
+    found = predict(a_snapshot(there), "", "in", expiration_ms=700)
+    assert (found.queue, found.arrives_after) == ("out", timedelta(milliseconds=700))
+
+
+def test_an_arrival_through_a_tapped_exchange_is_observed(pair: Topology) -> None:
+    there = a_snapshot(pair.definitions)
+    delayed, direct = predict(there, "orders-retry", "orders"), predict(there, "orders", "orders")
+    past_the_taps = predict(there, "", "orders")
+    lost = predict(there, "orders", "unbound")
+    assert observed_by([pair], delayed.walk) == observed_by([pair], direct.walk) == pair
+    assert observed_by([pair], past_the_taps.walk) is None
+    assert observed_by([pair], lost.walk) is None
+    assert observed_by([], delayed.walk) is None

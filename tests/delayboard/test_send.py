@@ -1,0 +1,160 @@
+"""Sending for an operator; the broker stands behind `publisher`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from cryptography.fernet import Fernet
+from django.contrib.auth.models import User
+from pytest_django import Settings
+
+from analytics.models import Fact
+from delayboard.models import Publication
+from delayboard.models.publication import LONGEST_SEND, Sent
+from delayboard.publishing import send as sending
+from delayboard.publishing.predict import Prediction, predict
+from delayboard.publishing.send import Letter, send
+from tests.delayboard.builders import shop
+from tests.topology.builders import a_snapshot
+from topology.broker.errors import BrokerError, Nacked, OutcomeUnknown, Returned, Unreachable
+from topology.broker.fields import FieldError
+from topology.definitions import Definitions
+from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish
+from topology.models import AuditEntry, Broker, Topology
+
+SECOND = timedelta(seconds=1)
+
+
+class Channel:
+    """A publisher that keeps what it is given, or fails."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.declared: list[Definitions] = []
+        self.published: list[Publish] = []
+
+    def declare(self, definitions: Definitions) -> None:
+        self.declared.append(definitions)
+
+    def publish(self, publish: Publish) -> None:
+        if self.error:
+            raise self.error
+        self.published.append(publish)
+
+
+@pytest.fixture
+def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
+    kept = Channel()
+
+    @contextmanager
+    def publisher(*args: Any, **kwargs: Any) -> Iterator[Channel]:
+        yield kept
+
+    monkeypatch.setattr(sending, "publisher", publisher)
+    return kept
+
+
+def good(there: Definitions | None = None) -> Prediction:
+    return predict(a_snapshot(there or shop()), "orders", "orders")
+
+
+LETTER = Letter("orders", "orders", b"{}", {"tenant": 42}, {"type": "t"}, shop())
+
+
+def test_a_message_is_written_down_sent_and_told(
+    channel: Channel, broker: Broker, user: User
+) -> None:
+    row = send(user, broker, LETTER, good())
+    row.refresh_from_db()
+    assert (row.sent, row.error, row.predicted_queue) == (Sent.CONFIRMED, "", "orders")
+    assert row.confirmed_at is not None
+    assert row.due_at == row.created_at
+    (published,) = channel.published
+    headers = dict(published.properties.headers)
+    assert headers.pop(TRACKING_HEADER) == str(row.pk) == published.properties.message_id
+    assert abs(headers.pop(PUBLISHED_AT_HEADER) / 1000 - row.created_at.timestamp()) < 60
+    assert headers == {"tenant": 42}
+    assert (published.properties.delivery_mode, published.properties.type) == (2, "t")
+    assert channel.declared == [shop()]
+    assert Fact.objects.count() == 1
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.what, entry.outcome) == (
+        "message published",
+        "orders orders",
+        "done",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "sent"),
+    [
+        (Returned("no queue"), Sent.REFUSED),
+        (Nacked("full"), Sent.REFUSED),
+        (Unreachable("gone"), Sent.REFUSED),
+        (OutcomeUnknown("broke"), Sent.UNKNOWN),
+    ],
+)
+def test_a_publish_that_fails_is_told_and_states_no_fact(
+    channel: Channel, broker: Broker, user: User, error: BrokerError, sent: Sent
+) -> None:
+    channel.error = error
+    row = send(user, broker, LETTER, good())
+    row.refresh_from_db()
+    assert (row.sent, row.error, row.confirmed_at) == (sent, str(error), None)
+    assert not Fact.objects.exists()
+    assert AuditEntry.objects.get().outcome == str(error)
+
+
+def test_what_only_a_tap_took_is_refused(channel: Channel, broker: Broker, user: User) -> None:
+    row = send(user, broker, LETTER, predict(a_snapshot(shop()), "orders", "unbound"))
+    assert row.sent == Sent.REFUSED
+    assert row.error.startswith("No queue takes it: the exchange “orders” has no queue")
+
+
+def test_a_password_that_cannot_be_opened_is_a_refusal_and_no_crash(
+    channel: Channel, broker: Broker, user: User, settings: Settings
+) -> None:
+    settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
+    row = send(user, broker, LETTER, good())
+    assert row.sent == Sent.REFUSED
+    assert "cannot be decrypted" in row.error
+    assert channel.published == []
+
+
+def test_what_amqp_cannot_carry_is_refused_before_anything_is_written(
+    channel: Channel, broker: Broker, user: User
+) -> None:
+    with pytest.raises(FieldError):
+        send(user, broker, Letter("", "q", b"", {"n": 2**70}), good())
+    assert not Publication.objects.exists()
+    assert channel.published == []
+
+
+def test_a_crash_while_sending_leaves_a_row_that_says_so_later(
+    channel: Channel, broker: Broker, user: User
+) -> None:
+    channel.error = KeyboardInterrupt()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        send(user, broker, LETTER, good())
+    row = Publication.objects.get()
+    told = []
+    for after in (timedelta(0), LONGEST_SEND - SECOND, LONGEST_SEND + SECOND):
+        with time_machine.travel(row.created_at + after, tick=False):
+            told.append(row.outcome)
+    assert told == [Sent.SENDING, Sent.SENDING, Sent.UNKNOWN]
+
+
+def test_why_nobody_will_see_it_arrive_is_said_at_once(
+    channel: Channel, broker: Broker, user: User, pair: Topology
+) -> None:
+    untapped = send(user, broker, LETTER, predict(a_snapshot(shop()), "", "orders"))
+    assert "No applied topology taps the way into orders" in untapped.unobservable_why
+    lost = send(user, broker, LETTER, predict(a_snapshot(shop()), "gone", ""))
+    assert lost.unobservable_why == "It is not expected to arrive anywhere."
+    tapped = send(user, broker, LETTER, good(pair.definitions))
+    assert (tapped.unobservable_why, tapped.topology) == ("", pair)

@@ -1,0 +1,101 @@
+"""What can be watched, and the states that are sent of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.live import subjects
+from delayboard.live.messages import batch_state, broker_state, track_state
+from delayboard.models import ReplayBatch
+from delayboard.publishing.track import Track
+from tests.builders import make_broker
+from tests.delayboard.builders import a_publication, shop, some_letters
+from tests.topology.builders import NOON, a_snapshot
+from topology import latest
+from topology.latest import Latest
+from topology.models import Broker
+from topology.snapshot import QueueNumbers
+
+
+def test_a_broker_that_does_not_answer_keeps_its_numbers_and_says_so() -> None:
+    snapshot = a_snapshot(shop(), {"orders": QueueNumbers(messages=1200, consumers=0)})
+    good = broker_state(Latest(snapshot, NOON))
+    assert (good["at"], good["error"], good["done"]) == (NOON.isoformat(), "", False)
+    assert good["cells"]["broker/version"] == "4.3.6"
+    assert good["cells"]["broker/alarms"] == "none"
+    assert good["cells"]["broker/messages"].replace("\u202f", "") == "1200"
+    stale = broker_state(Latest(snapshot, NOON, "No answer."))
+    assert (stale["cells"], stale["error"]) == (good["cells"], "No answer.")
+    unknown = broker_state(Latest(None, NOON, "No answer."))
+    assert (unknown["at"], unknown["cells"], unknown["error"]) == ("", {}, "No answer.")
+
+
+def test_a_settled_publication_is_done() -> None:
+    found = track_state(Track("lost", "Gone.", is_settled=True), NOON)
+    assert found["cells"] == {"publication/status": "Gone.", "publication/lateness": "–"}
+    assert (found["marks"], found["done"]) == ({"publication": "lost"}, True)
+
+
+@pytest.fixture
+def broker(transactional_db: None) -> Iterator[Broker]:
+    row = make_broker()
+    latest.forget(row.pk)
+    yield row
+    latest.forget(row.pk)
+
+
+def a_batch(broker: Broker) -> ReplayBatch:
+    return batches.freeze(None, broker, "dead", some_letters([b"1", b"2"]), a_snapshot(shop()))
+
+
+def test_a_batch_is_told_by_its_counts_and_items(broker: Broker) -> None:
+    batch = a_batch(broker)
+    draft = batch_state(batch, NOON)
+    assert draft["cells"]["replay/state"] == "draft"
+    assert draft["cells"]["replay/pending"] == "2"
+    assert draft["cells"]["replay/item/1"] == "pending"
+    assert draft["marks"] == {"replay/item/1": "pending", "replay/item/2": "pending"}
+    batches.start(None, batch, despite_verdict=False)
+    batch.refresh_from_db()
+    batches.cancel(None, batch)
+    ended = batch_state(ReplayBatch.objects.get(), NOON)
+    assert (ended["cells"]["replay/state"], ended["done"]) == ("cancelled", True)
+    assert ended["cells"]["replay/cancelled"] == "2"
+
+
+def test_a_subject_is_found_by_its_address_or_is_none(broker: Broker) -> None:
+    publication = a_publication(broker)
+    batch = a_batch(broker)
+    for kind, name in (
+        ("brokers", broker.slug),
+        ("publications", str(publication.pk)),
+        ("replays", str(batch.pk)),
+    ):
+        found = subjects.find(kind, name, 2.0)
+        assert found is not None
+        assert (found.key, found.broker) == (f"{kind}/{name}", broker)
+        assert found.read()["type"] == "state"
+    assert subjects.find("publications", publication.pk.hex, 2.0) is not None
+
+
+NOTHING = [
+    ("brokers", "none"),
+    ("brokers", ""),
+    ("publications", "3f2b1c6e-0000-4000-8000-000000000000"),
+    ("publications", "no-uuid"),
+    ("replays", "999"),
+    ("replays", "-1"),
+    ("replays", "one"),
+    ("replays", "²"),
+    ("replays", "9" * 30),
+    ("replays", "9" * 5000),
+    ("secrets", "1"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), NOTHING)
+def test_what_does_not_exist_is_no_subject(broker: Broker, kind: str, name: str) -> None:
+    assert subjects.find(kind, name, 2.0) is None

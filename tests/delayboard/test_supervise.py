@@ -1,0 +1,263 @@
+"""The supervisor and its threads: real threads, real rows, events instead of sleeping."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from delayboard.models import Duty
+from delayboard.worker import supervise
+from delayboard.worker.duties import Beat, Task
+from delayboard.worker.supervise import Supervisor, keep_running
+from tests.builders import eventually
+from topology.broker.errors import Unreachable
+
+SOON = 10.0
+
+
+class Duties:
+    """What a test wants to run, in place of the table."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, Task] = {}
+
+    def add(self, key: str, run: Callable[[threading.Event, Beat], None]) -> None:
+        self.tasks[key] = Task(key, f"Duty {key}", None, run)
+
+    def wanted(self, owner: str, *, only: str = "") -> dict[str, Task]:
+        return dict(self.tasks)
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Duties:
+    kept = Duties()
+    monkeypatch.setattr(supervise, "wanted", kept.wanted)
+    monkeypatch.setattr(supervise, "pause", lambda failures: 0.01)
+    return kept
+
+
+@pytest.fixture
+def supervisor(transactional_db: None, table: Duties) -> Iterator[Supervisor]:
+    found = Supervisor()
+    yield found
+    assert found.end()
+
+
+class Patient:
+    """A duty that beats, says that it has begun and waits for its end."""
+
+    def __init__(self) -> None:
+        self.began = threading.Semaphore(0)
+        self.ended = threading.Event()
+
+    def __call__(self, stop: threading.Event, beat: Beat) -> None:
+        beat({"n": 1})
+        self.began.release()
+        stop.wait(SOON)
+        self.ended.set()
+
+
+def test_what_is_wanted_is_started_once_and_seen(supervisor: Supervisor, table: Duties) -> None:
+    duty = Patient()
+    table.add("a", duty)
+    supervisor.look()
+    assert duty.began.acquire(timeout=SOON)
+    supervisor.look()
+    row = Duty.objects.get()
+    assert (row.key, row.name, row.details, row.is_late) == ("a", "Duty a", {"n": 1}, False)
+    assert row.started_at is not None
+    assert [t.name for t in threading.enumerate()].count("a") == 1
+
+
+def test_a_duty_that_is_no_longer_wanted_ends_and_is_forgotten(
+    supervisor: Supervisor, table: Duties
+) -> None:
+    duty, other = Patient(), Patient()
+    table.add("a", duty)
+    table.add("b", other)
+    supervisor.look()
+    assert duty.began.acquire(timeout=SOON)
+    assert other.began.acquire(timeout=SOON)
+    del table.tasks["a"]
+    supervisor.look()
+    assert duty.ended.wait(SOON)
+    assert not other.ended.is_set()
+    assert list(Duty.objects.values_list("key", flat=True)) == ["b"]
+
+
+@pytest.mark.usefixtures("table")
+def test_a_row_that_a_dead_worker_left_is_forgotten_unless_others_may_keep_it(
+    supervisor: Supervisor,
+) -> None:
+    Duty.objects.create(key="record:gone", name="Recorder of what is torn down")
+    Supervisor(only="recorder").look()
+    assert Duty.objects.exists()
+    supervisor.look()
+    assert not Duty.objects.exists()
+
+
+class Failing:
+    """Fails with each error in turn, then works."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors = list(errors)
+        self.recovered = threading.Event()
+
+    def __call__(self, stop: threading.Event, beat: Beat) -> None:
+        if self._errors:
+            raise self._errors.pop(0)
+        beat({})
+        self.recovered.set()
+        stop.wait(SOON)
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "has_traceback"),
+    [
+        (Unreachable("Nothing listens."), "Nothing listens.", False),
+        (KeyError("odd"), "KeyError: 'odd'", True),
+    ],
+)
+def test_an_error_is_written_down_and_the_duty_begins_again(
+    supervisor: Supervisor,
+    table: Duties,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    told: str,
+    has_traceback: bool,
+) -> None:
+    go_on = threading.Event()
+    failing = Failing(error)
+
+    def run(stop: threading.Event, beat: Beat) -> None:
+        if not failing._errors:
+            go_on.wait(SOON)
+        failing(stop, beat)
+
+    table.add("a", run)
+    with caplog.at_level(logging.WARNING):
+        supervisor.look()
+        row = eventually(
+            lambda: Duty.objects.filter(key="a").exclude(last_error="").first(), "the error"
+        )
+    assert (row.last_error, row.is_failing) == (told, True)
+    assert row.last_error_at is not None
+    assert any(bool(record.exc_info) == has_traceback for record in caplog.records)
+    go_on.set()
+    assert failing.recovered.wait(SOON)
+    row.refresh_from_db()
+    assert not row.is_failing
+
+
+@pytest.mark.django_db(transaction=True)
+def test_pauses_grow_with_the_failures_and_a_stop_ends_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop = threading.Event()
+    paused: list[int] = []
+
+    def no_pause(failures: int) -> float:
+        paused.append(failures)
+        if len(paused) == 4:
+            stop.set()
+        return 0
+
+    monkeypatch.setattr(supervise, "pause", no_pause)
+    failing = Failing(*(Unreachable("no") for _ in range(9)))
+    keep_running(Task("a", "A", None, failing), stop)
+    assert paused == [1, 2, 3, 4]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_failure_that_cannot_be_written_down_does_not_end_the_duty(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = threading.Event()
+    began: list[str] = []
+
+    def no_database(task: Task) -> None:
+        began.append(task.key)
+        if len(began) == 2:
+            stop.set()
+        raise RuntimeError("no database")
+
+    monkeypatch.setattr(supervise, "_begin", no_database)
+    monkeypatch.setattr(supervise, "pause", lambda failures: 0)
+    monkeypatch.setattr(Duty.objects, "filter", no_database)
+    keep_running(Task("a", "A", None, Patient()), stop)
+    assert began[:1] == ["a"]
+    assert "could not be written down" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_died_is_replaced(
+    supervisor: Supervisor, table: Duties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaths = [SystemExit(), None]
+    alive = threading.Event()
+
+    def run(stop: threading.Event, beat: Beat) -> None:
+        error = deaths.pop(0)
+        if error:
+            raise error
+        alive.set()
+        stop.wait(SOON)
+
+    table.add("a", run)
+    supervisor.look()
+    first = supervisor._running["a"].thread
+    assert first is not None
+    first.join(SOON)
+    supervisor.look()
+    assert alive.wait(SOON)
+
+
+def test_the_supervisor_goes_on_when_it_cannot_tell_what_is_wanted(
+    supervisor: Supervisor, table: Duties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, looked = threading.Event(), threading.Event()
+    duty = Patient()
+    table.add("a", duty)
+    calls: list[int] = []
+
+    def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("no database")
+        looked.set()
+        return table.wanted(owner)
+
+    monkeypatch.setattr(supervise, "wanted", wanted)
+    monkeypatch.setattr(supervise, "LOOK_SECONDS", 0.01)
+    thread = threading.Thread(target=supervisor.run, args=(stop,))
+    thread.start()
+    assert looked.wait(SOON)
+    assert duty.began.acquire(timeout=SOON)
+    stop.set()
+    thread.join(SOON)
+    assert not thread.is_alive()
+    assert duty.ended.is_set()
+
+
+def test_a_thread_that_hangs_is_left_and_said_so(
+    transactional_db: None, table: Duties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, began = threading.Event(), threading.Event()
+
+    def hang(stop: threading.Event, beat: Beat) -> None:
+        began.set()
+        release.wait(SOON)
+
+    monkeypatch.setattr(supervise, "JOIN_SECONDS", 0.05)
+    table.add("a", hang)
+    supervisor = Supervisor()
+    supervisor.look()
+    assert began.wait(SOON)
+    assert not supervisor.end()
+    release.set()
+    monkeypatch.setattr(supervise, "JOIN_SECONDS", SOON)
+    assert supervisor.end()

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from analytics.models import ScheduledMessage
+from delayboard.models import Duty, Publication
+from delayboard.models.duty import recorder_key
+from delayboard.models.publication import Sent
+from delayboard.publishing.track import GIVE_UP_AFTER, OVERDUE_AFTER, track
+from tests.delayboard.builders import a_publication
+from topology.models import Broker, Topology
+
+SECOND = timedelta(seconds=1)
+
+
+def saw(row: Publication, *, late_ms: float | None, caught_up: bool = True) -> None:
+    """What the taps saw of a publication: its entry, and its exit unless `late_ms` is None."""
+    due = row.created_at + 5 * SECOND
+    ScheduledMessage.objects.create(
+        broker=row.broker,
+        topology=row.topology,
+        key=str(row.pk),
+        content_id="c",
+        tracking_id=str(row.pk),
+        attempt=1,
+        requested_delay=5 * SECOND,
+        entered_at=row.created_at,
+        due_at=due,
+        left_at=None if late_ms is None else due + timedelta(milliseconds=late_ms),
+        caught_up=caught_up,
+    )
+
+
+def recorder(pair: Topology, **stated: Any) -> None:
+    values = {"beat_at": timezone.now()} | stated
+    Duty.objects.create(key=recorder_key(pair.slug), name="Recorder", **values)
+
+
+def at(row: Publication, after: timedelta) -> datetime:
+    return row.created_at + after
+
+
+@pytest.mark.parametrize(
+    ("stated", "mark", "said", "settled"),
+    [
+        ({"sent": Sent.SENDING}, "sending", "It is being sent.", False),
+        ({"sent": Sent.REFUSED, "error": "Full."}, "lost", "not published. Full.", True),
+        ({"unobservable_why": "Nobody looks."}, "unseen", "Nobody looks.", True),
+        ({"after": None}, "unseen", "The broker took it. It arrives in orders.", True),
+        (
+            {"sent": Sent.UNKNOWN},
+            "waiting",
+            "It may have been published, or not, due in 4s.",
+            False,
+        ),
+        ({}, "waiting", "The broker took it, due in 4s.", False),
+    ],
+)
+def test_what_was_not_seen_is_told_from_its_row(
+    broker: Broker, stated: dict[str, Any], mark: str, said: str, settled: bool
+) -> None:
+    row = a_publication(broker, **({"after": 5 * SECOND} | stated))
+    found = track(row, at(row, SECOND))
+    assert (found.mark, found.is_settled) == (mark, settled)
+    assert said in found.sentence
+    assert found.lateness_text == "–"
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "caught_up", "said", "short"),
+    [
+        (3.4, True, "UTC, 3 ms late.", "+3 ms"),
+        (-2, True, "UTC, on time.", "0 ms"),
+        (-12, True, "UTC, 12 ms early.", "-12 ms"),
+        (0, True, "UTC, on time.", "0 ms"),
+        (900, False, "900 ms late. The recorder was behind then", "+900 ms"),
+    ],
+)
+def test_what_arrived_is_told_with_its_lateness(
+    broker: Broker, pair: Topology, late_ms: float, caught_up: bool, said: str, short: str
+) -> None:
+    row = a_publication(broker, topology=pair, after=5 * SECOND)
+    saw(row, late_ms=late_ms, caught_up=caught_up)
+    found = track(row, at(row, 6 * SECOND))
+    assert (found.mark, found.is_settled, found.lateness_text) == ("arrived", True, short)
+    assert said in found.sentence
+
+
+def test_an_arrival_counts_even_when_the_broker_s_answer_was_lost(
+    broker: Broker, pair: Topology
+) -> None:
+    row = a_publication(broker, topology=pair, sent=Sent.UNKNOWN)
+    saw(row, late_ms=1)
+    assert track(row, at(row, SECOND)).mark == "arrived"
+
+
+def test_what_entered_waits_then_is_late_and_is_given_up_at_last(
+    broker: Broker, pair: Topology
+) -> None:
+    row = a_publication(broker, topology=pair, after=5 * SECOND)
+    saw(row, late_ms=None)
+    recorder(pair)
+    waiting = track(row, at(row, 2 * SECOND))
+    assert (waiting.mark, waiting.sentence) == ("waiting", "It waits in the delay, due in 3s.")
+    due = 5 * SECOND
+    assert track(row, at(row, due + OVERDUE_AFTER - SECOND)).sentence.endswith("due in 0s.")
+    late = track(row, at(row, due + OVERDUE_AFTER + SECOND))
+    assert (late.mark, late.is_settled) == ("late", False)
+    assert "It was due 6s ago and was not seen." in late.sentence
+    given_up = track(row, at(row, due + GIVE_UP_AFTER + SECOND))
+    assert (given_up.mark, given_up.is_settled) == ("late", True)
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        (None, "The recorder is not running: start the worker"),
+        ({"beat_at": None}, "The recorder is not running"),
+        ({"last_error": "No broker."}, "The recorder fails: No broker."),
+        ({}, "due in 4s."),
+    ],
+)
+def test_why_nobody_looks_is_said_while_it_waits(
+    broker: Broker, pair: Topology, stated: dict[str, Any] | None, said: str
+) -> None:
+    if stated is not None:
+        recorder(pair, **stated)
+    row = a_publication(broker, topology=pair, after=5 * SECOND)
+    sentence = track(row, at(row, SECOND)).sentence
+    assert said in sentence
+    assert ("recorder" in sentence) == (stated != {})

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayboard.dead_letters.replay.verdict import Target, Verdict, default_target, judge
+from tests.delayboard.builders import a_death, a_message, shop
+from tests.topology import strategies
+from tests.topology.builders import a_queue
+from topology.deaths import Death, History
+from topology.definitions import Arguments, Binding, Definitions, Exchange
+
+WAITS = {"hold"}
+REJECTED = a_death()
+IN_HOLD = a_death("hold", "expired", exchange="", routing_keys=("hold",))
+
+
+def target(*deaths: Death, there: Definitions | None = None) -> tuple[str, str] | None:
+    found = default_target(History(deaths), there or shop(), WAITS)
+    return (found.exchange, found.routing_key) if found else None
+
+
+@pytest.mark.parametrize(
+    ("deaths", "expected"),
+    [
+        ([], None),
+        ([REJECTED], ("orders", "orders")),
+        ([IN_HOLD, REJECTED], ("orders", "orders")),
+        (
+            [REJECTED, a_death("audit", "maxlen", exchange="", routing_keys=("audit",))],
+            ("orders", "orders"),
+        ),
+        ([a_death(reason="delivery_limit")], ("orders", "orders")),
+        ([a_death(routing_keys=("orders", "cc"))], ("orders", "orders")),
+        ([IN_HOLD], None),
+        ([IN_HOLD, a_death(reason="expired")], ("orders", "orders")),
+        ([a_death(exchange="news", routing_keys=("any",))], ("", "orders")),
+        ([a_death(exchange="gone")], ("", "orders")),
+        ([a_death(routing_keys=("unbound",))], ("", "orders")),
+        ([a_death(routing_keys=())], ("", "orders")),
+        ([a_death("gone", exchange="gone")], None),
+        ([a_death("orders", exchange="", routing_keys=("orders",))], ("", "orders")),
+        ([a_death("", "", exchange="", routing_keys=())], None),
+    ],
+)
+def test_a_letter_goes_back_to_where_it_was_before_its_earliest_failure(
+    deaths: list[Death], expected: tuple[str, str] | None
+) -> None:
+    assert target(*deaths) == expected
+
+
+def test_a_key_that_reaches_another_queue_too_sends_it_straight_to_the_one_it_died_in() -> None:
+    shared = shop(Binding("orders", "audit", "orders"))
+    assert target(REJECTED, there=shared) == ("", "orders")
+
+
+def test_the_reason_of_the_choice_is_told() -> None:
+    straight = default_target(History((a_death(exchange="news"),)), shop(), WAITS)
+    back = default_target(History((REJECTED,)), shop(), WAITS)
+    assert straight is not None
+    assert back is not None
+    assert straight.why == "straight to orders, where it first died"
+    assert back.why == "where it was published before it first died in orders"
+
+
+@pytest.mark.parametrize(
+    ("exchange", "key", "is_good", "sentence"),
+    [
+        ("orders", "orders", True, "Arrives in orders at once."),
+        ("", "hold", True, "Arrives in orders after 5s."),
+        ("news", "", True, "Arrives in audit at once. Arrives in orders at once."),
+        ("", "dead", False, "It loops back into dead. Arrives in dead at once."),
+        ("gone", "k", False, "No route: there is no exchange “gone”."),
+        (
+            "orders",
+            "other",
+            False,
+            "No route: the exchange “orders” has no queue for the key “other”.",
+        ),
+        (
+            "",
+            "lost",
+            False,
+            "Lost after 1s: it expires in “lost” after 1s, which dead-letters nowhere.",
+        ),
+        (
+            "",
+            "round",
+            False,
+            "It loops back into dead. Arrives in dead after 1s.",
+        ),
+    ],
+)
+def test_the_verdict_says_where_every_copy_ends(
+    exchange: str, key: str, is_good: bool, sentence: str
+) -> None:
+    there = shop(a_queue("lost", ttl=1000), a_queue("round", ttl=1000, dlx="", key="dead"))
+    verdict = judge(Target(exchange, key, "typed"), "dead", there, [])
+    assert verdict == Verdict(is_good, sentence)
+
+
+def test_a_queue_that_is_consumed_ends_the_way() -> None:
+    verdict = judge(Target("", "hold", ""), "dead", shop(), ["hold"])
+    assert verdict == Verdict(True, "Arrives in hold at once.")
+
+
+def test_a_copy_that_is_lost_beside_one_that_arrives_is_no_good_verdict() -> None:
+    there = shop(a_queue("lost", ttl=1), Binding("news", "lost", ""))
+    verdict = judge(Target("news", "", ""), "dead", there, [])
+    assert not verdict.is_good
+    assert "Arrives in orders at once." in verdict.sentence
+    assert "Lost after 1ms" in verdict.sentence
+
+
+def test_the_message_s_own_headers_and_expiration_count() -> None:
+    there = shop(
+        Exchange("sorter", "headers"),
+        Binding("sorter", "orders", "", arguments=Arguments({"kind": "pdf"})),
+    )
+    letter = a_message(headers={"kind": "pdf"}, expiration="700")
+    sorted_in = judge(Target("sorter", "", ""), "dead", there, ["orders"], letter)
+    assert sorted_in == Verdict(True, "Arrives in orders at once.")
+    other = judge(Target("sorter", "", ""), "dead", there, ["orders"], a_message(headers={}))
+    assert other.sentence.startswith("No route")
+    expires = judge(Target("", "audit", ""), "dead", there, [], letter)
+    assert expires.sentence.startswith("Lost after 700ms: it expires in “audit”")
+
+
+@pytest.mark.parametrize("expiration", ["soon", "", "-5", "1.5"])
+def test_an_expiration_that_no_broker_takes_is_left_out(expiration: str) -> None:
+    letter = a_message(expiration=expiration)
+    verdict = judge(Target("", "audit", ""), "dead", shop(), [], letter)
+    assert verdict == Verdict(True, "Arrives in audit at once.")
+
+
+deaths = st.builds(
+    Death,
+    st.sampled_from((*strategies.QUEUES, "gone", "")),
+    st.sampled_from(["rejected", "expired", "maxlen", "odd"]),
+    st.just(1),
+    st.none(),
+    st.sampled_from((*strategies.EXCHANGES, "gone", "")),
+    st.lists(strategies.keys, max_size=2).map(tuple),
+)
+
+
+@given(strategies.definitions(), st.lists(deaths, max_size=3))
+def test_a_default_target_is_a_route_into_the_queue_of_the_death_and_no_other(
+    there: Definitions, died: list[Death]
+) -> None:
+    found = default_target(History(tuple(died)), there, {"q5"})
+    if found is None:
+        return
+    verdict = judge(found, "elsewhere", there, [])
+    assert not verdict.sentence.startswith("No route")
+    assert any(death.queue in {queue.name for queue in there.queues} for death in died)
+
+
+def test_an_exchange_of_an_unknown_type_is_never_trusted() -> None:
+    there = shop(Exchange("odd", "x-random"), Binding("odd", "orders", ""))
+    assert target(replace(REJECTED, exchange="odd"), there=there) == ("", "orders")

@@ -1,0 +1,155 @@
+"""WebSockets hand on what the feed says to those who may see it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from channels.testing import WebsocketCommunicator
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from delayboard.asgi import application
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.live import consumers
+from delayboard.live.consumers import NOT_ALLOWED, NOT_SIGNED_IN
+from delayboard.models import ReplayBatch
+from tests.builders import eventually, make_broker, make_user
+from tests.delayboard.builders import a_publication, shop, some_letters
+from tests.topology.builders import a_snapshot
+from topology import latest
+from topology.models import Broker, Grant, Role
+
+SOON = 10.0
+
+
+@pytest.fixture
+def broker(transactional_db: None) -> Iterator[Broker]:
+    row = make_broker()
+    latest.forget(row.pk)
+    yield row
+    latest.forget(row.pk)
+
+
+def running(key: str) -> int:
+    return [thread.name for thread in threading.enumerate()].count(f"feed of {key}")
+
+
+def a_batch(broker: Broker) -> ReplayBatch:
+    return batches.freeze(None, broker, "dead", some_letters([b"1", b"2"]), a_snapshot(shop()))
+
+
+def cookie(user: User) -> list[tuple[bytes, bytes]]:
+    client = Client()
+    client.force_login(user)
+    value = client.cookies[settings.SESSION_COOKIE_NAME].value
+    return [(b"cookie", f"{settings.SESSION_COOKIE_NAME}={value}".encode())]
+
+
+@asynccontextmanager
+async def connected(
+    path: str, user: User | None = None, origin: bytes = b"http://localhost"
+) -> AsyncIterator[WebsocketCommunicator]:
+    headers = await sync_to_async(cookie)(user) if user else []
+    socket = WebsocketCommunicator(
+        application, path, headers=[(b"origin", origin), (b"host", b"localhost"), *headers]
+    )
+    try:
+        yield socket
+    finally:
+        await socket.disconnect()
+
+
+async def closing_code(path: str, user: User | None) -> int:
+    async with connected(path, user) as socket:
+        accepted, _ = await socket.connect(timeout=SOON)
+        assert accepted
+        closed: dict[str, Any] = await socket.receive_output(timeout=SOON)
+        assert closed["type"] == "websocket.close"
+        return int(closed["code"])
+
+
+def known_user(name: str, role: Role | None, broker: Broker) -> Callable[[], User]:
+    return lambda: make_user(name, role, broker)
+
+
+async def test_who_is_not_signed_in_is_turned_away(broker: Broker) -> None:
+    assert await closing_code(f"/ws/brokers/{broker.slug}/", None) == NOT_SIGNED_IN
+
+
+async def test_who_has_no_role_there_is_turned_away(broker: Broker) -> None:
+    user = await sync_to_async(known_user("ann", None, broker))()
+    assert await closing_code(f"/ws/brokers/{broker.slug}/", user) == NOT_ALLOWED
+
+
+@pytest.mark.parametrize(
+    "path", ["secrets/1", "brokers/none", "replays/%C2%B2", "publications/no-uuid"]
+)
+async def test_what_is_unknown_looks_like_what_is_forbidden(broker: Broker, path: str) -> None:
+    user = await sync_to_async(known_user("ann", Role.ADMIN, broker))()
+    assert await closing_code(f"/ws/{path}/", user) == NOT_ALLOWED
+
+
+async def test_a_page_of_another_site_is_not_even_accepted(broker: Broker) -> None:
+    user = await sync_to_async(known_user("ann", Role.ADMIN, broker))()
+    path = f"/ws/brokers/{broker.slug}/"
+    async with connected(path, user, origin=b"http://evil.test") as socket:
+        accepted, _ = await socket.connect(timeout=SOON)
+        assert not accepted
+
+
+async def test_a_viewer_is_told_the_state(broker: Broker) -> None:
+    user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
+    async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
+        accepted, _ = await socket.connect(timeout=SOON)
+        assert accepted
+        told = await socket.receive_json_from(timeout=SOON)
+        assert (told["type"], told["seq"], told["done"]) == ("state", 1, False)
+        assert "No management API" in told["error"]
+
+
+async def test_a_publication_and_a_replay_are_told_too(broker: Broker) -> None:
+    user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
+    publication = await sync_to_async(a_publication)(broker, after=timedelta(hours=1))
+    batch = await sync_to_async(a_batch)(broker)
+    for path, key in (
+        (f"publications/{publication.pk}", "publication/status"),
+        (f"replays/{batch.pk}", "replay/state"),
+    ):
+        async with connected(f"/ws/{path}/", user) as socket:
+            await socket.connect(timeout=SOON)
+            told = await socket.receive_json_from(timeout=SOON)
+            assert key in told["cells"]
+
+
+@pytest.mark.parametrize("closed_account", [True, False])
+async def test_a_right_that_is_taken_away_ends_the_connection(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, closed_account: bool
+) -> None:
+    monkeypatch.setattr(consumers, "CHECK_SECONDS", 0.05)
+    user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
+    async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
+        await socket.connect(timeout=SOON)
+        await socket.receive_json_from(timeout=SOON)
+        if closed_account:
+            await User.objects.filter(pk=user.pk).aupdate(is_active=False)
+        else:
+            await Grant.objects.all().adelete()
+        closed = await socket.receive_output(timeout=SOON)
+        assert (closed["type"], closed["code"]) == ("websocket.close", NOT_ALLOWED)
+
+
+async def test_leaving_ends_the_thread(broker: Broker) -> None:
+    user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
+    async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
+        await socket.connect(timeout=SOON)
+        await socket.receive_json_from(timeout=SOON)
+        assert running(f"brokers/{broker.slug}") == 1
+    find = sync_to_async(eventually)
+    assert await find(lambda: running(f"brokers/{broker.slug}") == 0, "the thread ends")

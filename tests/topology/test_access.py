@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, User
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError, transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.test import RequestFactory
+
+from tests.builders import make_broker, make_user
+from topology import access
+from topology.models import Broker, Grant, Role
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def here() -> Broker:
+    return make_broker(name="Here")
+
+
+@pytest.fixture
+def there(here: Broker) -> Broker:
+    return make_broker(name="There")
+
+
+def person(who: str, here: Broker) -> User | AnonymousUser:
+    """An account by what it is: "viewer here", "admin everywhere", "closed", ..."""
+    role, _, where = who.partition(" ")
+    if role == "anonymous":
+        return AnonymousUser()
+    if role == "superuser":
+        return User.objects.create_superuser("root", password="a long enough password")
+    known = {role.name.lower(): role for role in Role}
+    user = make_user("ann", known.get(role), None if where == "everywhere" else here)
+    if role == "closed":
+        Grant.objects.create(user=user, role=Role.ADMIN, broker=here)
+        Grant.objects.create(user=user, role=Role.ADMIN)
+        user.is_active = False
+        user.save()
+    return user
+
+
+NONE, VIEWER, OPERATOR, ADMIN = None, Role.VIEWER, Role.OPERATOR, Role.ADMIN
+MATRIX: list[tuple[str, Role | None, Role | None]] = [
+    ("anonymous", NONE, NONE),
+    ("nobody", NONE, NONE),
+    ("closed", NONE, NONE),
+    ("viewer here", VIEWER, NONE),
+    ("operator here", OPERATOR, NONE),
+    ("admin here", ADMIN, NONE),
+    ("viewer everywhere", VIEWER, VIEWER),
+    ("operator everywhere", OPERATOR, OPERATOR),
+    ("admin everywhere", ADMIN, ADMIN),
+    ("superuser", ADMIN, ADMIN),
+]
+
+
+@pytest.mark.parametrize(("who", "on_here", "on_all"), MATRIX)
+def test_a_role_holds_on_its_broker_or_on_all(
+    here: Broker, there: Broker, who: str, on_here: Role | None, on_all: Role | None
+) -> None:
+    user = person(who, here)
+    held = [access.role_for(user, broker) for broker in (here, there, None)]
+    assert held == [on_here, on_all, on_all]
+    for broker, role in ((here, on_here), (there, on_all), (None, on_all)):
+        for wanted in Role:
+            assert access.may(user, broker, wanted) == (role is not None and role >= wanted)
+
+
+@pytest.mark.parametrize(("who", "on_here", "on_all"), MATRIX)
+def test_only_brokers_with_the_role_are_visible(
+    here: Broker, there: Broker, who: str, on_here: Role | None, on_all: Role | None
+) -> None:
+    user = person(who, here)
+    for wanted in Role:
+        expected = {
+            broker
+            for broker, role in ((here, on_here), (there, on_all))
+            if role is not None and role >= wanted
+        }
+        assert set(access.visible_brokers(user, wanted)) == expected
+
+
+def test_the_highest_of_several_roles_counts(here: Broker, there: Broker) -> None:
+    user = make_user("ann", Role.ADMIN, here)
+    Grant.objects.create(user=user, role=Role.VIEWER)
+    assert access.role_for(user, here) == Role.ADMIN
+    assert access.role_for(user, there) == Role.VIEWER
+    assert list(access.visible_brokers(user, Role.OPERATOR)) == [here]
+    assert set(access.visible_brokers(user)) == {here, there}
+
+
+@pytest.mark.parametrize("broker", [True, False])
+def test_a_person_has_one_role_on_a_broker(here: Broker, broker: bool) -> None:
+    where = here if broker else None
+    user = make_user("ann", Role.VIEWER, where)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Grant.objects.create(user=user, role=Role.ADMIN, broker=where)
+
+
+@access.with_broker(Role.OPERATOR)
+def touch(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """A view that says which broker it was handed."""
+    return HttpResponse(broker.slug)
+
+
+@access.everywhere(Role.ADMIN)
+def rule(request: HttpRequest) -> HttpResponse:
+    """A view for those who rule everywhere."""
+    return HttpResponse("ruled")
+
+
+def asked_by(user: Any) -> HttpRequest:
+    request = RequestFactory().get("/")
+    request.user = user
+    return request
+
+
+@pytest.mark.parametrize(("who", "on_here", "on_all"), MATRIX)
+def test_a_view_hides_what_may_not_be_seen_and_forbids_what_may(
+    here: Broker, there: Broker, who: str, on_here: Role | None, on_all: Role | None
+) -> None:
+    request = asked_by(person(who, here))
+    for broker, role in ((here, on_here), (there, on_all)):
+        if role is None:
+            with pytest.raises(Http404):
+                touch(request, broker.slug)
+        elif role < Role.OPERATOR:
+            with pytest.raises(PermissionDenied, match="needs the role operator"):
+                touch(request, broker.slug)
+        else:
+            assert touch(request, broker.slug).content == broker.slug.encode()
+    with pytest.raises(Http404):
+        touch(request, "no-such-broker")
+
+
+@pytest.mark.parametrize(("who", "on_here", "on_all"), MATRIX)
+def test_a_view_for_all_brokers_needs_the_role_on_all(
+    here: Broker, who: str, on_here: Role | None, on_all: Role | None
+) -> None:
+    request = asked_by(person(who, here))
+    if on_all == Role.ADMIN:
+        assert rule(request).content == b"ruled"
+    else:
+        with pytest.raises(PermissionDenied, match="needs the role admin"):
+            rule(request)
+    assert on_here is None or on_all is None or on_here == on_all

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Any
+
+import pika.exceptions as pe
+import pika.spec
+import pytest
+from pika.adapters.utils import connection_workflow as workflow
+
+from tests.topology.builders import an_address
+from topology.broker.amqp import RawProperties, close_quietly, parameters, translated
+from topology.broker.errors import (
+    BrokerError,
+    Conflict,
+    Nacked,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    Returned,
+    Unreachable,
+)
+from topology.broker.properties import build_properties
+from topology.broker.publisher import Publisher
+from topology.message import Publish
+
+ADDRESS = an_address("orders")
+
+
+def untrusted() -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError("failed")
+    error.verify_message = "self-signed certificate"
+    return error
+
+
+def failed_connect(cause: BaseException) -> pe.AMQPConnectionError:
+    """As pika wraps what went wrong at a socket."""
+    return pe.AMQPConnectionError(workflow.AMQPConnectorSocketConnectError(cause))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "sentence"),
+    [
+        (pe.ProbableAuthenticationError(), Refused, "refused the user “ann”: check the user name"),
+        (pe.AuthenticationError("PLAIN"), Refused, "refused the user “ann”"),
+        (pe.ProbableAccessDeniedError(), Refused, "may not use the virtual host “orders”"),
+        (pe.ConnectionClosedByBroker(530, "vhost gone"), Refused, "“orders” cannot be used"),
+        (pe.ConnectionClosedByBroker(320, "CONNECTION_FORCED"), Unreachable, "CONNECTION_FORCED"),
+        (pe.ConnectionClosedByBroker(541, "INTERNAL"), Unreachable, "RabbitMQ said: INTERNAL"),
+        (pe.ChannelClosedByBroker(403, "no write"), Refused, "lacks a permission.*no write"),
+        (pe.ChannelClosedByBroker(404, "no queue"), NotFound, "RabbitMQ said: no queue"),
+        (pe.ChannelClosedByBroker(405, "locked"), Conflict, "RabbitMQ said: locked"),
+        (pe.ChannelClosedByBroker(406, "inequivalent"), Conflict, "RabbitMQ said: inequivalent"),
+        (
+            pe.IncompatibleProtocolError("AMQP"),
+            Unreachable,
+            "does not speak AMQP 0-9-1 without TLS",
+        ),
+        (pe.StreamLostError("reset"), Unreachable, "does not answer"),
+        (pe.AMQPHeartbeatTimeout("60 s"), Unreachable, "does not answer"),
+        (pe.ConnectionBlockedTimeout("blocked"), Unreachable, "does not answer"),
+        (pe.ConnectionWrongStateError(), Unreachable, "does not answer"),
+        (pe.ChannelWrongStateError("closed"), Unreachable, "does not answer"),
+        (pe.AMQPConnectionError("Timeout during AMQP handshake"), Unreachable, "does not answer"),
+        (
+            failed_connect(ConnectionRefusedError(111, "x")),
+            Unreachable,
+            "Nothing listens at broker",
+        ),
+        (failed_connect(socket.gaierror(-2, "x")), Unreachable, "no host named “broker.test”"),
+        (failed_connect(TimeoutError()), Unreachable, "does not answer"),
+        (failed_connect(untrusted()), Refused, r"is not trusted \(self-signed certificate\)"),
+        (failed_connect(ssl.SSLError("wrong version")), Unreachable, "is TLS switched on"),
+        (pe.AMQPConnectionError(pe.ProbableAccessDeniedError()), Refused, "may not use"),
+        (ConnectionRefusedError(111, "x"), Unreachable, "Nothing listens"),
+        (socket.gaierror(-2, "x"), Unreachable, "no host named"),
+        (ConnectionResetError(), Unreachable, "does not answer"),
+        (untrusted(), Refused, "give its authority's certificate"),
+        (ssl.SSLError("x"), Unreachable, "No TLS connection with broker.test:5672"),
+        (Conflict("said before"), Conflict, "said before"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_every_error_of_pika_and_the_network_has_its_sentence(
+    error: Exception, kind: type[BrokerError], sentence: str
+) -> None:
+    with pytest.raises(kind, match=sentence) as raised, translated(ADDRESS):
+        raise error
+    assert type(raised.value) is kind
+    assert "hunter2" not in str(raised.value)
+
+
+def test_another_error_is_none_of_the_brokers() -> None:
+    with pytest.raises(KeyError), translated(ADDRESS):
+        raise KeyError
+
+
+def test_raw_properties_are_what_pika_hands_over_and_sends() -> None:
+    assert pika.spec.props[pika.spec.BasicProperties.INDEX] is RawProperties
+    kept = RawProperties().decode(b"skip\x80\x00\x01a", 4)
+    assert kept.raw == b"\x80\x00\x01a"
+    assert kept.encode() == [kept.raw]
+
+
+def test_the_connection_has_short_times_and_a_name() -> None:
+    plain = parameters(ADDRESS, heartbeat=2, name="test")
+    assert (plain.host, plain.port, plain.virtual_host) == ("broker.test", 5672, "orders")
+    assert (plain.heartbeat, plain.socket_timeout, plain.stack_timeout) == (2, 3.0, 4.0)
+    assert plain.client_properties == {"connection_name": "delayboard test"}
+    assert plain.ssl_options is None
+    assert parameters(an_address(tls=True), heartbeat=2, name="t").ssl_options is not None
+
+
+class Channel:
+    """Answers a publish with an error, as pika's channel does."""
+
+    is_open = True
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.published: list[tuple[Any, ...]] = []
+
+    def confirm_delivery(self) -> None: ...
+
+    def basic_publish(self, *args: Any, properties: RawProperties, mandatory: bool) -> None:
+        if self.error:
+            raise self.error
+        self.published.append((*args, properties.raw, mandatory))
+
+
+class Connection:
+    is_open = True
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.opened = 0
+
+    def channel(self) -> Channel:
+        self.opened += 1
+        return self._channel
+
+    def close(self) -> None:
+        raise pe.ConnectionWrongStateError
+
+
+def publisher_on(channel: Channel) -> Publisher:
+    return Publisher(Connection(channel), ADDRESS)  # type: ignore[arg-type]
+
+
+def test_a_message_is_published_mandatory_with_its_own_bytes() -> None:
+    channel = Channel()
+    properties = build_properties({"a": 1})
+    publisher_on(channel).publish(Publish("x", "k", properties, b"body"))
+    assert channel.published == [("x", "k", b"body", properties.raw, True)]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "sentence"),
+    [
+        (pe.UnroutableError([]), Returned, "No queue takes the key “k” at the exchange “x”"),
+        (pe.NackError([]), Nacked, "A queue refused the message"),
+        (pe.ChannelClosedByBroker(404, "x"), NotFound, "There is no exchange “x”"),
+        (pe.ChannelClosedByBroker(403, "x"), Refused, "lacks a permission"),
+        (pe.ChannelClosedByBroker(406, "user_id"), Conflict, "RabbitMQ said: user_id"),
+        (pe.ChannelClosedByBroker(541, "x"), OutcomeUnknown, "may have been published, or not"),
+        (pe.ConnectionClosedByBroker(320, "x"), OutcomeUnknown, "may have been published, or not"),
+        (pe.StreamLostError("x"), OutcomeUnknown, "may have been published, or not"),
+        (pe.ShortStringTooLong("k"), Conflict, "more than 255 bytes"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_a_publish_that_fails_says_whether_it_may_have_been_published(
+    error: Exception, kind: type[BrokerError], sentence: str
+) -> None:
+    with pytest.raises(kind, match=sentence):
+        publisher_on(Channel(error)).publish(Publish("x", "k"))
+
+
+def test_a_channel_that_the_broker_closed_is_opened_anew() -> None:
+    channel = Channel()
+    connection = Connection(channel)
+    publisher = Publisher(connection, ADDRESS)  # type: ignore[arg-type]
+    channel.is_open = False
+    publisher.publish(Publish("", "q"))
+    assert connection.opened == 2
+
+
+def test_pika_refuses_a_long_key_before_anything_is_sent() -> None:
+    with pytest.raises(pe.ShortStringTooLong):
+        pika.spec.Basic.Publish(routing_key="k" * 256).encode()
+
+
+def test_closing_what_is_broken_is_no_error() -> None:
+    close_quietly(Connection(Channel()))  # type: ignore[arg-type]

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from tests.topology import strategies
+from tests.topology.builders import (
+    NOON,
+    PAIR,
+    TAP,
+    FakeBroker,
+    a_queue,
+    a_snapshot,
+    nothing,
+)
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.patterns.pattern import Tap
+from topology.provisioning.apply import PlanConflict, apply_plan
+from topology.provisioning.plan import Change, Difference, make_plan, shown, title
+from topology.provisioning.taps import tap_definitions
+
+
+@given(strategies.definitions(), strategies.definitions())
+def test_a_plan_signs_every_wanted_thing_and_creates_what_is_missing(
+    wanted: Definitions, there: Definitions
+) -> None:
+    plan = make_plan(wanted, a_snapshot(there))
+    assert [change.thing for change in plan.changes] == list(wanted)
+    identities = {thing.identity for thing in there}
+    missing = [thing for thing in wanted if thing.identity not in identities]
+    assert [change.thing for change in plan.signed("create")] == missing
+    equal = [thing for thing in wanted if thing in there.exchanges | there.queues | there.bindings]
+    assert [change.thing for change in plan.signed("present")] == equal
+    assert all(change.differences for change in plan.signed("conflict"))
+    assert make_plan(wanted, a_snapshot(wanted)).is_empty
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "differences"),
+    [
+        (a_queue("q", ttl=500), a_queue("q", ttl=900), [("x-message-ttl", "500", "900")]),
+        (a_queue("q", ttl=500), a_queue("q"), [("x-message-ttl", "500", "not set")]),
+        (a_queue("q"), a_queue("q", ttl=0), [("x-message-ttl", "not set", "0")]),
+        (a_queue("q", x=True), a_queue("q", x=1), [("x", "yes", "1")]),
+        (Queue("q"), Queue("q", durable=False), [("durable", "yes", "no")]),
+        (Queue("q"), Queue("q", auto_delete=True), [("auto-delete", "no", "yes")]),
+        (Exchange("x"), Exchange("x", "fanout"), [("type", "direct", "fanout")]),
+        (Exchange("x"), Exchange("x", internal=True), [("internal", "no", "yes")]),
+        (Exchange("x"), Exchange("x"), []),
+    ],
+)
+def test_a_conflict_shows_both_sides(
+    wanted: Thing, found: Thing, differences: list[tuple[str, str, str]]
+) -> None:
+    plan = make_plan(Definitions.of([wanted]), a_snapshot(Definitions.of([found])))
+    (change,) = plan.changes
+    assert change.differences == tuple(Difference(*told) for told in differences)
+    assert change.sign == ("conflict" if differences else "present")
+    assert plan.is_applicable == (not differences)
+
+
+def test_a_plan_compares_with_what_was_declared_and_not_with_what_a_policy_makes_of_it() -> None:
+    declared, in_force = Definitions.of([a_queue("q")]), Definitions.of([a_queue("q", ttl=5)])
+    snapshot = a_snapshot(in_force)
+    snapshot = type(snapshot)("4.3.6", NOON, in_force, declared)
+    assert make_plan(declared, snapshot).is_empty
+
+
+@pytest.mark.parametrize(
+    ("thing", "words"),
+    [
+        (Exchange("x", "topic"), "topic exchange x"),
+        (a_queue("q", type="quorum"), "quorum queue q"),
+        (Binding("x", "q", "k"), "binding from x to queue q with key k"),
+        (Binding("x", "y", "", False), "binding from x to exchange y"),
+    ],
+)
+def test_a_thing_has_a_title(thing: Thing, words: str) -> None:
+    assert title(thing) == Change("create", thing).title == words
+
+
+def test_values_are_shown_in_words() -> None:
+    assert [shown(value) for value in (None, True, False, 5, "x")] == [
+        "not set",
+        "yes",
+        "no",
+        "5",
+        "x",
+    ]
+
+
+def test_applying_declares_what_is_missing_in_order_and_reports_each() -> None:
+    broker = FakeBroker()
+    pulses: list[tuple[int, int]] = []
+    plan = make_plan(PAIR, a_snapshot(Definitions.of([Exchange("orders")])))
+    created = apply_plan(plan, broker, lambda done, total: pulses.append((done, total)))  # type: ignore[arg-type]
+    assert broker.calls == [
+        ("exchange", "orders-retry"),
+        ("queue", "orders"),
+        ("queue", "orders-retry"),
+        ("bind", ("orders", "orders")),
+        ("bind", ("orders-retry", "orders-retry")),
+    ]
+    assert pulses == [(n, 5) for n in range(1, 6)]
+    assert created == 5
+
+
+def test_a_plan_in_conflict_changes_nothing() -> None:
+    broker = FakeBroker()
+    plan = make_plan(PAIR, a_snapshot(Definitions.of([Exchange("orders", "fanout")])))
+    with pytest.raises(PlanConflict, match="nothing was changed"):
+        apply_plan(plan, broker, nothing)  # type: ignore[arg-type]
+    assert broker.calls == []
+
+
+def test_a_tap_is_bounded_drops_its_oldest_and_never_refuses() -> None:
+    (queue,) = tap_definitions("t", [Tap("x", "k", "sees")]).queues
+    assert queue.durable
+    assert queue.arguments == Arguments(
+        {"x-queue-type": "classic", "x-max-length-bytes": 50_000_000, "x-overflow": "drop-head"}
+    )
+
+
+def test_a_tap_stands_beside_the_real_bindings() -> None:
+    assert TAP.bindings == {
+        Binding("orders", "delayboard.tap.orders", "orders"),
+        Binding("orders-retry", "delayboard.tap.orders", "orders"),
+    }
+    assert (PAIR | TAP).without_taps() == PAIR

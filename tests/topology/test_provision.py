@@ -1,0 +1,246 @@
+"""What an operator does with topologies, written down; the broker stands at the network's edge."""
+
+from __future__ import annotations
+
+import re
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import responses
+from django.db import connection
+
+from tests.builders import make_broker, make_pair, make_user
+from tests.topology.builders import NOON
+from topology import provision
+from topology.broker.errors import Unreachable
+from topology.definitions import Binding, Exchange
+from topology.models import AuditEntry, Broker, Role, State, Topology
+from topology.patterns import retry_pair
+from topology.provisioning.teardown import Occupied, Teardown
+
+pytestmark = pytest.mark.django_db
+
+API = "http://127.0.0.1:9/api"
+
+PARAMS = retry_pair.Params("orders", timedelta(seconds=5))
+
+
+def broker_says(topology: Topology | None = None, *, messages: int = 0) -> None:
+    """The management API of a vhost in which nothing stands, or all of a topology."""
+    things = list(topology.definitions) if topology else []
+    queues: list[dict[str, Any]] = []
+    exchanges: list[dict[str, Any]] = []
+    bindings: list[dict[str, Any]] = []
+    for thing in things:
+        if isinstance(thing, Binding):
+            bindings.append(
+                {
+                    "source": thing.source,
+                    "destination": thing.destination,
+                    "destination_type": "queue",
+                    "routing_key": thing.routing_key,
+                    "properties_key": thing.routing_key,
+                }
+            )
+        else:
+            row = {"name": thing.name, "durable": True, "arguments": dict(thing.arguments)}
+            exchanges.append(row | {"type": thing.type}) if isinstance(thing, Exchange) else (
+                queues.append(row | {"messages": messages})
+            )
+    responses.get(f"{API}/overview", json={"rabbitmq_version": "4.3.6"})
+    responses.get(f"{API}/queues/nowhere", json=queues)
+    responses.get(f"{API}/exchanges/nowhere", json=exchanges)
+    responses.get(f"{API}/bindings/nowhere", json=bindings)
+    responses.get(f"{API}/health/checks/alarms", json={"status": "ok"})
+
+
+def takes_changes() -> None:
+    for method in ("PUT", "POST", "DELETE"):
+        responses.add(method, re.compile(f"{API}/.*"), status=204)
+    responses.get(re.compile(f"{API}/bindings/nowhere/e/.*"), json=[])
+
+
+def last_entry() -> AuditEntry:
+    entry = AuditEntry.objects.first()
+    assert entry is not None
+    return entry
+
+
+def test_a_topology_is_written_down_and_nothing_is_asked_of_the_broker() -> None:
+    user = make_user("ann", Role.ADMIN)
+    broker = make_broker()
+    row = provision.create_topology(user, broker, "retry_pair", PARAMS)
+    assert (row.state, row.name, row.slug, row.kind) == (
+        State.PLANNED,
+        "orders",
+        "orders",
+        "retry_pair",
+    )
+    assert row.parsed == PARAMS
+    assert row.tap_queue == "delayboard.tap.orders"
+    assert row.definitions == retry_pair.definitions(PARAMS) | row.tap
+    entry = last_entry()
+    assert (entry.username, entry.action, entry.what) == ("ann", "topology created", "orders")
+    assert entry.details == retry_pair.store(PARAMS)
+
+
+def test_a_second_of_the_same_name_on_a_broker_is_refused_until_the_first_is_torn_down() -> None:
+    broker, other = make_broker(name="one"), make_broker(name="two")
+    first = make_pair(broker)
+    with pytest.raises(provision.Refusal, match="There is a topology “orders” of this kind on one"):
+        make_pair(broker)
+    assert Topology.objects.count() == AuditEntry.objects.count() == 1
+    assert make_pair(other).slug.startswith("orders-")
+    first.state = State.TORN_DOWN
+    first.save()
+    assert make_pair(broker).slug.startswith("orders-")
+    assert Topology.objects.filter(broker=broker).count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_that_are_created_at_once_one_is_refused() -> None:
+    broker = make_broker()
+    barrier = threading.Barrier(2)
+    refused: list[str] = []
+
+    def create() -> None:
+        try:
+            barrier.wait(10)
+            make_pair(broker)
+        except provision.Refusal as refusal:
+            refused.append(str(refusal))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=create) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert (Topology.objects.count(), len(refused)) == (1, 1)
+
+
+@responses.activate
+def test_applying_creates_owns_and_records() -> None:
+    user = make_user("ann", Role.ADMIN)
+    topology = make_pair(make_broker())
+    broker_says()
+    takes_changes()
+    applied = provision.apply(user, topology)
+    assert applied.created == len(topology.definitions) == len(applied.plan.changes)
+    assert topology.state == State.APPLIED
+    assert topology.applied_at is not None
+    assert topology.owned_identities == {thing.identity for thing in topology.definitions}
+    assert (last_entry().action, last_entry().outcome) == ("topology applied", "done")
+
+
+@responses.activate
+def test_what_was_there_before_is_not_owned() -> None:
+    topology = make_pair(make_broker())
+    broker_says(topology)
+    assert provision.apply(None, topology).created == 0
+    assert topology.owned_identities == frozenset()
+
+
+@responses.activate
+def test_an_apply_that_fails_half_way_owns_what_it_meant_to_create_and_is_recorded() -> None:
+    topology = make_pair(make_broker())
+    broker_says()
+    responses.put(f"{API}/exchanges/nowhere/orders", status=201)
+    responses.put(f"{API}/exchanges/nowhere/orders-retry", status=500, json={"reason": "broke"})
+    with pytest.raises(Unreachable, match="answered 500: broke"):
+        provision.apply(None, topology)
+    topology.refresh_from_db()
+    assert topology.state == State.APPLYING
+    assert len(topology.owned) == len(topology.definitions)
+    entry = last_entry()
+    assert (entry.action, entry.username) == ("topology applied", "delayboard")
+    assert entry.outcome == "failed: The management API answered 500: broke"
+
+
+def test_an_unreachable_broker_is_an_error_that_is_recorded_without_a_secret() -> None:
+    topology = make_pair(make_broker())
+    for act in (provision.apply, provision.check, provision.remove):
+        with pytest.raises(Unreachable, match="No management API"):
+            act(None, topology)
+        entry = last_entry()
+        assert entry.outcome.startswith("failed: No management API at http://127.0.0.1:9")
+        sealed = topology.broker.sealed_password
+        for secret in ("guest:guest", sealed, '"guest"'):
+            assert secret not in f"{entry.outcome} {entry.what} {entry.details}"
+
+
+@responses.activate
+def test_a_check_verifies_and_records() -> None:
+    topology = make_pair(make_broker())
+    broker_says(topology)
+    verdict = provision.check(None, topology)
+    assert verdict.plan.is_empty
+    assert last_entry().action == "topology verified"
+
+
+def owned_pair(broker: Broker) -> Topology:
+    topology = make_pair(broker)
+    topology.own([thing.identity for thing in topology.definitions])
+    topology.state = State.APPLIED
+    topology.save()
+    return topology
+
+
+@responses.activate
+def test_a_teardown_over_messages_is_refused_and_recorded_until_the_name_is_typed() -> None:
+    topology = owned_pair(make_broker())
+    broker_says(topology, messages=2)
+    takes_changes()
+    with pytest.raises(provision.Refusal, match="4 messages are still in it"):
+        provision.remove(None, topology, typed_name="order")
+    assert last_entry().outcome.startswith("failed: 4 messages")
+    provision.remove(None, topology, typed_name="orders")
+    topology.refresh_from_db()
+    assert (topology.state, topology.owned) == (State.TORN_DOWN, [])
+    assert last_entry().details == {"even_with_messages": True}
+
+
+@responses.activate
+def test_on_production_a_teardown_asks_for_the_name_even_when_it_is_empty() -> None:
+    broker = make_broker()
+    broker.is_production = True
+    broker.save()
+    topology = owned_pair(broker)
+    broker_says(topology)
+    takes_changes()
+    with pytest.raises(provision.Refusal, match="production one: type the topology's name"):
+        provision.remove(None, topology)
+    assert Topology.objects.get().state == State.APPLIED
+    assert len(provision.remove(None, topology, typed_name="orders").deletes) > 0
+
+
+@responses.activate
+def test_a_teardown_that_fails_can_be_done_again() -> None:
+    topology = owned_pair(make_broker())
+    broker_says(topology)
+    responses.delete(f"{API}/queues/nowhere/orders-retry", status=500, json={})
+    with pytest.raises(Unreachable):
+        provision.remove(None, topology)
+    topology.refresh_from_db()
+    assert topology.state == State.APPLIED
+    assert topology.owned
+
+
+def test_the_sentence_over_messages_says_how_many_where_and_until_when() -> None:
+    occupied = (Occupied("orders", 2, None), Occupied("orders-retry", 3, NOON))
+    assert provision.occupied_sentence(Teardown((), (), occupied)) == (
+        "5 messages are still in it (2 in orders; 3 in orders-retry, the last due by 12:00:00 "
+        "UTC). Drain or park them first, or type the topology's name to delete them with it."
+    )
+
+
+def test_an_identity_is_owned_once_and_read_back_as_it_was() -> None:
+    topology = make_pair(make_broker())
+    identities = [thing.identity for thing in topology.definitions]
+    topology.own(identities)
+    topology.own(identities[:2])
+    topology.save()
+    assert Topology.objects.get().owned_identities == frozenset(identities)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.topology.builders import (
+    ALL_OURS,
+    EVERYTHING,
+    NOON,
+    PAIR,
+    FakeBroker,
+    a_queue,
+    a_snapshot,
+    nothing,
+)
+from topology.broker.errors import Unreachable
+from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.provisioning.plan import title
+from topology.provisioning.teardown import Occupied, plan_teardown, tear_down
+from topology.snapshot import QueueNumbers
+
+
+def titles(things: tuple[Thing, ...]) -> list[str]:
+    return [title(thing) for thing in things]
+
+
+def test_queues_with_a_ttl_go_first_then_the_others_then_bindings_then_exchanges() -> None:
+    teardown = plan_teardown(PAIR, ALL_OURS, a_snapshot(PAIR))
+    assert titles(teardown.deletes) == [
+        "classic queue orders-retry",
+        "classic queue orders",
+        "binding from orders to queue orders with key orders",
+        "binding from orders-retry to queue orders-retry with key orders",
+        "direct exchange orders",
+        "direct exchange orders-retry",
+    ]
+    assert (teardown.keeps, teardown.occupied, teardown.messages) == ((), (), 0)
+
+
+def test_what_another_made_or_is_bound_to_is_kept() -> None:
+    foreign = Definitions.of([Queue("audit"), Binding("orders", "audit", "#")])
+    ours = [identity for identity in ALL_OURS if identity != ("queue", "orders")]
+    teardown = plan_teardown(PAIR, ours, a_snapshot(PAIR | foreign))
+    assert titles(teardown.keeps) == ["direct exchange orders", "classic queue orders"]
+    assert not {"audit"} & {getattr(thing, "name", "") for thing in teardown.deletes}
+
+
+def test_a_queue_into_which_another_binds_is_kept() -> None:
+    foreign = Definitions.of([Exchange("news"), Binding("news", "orders", "")])
+    teardown = plan_teardown(PAIR, ALL_OURS, a_snapshot(PAIR | foreign))
+    assert titles(teardown.keeps) == ["direct exchange orders", "classic queue orders"]
+
+
+def test_what_is_gone_already_is_neither_deleted_nor_kept() -> None:
+    teardown = plan_teardown(PAIR, ALL_OURS, a_snapshot(Definitions()))
+    assert (teardown.deletes, teardown.keeps) == ((), ())
+
+
+def test_messages_are_in_the_way_but_not_in_a_tap() -> None:
+    tap = "delayboard.tap.orders"
+    numbers = {
+        "orders": QueueNumbers(messages=2),
+        "orders-retry": QueueNumbers(messages=3),
+        tap: QueueNumbers(messages=9),
+    }
+    snapshot = a_snapshot(EVERYTHING, numbers)
+    teardown = plan_teardown(EVERYTHING, ALL_OURS, snapshot, disposable=[tap])
+    assert set(teardown.occupied) == {
+        Occupied("orders", 2, None),
+        Occupied("orders-retry", 3, NOON + timedelta(seconds=5)),
+    }
+    assert teardown.messages == 5
+
+
+@pytest.mark.parametrize(("forced", "only_if_empty"), [(False, True), (True, False)])
+def test_the_broker_is_asked_to_keep_a_classic_queue_that_filled_meanwhile(
+    forced: bool, only_if_empty: bool
+) -> None:
+    tap = "delayboard.tap.orders"
+    quorum = Definitions.of([a_queue("q", type="quorum")])
+    wanted = EVERYTHING | quorum
+    owned = [*ALL_OURS, ("queue", "q")]
+    teardown = plan_teardown(wanted, owned, a_snapshot(wanted), disposable=[tap])
+    broker = FakeBroker()
+    tear_down(teardown, broker, nothing, disposable=[tap], even_with_messages=forced)  # type: ignore[arg-type]
+    asked = dict(thing for verb, thing in broker.calls if verb == "delete queue")
+    assert asked == {"orders": only_if_empty, "orders-retry": only_if_empty, tap: False, "q": False}
+    assert [verb for verb, _ in broker.calls][-2:] == ["delete exchange"] * 2
+
+
+def test_a_broker_that_fails_in_the_middle_leaves_the_rest() -> None:
+    teardown = plan_teardown(PAIR, ALL_OURS, a_snapshot(PAIR))
+    broker = FakeBroker(fails_at=3)
+    with pytest.raises(Unreachable):
+        tear_down(teardown, broker, nothing)  # type: ignore[arg-type]
+    assert [verb for verb, _ in broker.calls] == ["delete queue", "delete queue"]

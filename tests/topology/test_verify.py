@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.topology.builders import (
+    EVERYTHING,
+    PAIR,
+    PARAMS,
+    a_queue,
+    a_snapshot,
+)
+from topology.definitions import Definitions
+from topology.patterns import PATTERNS, retry_pair
+from topology.provisioning.verify import Verdict, verify
+from topology.snapshot import QueueNumbers
+
+
+def verdict(there: Definitions, numbers: dict[str, QueueNumbers] | None = None) -> Verdict:
+    counted = {queue.name: QueueNumbers(consumers=0) for queue in there.queues}
+    snapshot = a_snapshot(there, counted | (numbers or {}))
+    return verify(PATTERNS[retry_pair.KIND], PARAMS, EVERYTHING, snapshot)
+
+
+def test_what_stands_as_it_should_holds() -> None:
+    told = verdict(EVERYTHING)
+    assert told.holds
+    assert [check.sentence for check in told.checks] == [
+        "A probe would arrive in orders after 5s.",
+        "Nobody consumes the delay queue orders-retry.",
+    ]
+
+
+def test_a_tap_that_is_missing_does_not_hold_though_the_probe_arrives() -> None:
+    told = verdict(PAIR)
+    assert not told.holds
+    assert all(check.holds for check in told.checks)
+
+
+@pytest.mark.parametrize(
+    ("missing", "sentence"),
+    [
+        (
+            ("exchange", "orders-retry"),
+            "A probe would not arrive in orders: there is no exchange “orders-retry”.",
+        ),
+        (
+            ("queue", "orders"),
+            "A probe would not arrive in orders: "
+            "the exchange “orders” has no queue for the key “orders”.",
+        ),
+        (("queue", "orders-retry"), "The delay queue orders-retry does not exist."),
+    ],
+)
+def test_what_is_missing_is_told_by_what_becomes_of_a_probe(
+    missing: tuple[str, str], sentence: str
+) -> None:
+    told = verdict(EVERYTHING.without([missing]))
+    assert sentence in [check.sentence for check in told.checks if not check.holds]
+    assert not told.holds
+
+
+def test_a_policy_that_shortens_the_delay_is_seen_by_the_probe() -> None:
+    shorter = a_queue("orders-retry", ttl=2000, dlx="orders")
+    told = verdict(EVERYTHING.without([("queue", "orders-retry")]) | Definitions.of([shorter]))
+    assert told.checks[0].sentence == "A probe would arrive in orders after 2s, not 5s."
+
+
+def test_a_consumer_of_a_delay_queue_takes_messages_before_their_time() -> None:
+    told = verdict(EVERYTHING, {"orders-retry": QueueNumbers(consumers=2)})
+    assert told.checks[1].sentence == (
+        "2 consumers read the delay queue orders-retry: messages leave it before their time."
+    )
+    assert not told.holds

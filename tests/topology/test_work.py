@@ -1,0 +1,188 @@
+"""Leases on the real database: one holder at a time, and the old one can write nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from topology import work
+from topology.models import Work, WorkState
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SECOND = timedelta(seconds=1)
+
+
+def asked(kind: str = "replay") -> Work:
+    return work.ask(kind, 7, broker=None, user=None, total=3)
+
+
+def claimed(owner: str = "one") -> Work:
+    found = work.claim(("replay",), owner)
+    assert found is not None
+    return found
+
+
+def expire(row: Work) -> None:
+    Work.objects.filter(pk=row.pk).update(leased_until_at=timezone.now() - SECOND)
+
+
+def in_threads(number: int, act: Callable[[int], None]) -> None:
+    """Run `act` in so many threads that begin at once; the first error is raised here."""
+    barrier = threading.Barrier(number)
+    errors: list[BaseException] = []
+
+    def run(place: int) -> None:
+        try:
+            barrier.wait(10)
+            act(place)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    if errors:
+        raise errors[0]
+
+
+def test_a_claim_takes_the_oldest_of_its_kinds_and_leases_it() -> None:
+    asked("nightly")
+    first, second = asked(), asked()
+    row = claimed()
+    assert (row.pk, row.state, row.owner) == (first.pk, WorkState.RUNNING, "one")
+    assert (row.fence, row.attempts, row.total, row.subject) == (1, 1, 3, 7)
+    assert row.leased_until_at is not None
+    assert timedelta(0) < row.leased_until_at - timezone.now() <= work.LEASE
+    assert claimed().pk == second.pk
+    assert work.claim(("replay",), "one") is None
+
+
+def test_of_many_that_claim_at_once_exactly_one_gets_each() -> None:
+    rows = [asked() for _ in range(3)]
+    got: list[tuple[int, int]] = []
+
+    def take(place: int) -> None:
+        while (row := work.claim(("replay",), f"worker {place}")) is not None:
+            got.append((row.pk, row.fence))
+
+    in_threads(4, take)
+    assert sorted(got) == [(row.pk, 1) for row in rows]
+
+
+def test_an_expired_lease_is_taken_over_by_one_with_a_higher_fence() -> None:
+    asked()
+    old = claimed("old")
+    assert work.claim(("replay",), "new") is None
+    expire(old)
+    got: list[Work] = []
+
+    def take(place: int) -> None:
+        if row := work.claim(("replay",), f"new {place}"):
+            got.append(row)
+
+    in_threads(4, take)
+    (new,) = got
+    assert (new.pk, new.fence, new.attempts) == (old.pk, old.fence + 1, 2)
+
+
+def test_the_old_holder_is_stopped_and_changes_nothing() -> None:
+    asked()
+    old = work.lease_of(claimed("old"))
+    expire(Work.objects.get())
+    new = work.lease_of(claimed("new"))
+    with pytest.raises(work.Stopped, match="Another worker has taken this work over"):
+        old.pulse(2, 3)
+    assert not old.end(WorkState.FAILED, "no")
+    assert not old.give_back("no", after=SECOND)
+    row = Work.objects.get()
+    assert (row.state, row.owner, row.done, row.error) == (WorkState.RUNNING, "new", 0, "")
+    new.pulse(1, 3)
+    assert new.end(WorkState.DONE)
+
+
+def test_the_same_worker_with_an_older_claim_is_an_old_holder_too() -> None:
+    asked()
+    before = work.lease_of(claimed("same"))
+    expire(Work.objects.get())
+    claimed("same")
+    with pytest.raises(work.Stopped):
+        before.pulse(1, 3)
+
+
+def test_a_pulse_renews_the_lease_and_tells_the_progress() -> None:
+    asked()
+    lease = work.lease_of(claimed())
+    Work.objects.update(leased_until_at=timezone.now() + SECOND)
+    lease.pulse(2, 5)
+    row = Work.objects.get()
+    assert (row.done, row.total) == (2, 5)
+    assert row.leased_until_at is not None
+    assert row.leased_until_at - timezone.now() > work.LEASE - 5 * SECOND
+
+
+def test_an_end_is_final() -> None:
+    asked()
+    lease = work.lease_of(claimed())
+    assert lease.end(WorkState.FAILED, "broke")
+    row = Work.objects.get()
+    assert (row.state, row.error, row.leased_until_at) == (WorkState.FAILED, "broke", None)
+    assert row.ended_at is not None
+    assert not lease.end(WorkState.DONE)
+    with pytest.raises(work.Stopped):
+        lease.pulse(1, 1)
+    assert work.claim(("replay",), "two") is None
+
+
+def test_what_is_given_back_waits_for_its_time_and_keeps_its_reason() -> None:
+    asked()
+    assert work.lease_of(claimed()).give_back("no broker", after=timedelta(hours=1))
+    row = Work.objects.get()
+    assert (row.state, row.error, row.leased_until_at) == (WorkState.WAITING, "no broker", None)
+    assert work.claim(("replay",), "two") is None
+    Work.objects.update(not_before_at=timezone.now() - SECOND)
+    assert claimed("two").fence == 2
+
+
+def test_what_waits_is_cancelled_at_once() -> None:
+    row = asked()
+    work.cancel(row)
+    row.refresh_from_db()
+    assert (row.state, row.ended_at is not None) == (WorkState.CANCELLED, True)
+    assert work.claim(("replay",), "one") is None
+
+
+def test_what_runs_is_stopped_at_its_next_pulse() -> None:
+    asked()
+    row = claimed()
+    lease = work.lease_of(row)
+    work.cancel(row)
+    with pytest.raises(work.Stopped, match=r"Cancelled\."):
+        lease.pulse(1, 3)
+    assert lease.end(WorkState.CANCELLED, "Cancelled.")
+
+
+def test_a_cancelled_work_whose_holder_died_is_stopped_by_the_next_one() -> None:
+    asked()
+    row = claimed()
+    work.cancel(row)
+    expire(row)
+    with pytest.raises(work.Stopped, match=r"Cancelled\."):
+        work.lease_of(claimed("two")).pulse(0, 3)
+
+
+def test_what_has_ended_cannot_be_cancelled() -> None:
+    asked()
+    row = claimed()
+    work.lease_of(row).end(WorkState.DONE)
+    work.cancel(row)
+    row.refresh_from_db()
+    assert (row.state, row.cancel_wanted) == (WorkState.DONE, False)
