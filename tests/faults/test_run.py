@@ -16,7 +16,6 @@ from delayboard.demo.run import CannotRun, children, own_broker, pause
 from tests.builders import eventually
 from tests.faults.processes import started
 
-
 WORKER = "manage.py\0worker"
 
 
