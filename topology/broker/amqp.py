@@ -11,6 +11,7 @@ from typing import Any
 import pika
 import pika.exceptions
 import pika.spec
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 from topology.broker.address import Address
 from topology.broker.errors import (
@@ -93,6 +94,9 @@ def translated(address: Address) -> Iterator[None]:
         raise
     except pika.exceptions.AMQPError as error:
         raise explained(error, address) from error
+    except AMQPConnectorException as error:
+        # Not one of pika's AMQPErrors: the handshake itself did not come to an end.
+        raise _no_handshake(address) from error
     except ssl.SSLError as error:
         raise _tls_error(error, address) from error
     except (socket.gaierror, OSError) as error:
@@ -152,6 +156,14 @@ def _tls_error(error: ssl.SSLError, address: Address) -> BrokerError:
             "give its authority's certificate, or the right host name."
         )
     return Unreachable(f"No TLS connection with {where}: is TLS switched on at this port?")
+
+
+def _no_handshake(address: Address) -> Unreachable:
+    where = f"{address.host}:{address.port}"
+    return Unreachable(
+        f"What listens at {where} does not answer as RabbitMQ does in {HANDSHAKE_SECONDS:.0f} "
+        "seconds: is it overloaded, is it RabbitMQ's AMQP port? Check port and TLS."
+    )
 
 
 def _no_answer(address: Address, cause: object) -> Unreachable:
