@@ -39,15 +39,15 @@ check: packages-test $(DEV_STAMP) ## format, lint, types, layers, Django's check
 	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python manage.py makemigrations --check --dry-run
 
 .PHONY: test-sqlite
-test-sqlite: packages-test $(DEV_STAMP) ## every test (PYTEST_ARGS=... for some) on SQLite
+test-sqlite: packages-test brokers $(DEV_STAMP) ## every test (PYTEST_ARGS=... for some) on SQLite
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest $(PYTEST_ARGS)
 
 .PHONY: test-postgres
-test-postgres: packages-test $(DEV_STAMP) ## the tests that use the database, on a PostgreSQL of their own
+test-postgres: packages-test brokers $(DEV_STAMP) ## the tests that use the database, on a PostgreSQL of their own
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest --postgres $(PYTEST_ARGS)
 
 .PHONY: test-long
-test-long: packages-test $(DEV_STAMP) ## the tests that take minutes
+test-long: packages-test brokers $(DEV_STAMP) ## the tests that take minutes
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest -m long $(PYTEST_ARGS)
 
 .PHONY: bench
@@ -79,11 +79,13 @@ clean: ## remove the virtual environment and the caches; var (data, broker) stay
 	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis var/test
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: packages-run packages-test
+.PHONY: packages-run packages-test brokers
 packages-run:
 	@PYTHON='$(PYTHON)' ./bootstrap.sh $(if $(own_broker),run-own-broker,run)
 packages-test:
 	@PYTHON='$(PYTHON)' ./bootstrap.sh test
+brokers: packages-test
+	@tests/rootfs.sh
 
 $(VENV)/bin/pip:
 	@$(PYTHON) -m venv $(VENV)

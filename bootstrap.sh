@@ -37,8 +37,15 @@ missing_packages() {
   has_java || java_package
   [ "$1" = test ] || return 0
   [ -x /usr/bin/chromium ] || echo chromium
+  # Playwright's driver is linked against it.
+  compgen -G '/usr/lib/*/libatomic.so.1' >/dev/null || echo libatomic1
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || echo postgresql
   has_fonts || echo fonts-dejavu-core
+  # For the other generations of RabbitMQ: tests/rootfs.sh
+  command -v mmdebstrap >/dev/null || echo mmdebstrap
+  command -v bwrap >/dev/null || echo bubblewrap
+  [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring
+  [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null || command -v newuidmap >/dev/null || echo uidmap
 }
 
 give_back_policy() {

@@ -1,19 +1,31 @@
-"""A RabbitMQ node for the session and a vhost of its own for each test."""
+"""RabbitMQ nodes of three generations and a vhost of its own for each test.
+
+Unless a test is parametrised with a generation, as all in tests/real_broker are, it runs on the
+machine's own RabbitMQ.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
+import platform
 import secrets
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from delayboard.demo.node import PrivateNode
+
+# Generation -> the Debian suite whose package it is; tests/rootfs.sh has the same suites. One
+# that is not released yet, as forky was, may have moved on.
+SUITES = {"3.10": "bookworm", "4.0": "trixie", "4.3": "forky"}
+NEWEST = "4.3"
 
 
 @dataclass(frozen=True)
@@ -45,10 +57,42 @@ def call_api(node: PrivateNode, method: str, path: str, body: object = None) -> 
     return json.loads(answer) if answer else None
 
 
+def root_of(generation: str) -> Path | None:
+    """Return the root file system that tests/rootfs.sh made for it; None on its own suite."""
+    suite = SUITES[generation]
+    own = platform.freedesktop_os_release()
+    if own.get("ID") == "debian" and own.get("VERSION_CODENAME") == suite:
+        return None
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("DELAYBOARD_CACHE") or user / "delayboard")
+    return cache / f"rootfs-{suite}"
+
+
 @pytest.fixture(scope="session")
-def broker_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateNode]:
-    """Run a node for the session; statistics every second. A node that fails, fails the tests."""
-    node = PrivateNode(tmp_path_factory.mktemp("node"), "tests", statistics_interval_ms=1000)
+def own_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateNode]:
+    """Run the machine's RabbitMQ until the session ends; statistics every second."""
+    yield from _running(tmp_path_factory, None)
+
+
+@pytest.fixture(scope="session")
+def broker_node(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrivateNode]:
+    """The node of the generation that the test is parametrised with, else the machine's own.
+
+    pytest sorts the tests by generation, so that beside our own only one runs at a time. A node
+    that fails, fails the tests.
+    """
+    generation = getattr(request, "param", None)
+    root = root_of(generation) if generation else None
+    if root is None:
+        yield request.getfixturevalue("own_node")
+    else:
+        yield from _running(tmp_path_factory, root)
+
+
+def _running(folders: pytest.TempPathFactory, root: Path | None) -> Iterator[PrivateNode]:
+    node = PrivateNode(folders.mktemp("node"), "tests", statistics_interval_ms=1000, root=root)
     node.start()
     yield node
     node.kill()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import broker_node, vhost
+from tests.brokers import NEWEST, broker_node, own_node, vhost
 from tests.postgres import private_cluster
 
-__all__ = ["broker_node", "vhost"]
+__all__ = ["broker_node", "own_node", "vhost"]
 
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_serialized_rollback"}
 
@@ -49,12 +49,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --postgres, keep the tests that use the database and need no browser."""
+    """With --postgres, keep the tests that use the database: no browser, the newest broker."""
     if not config.getoption("postgres"):
         return
-    kept = [item for item in items if uses_database(item) and not in_browser(item)]
+    kept = [item for item in items if is_for_postgres(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
+
+
+def is_for_postgres(item: pytest.Item) -> bool:
+    """Tell whether the test could go otherwise on another database."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return (
+        uses_database(item)
+        and not in_browser(item)
+        and parameters.get("broker_node", NEWEST) == NEWEST
+    )
 
 
 def uses_database(item: pytest.Item) -> bool:

@@ -15,25 +15,25 @@ import json
 import os
 import random
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Self
+
+from delayboard.demo.place import SERVER, Place
+from delayboard.demo.processes import MARK, children, end, marked_processes, send
 
 USERNAME = "delayboard"
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 LOG_TAIL_LINES = 30
 
-_MARK = "DELAYBOARD_NODE"
-_SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 _PLUGINS = (
     "rabbitmq_management",
     "rabbitmq_tracing",
@@ -81,14 +81,12 @@ def configuration(ports: Ports, password: str, statistics_interval_ms: int) -> s
     return "".join(f"{key} = {value}\n" for key, value in settings.items())
 
 
-def environment(folder: Path, name: str, ports: Ports, path: str) -> dict[str, str]:
-    """Return the whole environment of the node's processes; nothing else is inherited.
-
-    `folder` is absolute; `path` is the PATH in which Erlang is found.
-    """
+def environment(place: Place, name: str, ports: Ports) -> dict[str, str]:
+    """Return the whole environment of the node's processes; nothing else is inherited."""
+    folder = place.inside
     return {
-        _MARK: str(folder),
-        "PATH": path,
+        MARK: str(place.folder),
+        "PATH": place.path,
         "LANG": "C.UTF-8",
         "HOME": str(folder),
         "RABBITMQ_NODENAME": f"{name}@localhost",
@@ -134,29 +132,25 @@ def is_free(port: int) -> bool:
     return True
 
 
-def marked_processes(folder: Path) -> Iterator[int]:
-    """Yield the ids of the running processes that were started for the node in `folder`."""
-    mark = f"{_MARK}={folder.resolve()}".encode()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            variables = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:  # gone meanwhile, or another user's
-            continue
-        if mark in variables:
-            yield int(entry.name)
-
-
 class PrivateNode:
     """One node in `folder`; data survives `stop` and `start`.
+
+    Its programs are this machine's, or those of the root file system `root`, such as
+    tests/rootfs.sh makes: then they run inside bubblewrap and see nothing but that and `folder`.
 
     Start it from a thread that lives as long as the node should: the kernel ends the node when
     that thread ends, so that a killed program leaves no broker behind.
     """
 
-    def __init__(self, folder: Path, name: str, statistics_interval_ms: int = 5000) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        statistics_interval_ms: int = 5000,
+        root: Path | None = None,
+    ) -> None:
         self.folder = folder.resolve()
+        self._place = Place(self.folder, root)
         self.name = name
         self.statistics_interval_ms = statistics_interval_ms
         self.username = USERNAME
@@ -216,12 +210,14 @@ class PrivateNode:
         """
         if self.is_running:
             return
-        server, epmd = _programs()
+        missing = self._place.missing()
+        if missing:
+            raise NodeError(missing)
         self._take_lock()
         try:
-            _end(list(marked_processes(self.folder)))
+            end(list(marked_processes(self.folder)), patience=STOP_SECONDS)
             ports = self._prepare()
-            self._launch(server, epmd, ports)
+            self._launch(ports)
             self._await_answer()
         except BaseException:
             self.kill()
@@ -230,7 +226,7 @@ class PrivateNode:
     def stop(self) -> None:
         """Stop the node and its port mapper: asked first, killed after 20 seconds."""
         if self._server is not None and self._server.poll() is None:
-            self._server.send_signal(signal.SIGTERM)
+            self._ask_to_stop(self._server.pid)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._server.wait(STOP_SECONDS)
         self.kill()
@@ -239,7 +235,7 @@ class PrivateNode:
         """Kill the node at once, as a power cut would; its data stays."""
         if self._lock is None:
             return
-        _end(list(marked_processes(self.folder)), patience=0)
+        end(list(marked_processes(self.folder)), patience=0)
         for process in (self._server, self._epmd):
             if process is not None:
                 process.wait()
@@ -288,13 +284,18 @@ class PrivateNode:
         self._ports = ports
         return ports
 
-    def _launch(self, server: str, epmd: str, ports: Ports) -> None:
-        variables = environment(self.folder, self.name, ports, os.environ.get("PATH", os.defpath))
+    def _ask_to_stop(self, server: int) -> None:
+        # bubblewrap passes no signal on: what it runs is asked.
+        for process in children(server) if self._place.root else [server]:
+            send(process, signal.SIGTERM)
+
+    def _launch(self, ports: Ports) -> None:
+        variables = environment(self._place, self.name, ports)
         with (self.folder / "console.log").open("wb") as console:
 
             def launch(*command: str) -> subprocess.Popen[bytes]:
                 return subprocess.Popen(
-                    ["setpriv", "--pdeathsig", "TERM", *command],
+                    self._place.command(*command),
                     env=variables,
                     cwd=self.folder,
                     stdin=subprocess.DEVNULL,
@@ -304,9 +305,9 @@ class PrivateNode:
                 )
 
             # Erlang would start a port mapper that outlives it; ours has a process id to end.
-            self._epmd = launch(epmd, "-port", str(ports.epmd), "-address", "127.0.0.1")
+            self._epmd = launch("epmd", "-port", str(ports.epmd), "-address", "127.0.0.1")
             _await_port(ports.epmd, time.monotonic() + 5)
-            self._server = launch(server)
+            self._server = launch(SERVER)
 
     def _await_answer(self) -> None:
         deadline = time.monotonic() + START_SECONDS
@@ -351,15 +352,6 @@ class PrivateNode:
         return str(overview.get("rabbitmq_version", ""))
 
 
-def _programs() -> tuple[str, str]:
-    """Return the paths of rabbitmq-server and epmd. Raises NodeError."""
-    server = _SCRIPTS / "rabbitmq-server"
-    epmd = shutil.which("epmd")
-    if not server.exists() or epmd is None:
-        raise NodeError(f"RabbitMQ is not installed: {server} or epmd is missing")
-    return str(server), epmd
-
-
 def _write_private(file: Path, text: str, mode: int = 0o600) -> None:
     """Write `text` to `file`, which nobody else may read at any moment."""
     file.unlink(missing_ok=True)
@@ -372,34 +364,3 @@ def _await_port(port: int, deadline: float) -> None:
     """Return when something listens on 127.0.0.1:`port`, or at `deadline` (monotonic seconds)."""
     while is_free(port) and time.monotonic() < deadline:
         time.sleep(0.02)
-
-
-def _end(processes: list[int], patience: float = STOP_SECONDS) -> None:
-    """Ask `processes` to stop; kill those that are still there after `patience` seconds."""
-    for process in processes:
-        _signal(process, signal.SIGTERM if patience else signal.SIGKILL)
-    deadline = time.monotonic() + patience
-    while any(map(_is_alive, processes)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    for process in filter(_is_alive, processes):
-        _signal(process, signal.SIGKILL)
-    deadline = time.monotonic() + 2
-    while any(map(_is_alive, processes)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
-def _signal(process: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process, number)
-
-
-def _is_alive(process: int) -> bool:
-    """Tell whether a thread of `process` still runs, and with it holds files and ports.
-
-    Of a killed Erlang the first thread is a zombie while others still end.
-    """
-    try:
-        states = [file.read_text() for file in Path(f"/proc/{process}/task").glob("*/stat")]
-    except OSError:  # a thread ended while we looked
-        return True
-    return any(text.rpartition(")")[2].split()[0] not in "ZX" for text in states)

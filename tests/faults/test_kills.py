@@ -134,10 +134,11 @@ def test_a_recorder_that_is_killed_loses_no_copy(vhost: Vhost, settings: Setting
     publish(sent[40:])
     with started("worker", "--only", "recorder", variables=environment()):
         eventually(lambda: recorded() == set(sent), "every copy is in the log")
-    with Management(address_of(vhost)) as management:
-        eventually(
-            lambda: management.queue(topology.tap_queue).get("messages") == 0, "the tap is empty"
-        )
+        with Management(address_of(vhost)) as management:
+            eventually(
+                lambda: management.queue(topology.tap_queue).get("messages") == 0,
+                "the tap is empty",
+            )
 
 
 def logged(settings: Settings) -> list[MessageEvent]:

@@ -22,17 +22,28 @@ from delayboard.demo.node import (
     configuration,
     environment,
     is_free,
-    marked_processes,
 )
-from tests.brokers import Vhost, call_api
+from delayboard.demo.place import Place
+from delayboard.demo.processes import marked_processes
+from tests.brokers import NEWEST, Vhost, call_api, root_of
+from tests.builders import eventually
 
 PORTS = Ports(amqp=1, management=2, prometheus=3, distribution=4, epmd=5)
 
 
+on_own_and_newest = pytest.mark.parametrize("root", [None, root_of(NEWEST)], ids=["own", NEWEST])
+
+
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[PrivateNode]:
+def root() -> Path | None:
+    """The root file system of the test's own node, unless the test is parametrised with one."""
+    return None
+
+
+@pytest.fixture
+def node(tmp_path: Path, root: Path | None) -> Iterator[PrivateNode]:
     """Return a node of the test's own, not started; nothing of it is left afterwards."""
-    node = PrivateNode(tmp_path / "node", "own", statistics_interval_ms=1000)
+    node = PrivateNode(tmp_path / "node", "own", statistics_interval_ms=1000, root=root)
     yield node
     node.kill()
 
@@ -53,16 +64,23 @@ def listening_addresses() -> list[str]:
     return [fields[1] for fields in lines if fields[3] == "0A"]
 
 
-def start_elsewhere(folder: Path) -> int:
-    """Start a node in a process that is then killed, without a word; return that process's id."""
+def start_elsewhere(folder: Path, root: Path | None) -> int:
+    """Start a node in a process that then kills itself; return that process's exit status."""
     program = (
         "import os, sys, pathlib, signal\n"
         "from delayboard.demo.node import PrivateNode\n"
-        "PrivateNode(pathlib.Path(sys.argv[1]), 'own').start()\n"
+        "folder, *root = map(pathlib.Path, sys.argv[1:])\n"
+        "PrivateNode(folder, 'own', root=root[0] if root else None).start()\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(folder)])
+    arguments = [str(path) for path in (folder, root) if path is not None]
+    done = subprocess.run([sys.executable, "-c", program, *arguments])
     return done.returncode
+
+
+def numbers(version: str) -> list[int]:
+    """Return "4.3.6" as [4, 3, 6]."""
+    return [int(part) for part in version.split("-")[0].split(".")]
 
 
 def test_configuration_names_every_port_on_loopback_only() -> None:
@@ -75,7 +93,7 @@ def test_configuration_names_every_port_on_loopback_only() -> None:
 
 def test_environment_inherits_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RABBITMQ_USE_LONGNAME", "true")
-    variables = environment(tmp_path, "own", PORTS, "/bin")
+    variables = environment(Place(tmp_path), "own", PORTS)
     assert "RABBITMQ_USE_LONGNAME" not in variables
     assert variables["RABBITMQ_NODENAME"] == "own@localhost"
     assert variables["ERL_EPMD_PORT"] == "5"
@@ -93,8 +111,11 @@ def test_kept_ports_are_used_again_unless_taken(tmp_path: Path) -> None:
     assert second.management == first.management
 
 
-def test_answers_and_knows_its_version(broker_node: PrivateNode) -> None:
-    assert broker_node.is_running
+def test_answers_and_is_at_least_of_its_generation(
+    broker_node: PrivateNode, request: pytest.FixtureRequest
+) -> None:
+    generation = request.node.callspec.params["broker_node"]
+    assert numbers(broker_node.version) >= numbers(generation)
     assert call_api(broker_node, "GET", "overview")["rabbitmq_version"] == broker_node.version
 
 
@@ -133,6 +154,7 @@ def test_secrets_are_for_the_owner_only(broker_node: PrivateNode) -> None:
         assert (broker_node.folder / name).stat().st_mode & 0o077 == 0
 
 
+@on_own_and_newest
 def test_durable_queue_survives_stop_and_start_and_nothing_runs_between(node: PrivateNode) -> None:
     node.start()
     before = node.amqp_url
@@ -150,8 +172,12 @@ def test_durable_queue_survives_stop_and_start_and_nothing_runs_between(node: Pr
     assert listening(node) == []
 
 
-def test_node_of_a_killed_program_is_put_right(node: PrivateNode) -> None:
-    assert start_elsewhere(node.folder) == -signal.SIGKILL
+@on_own_and_newest
+def test_node_of_a_killed_program_ends_by_itself_and_starts_again(
+    node: PrivateNode, root: Path | None
+) -> None:
+    assert start_elsewhere(node.folder, root) == -signal.SIGKILL
+    eventually(lambda: not list(marked_processes(node.folder)), "nothing of the orphaned node runs")
     node.start()
     assert call_api(node, "GET", "overview")["node"] == "own@localhost"
 
@@ -161,15 +187,21 @@ def test_leftover_processes_are_stopped_before_the_start(node: PrivateNode) -> N
     leftover = subprocess.Popen(
         ["sleep", "600"], env={"DELAYBOARD_NODE": str(node.folder), "PATH": os.environ["PATH"]}
     )
+    # For a moment after its start a program's environment cannot be read yet.
+    eventually(lambda: list(marked_processes(node.folder)), "the leftover is recognised")
     node.start()
     assert leftover.wait(5) == -signal.SIGTERM
 
 
-def test_second_program_is_refused(node: PrivateNode) -> None:
-    node.start()
+def test_second_program_is_refused(broker_node: PrivateNode) -> None:
     with pytest.raises(NodeError, match="run by another process"):
-        PrivateNode(node.folder, "own").start()
-    assert node.is_running
+        PrivateNode(broker_node.folder, "tests").start()
+    assert broker_node.is_running
+
+
+def test_a_root_file_system_without_rabbitmq_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NodeError, match=r"not installed: .*empty/usr/lib/rabbitmq"):
+        PrivateNode(tmp_path / "node", "own", root=tmp_path / "empty").start()
 
 
 def test_failure_shows_the_end_of_the_log(

@@ -21,7 +21,7 @@ from analytics.events import MessageEvent
 from analytics.log import days, read_day
 from analytics.models import Gap, Minute, ScheduledMessage
 from analytics.recorder.record import RecordingFailed, record
-from tests.brokers import Vhost
+from tests.brokers import NEWEST, Vhost
 from tests.builders import address_of, applied_pair
 from topology.broker.address import Address
 from topology.broker.consumer import Consumer
@@ -118,7 +118,7 @@ class Traffic(threading.Thread):
 
 
 def test_the_log_and_the_reports_agree_with_the_consumers_own_count(
-    vhost: Vhost, event_log: Path
+    vhost: Vhost, event_log: Path, request: pytest.FixtureRequest
 ) -> None:
     topology = applied_pair(vhost, delay=f"{DELAY_MS}ms")
     traffic = Traffic(address_of(vhost))
@@ -142,10 +142,14 @@ def test_the_log_and_the_reports_agree_with_the_consumers_own_count(
     }
     died = Counter(event.message_id for event in events if event.death_reason == "rejected")
     assert died == +traffic.rejections
+    attempts = Counter(event.attempt for event in events if event.death_reason == "rejected")
+    assert attempts == {n: sum(c >= n for c in traffic.rejections.values()) for n in (1, 2)}
     caught_up = ScheduledMessage.objects.filter(caught_up=True)
     assert all(row.lateness and row.lateness > timedelta(milliseconds=-20) for row in caught_up)
     assert sum(minute.died for minute in Minute.objects.all()) == all_rejections
-    the_reports_agree(topology, traffic, trips, events[0].recorded_at)
+    # The night's job, 15 seconds long, reads the same lines from whichever broker they came.
+    if request.node.callspec.params["broker_node"] == NEWEST:
+        the_reports_agree(topology, traffic, trips, events[0].recorded_at)
 
 
 def the_reports_agree(topology: Topology, traffic: Traffic, trips: int, at: datetime) -> None:

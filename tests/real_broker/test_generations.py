@@ -1,0 +1,220 @@
+"""Where the generations of RabbitMQ differ, and Delayboard depends on how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import pytest
+
+from delayboard.dead_letters import browse
+from tests.brokers import Vhost
+from tests.builders import address_of, eventually, make_broker
+from topology.broker.consumer import Consumer, Delivery, getter
+from topology.broker.errors import Conflict, Unsupported
+from topology.broker.management import Management
+from topology.broker.observe import observe
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.deaths import newest_death, read_history
+from topology.definitions import Arguments, Binding, Exchange, Queue
+from topology.message import Message, Publish
+from topology.snapshot import QueueNumbers, Snapshot
+
+# x-death's time is in whole seconds.
+SECOND_APART_MS = 1100
+# The 21st look at a message destroys it where a look counts as a failed delivery.
+LOOKS = 25
+
+
+@pytest.fixture
+def management(vhost: Vhost) -> Iterator[Management]:
+    with Management(address_of(vhost)) as session:
+        yield session
+
+
+def send(vhost: Vhost, queue: str, *message_ids: str) -> None:
+    with publisher(address_of(vhost), "test") as channel:
+        for message_id in message_ids:
+            properties = build_properties(
+                {"tenant": 42}, message_id=message_id, content_type="text/plain", delivery_mode=2
+            )
+            channel.publish(Publish("", queue, properties, b"body of " + message_id.encode()))
+
+
+def next_message(consumer: Consumer) -> Delivery:
+    (delivery,) = consumer.batch(limit=1, limit_bytes=10_000, wait=10, linger=0)
+    return delivery
+
+
+def make_ladder(management: Management, rungs: Sequence[str], ttl_ms: int) -> None:
+    """A queue `work` whose rejected messages go to the exchange `retry`; rungs lead back."""
+    management.declare_exchange(Exchange("retry"))
+    dies = Arguments({"x-dead-letter-exchange": "retry"})
+    management.declare_queue(Queue("work", arguments=dies))
+    back = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"}
+    for rung in rungs:
+        waits = Arguments({"x-message-ttl": ttl_ms, **back})
+        management.declare_queue(Queue(rung, arguments=waits))
+
+
+def climb(vhost: Vhost, management: Management, rungs: Sequence[str]) -> Message:
+    """Reject the message of `work` into one rung after the other; return how it came back."""
+    with Consumer(address_of(vhost), "work", prefetch=1) as consumer:
+        came = next_message(consumer)
+        for rung in rungs:
+            leads = Binding("retry", rung, "work")
+            management.bind(leads)
+            consumer.reject(came)
+            came = next_message(consumer)
+            management.unbind(leads)
+        consumer.ack_through(came)
+    return came.message
+
+
+def quorum_letters(vhost: Vhost, management: Management) -> tuple[Queue, Snapshot]:
+    """A quorum queue with three messages, as a fresh snapshot shows it."""
+    arguments = Arguments({"x-queue-type": "quorum"})
+    management.declare_queue(Queue("letters", arguments=arguments))
+    send(vhost, "letters", "m0", "m1", "m2")
+    snapshot = observe(management)
+    found = snapshot.definitions.queue("letters")
+    assert found is not None
+    return found, snapshot
+
+
+def as_it_is(look: browse.Look) -> list[tuple[object, ...]]:
+    """What was seen, in order, without the broker's own count of looks."""
+    return [
+        (
+            letter.handle,
+            letter.message.body,
+            letter.message.properties.stated(),
+            {k: v for k, v in letter.message.headers.items() if k != "x-acquired-count"},
+        )
+        for letter in look.letters
+    ]
+
+
+def ids_in(vhost: Vhost, queue: str) -> list[str | None]:
+    """Take everything from the queue; return the message ids in order."""
+    ids = []
+    with getter(address_of(vhost), queue) as source:
+        while delivery := source.get():
+            ids.append(delivery.message.properties.message_id)
+            source.ack(delivery)
+    return ids
+
+
+def version_of(management: Management) -> tuple[int, ...]:
+    return observe(management).version_tuple
+
+
+def test_the_order_of_x_death_differs_and_the_history_does_not(
+    vhost: Vhost, management: Management
+) -> None:
+    rungs = ("rung-1", "rung-2")
+    make_ladder(management, rungs, ttl_ms=SECOND_APART_MS)
+    send(vhost, "work", "m1")
+    message = climb(vhost, management, rungs)
+    older = ["rung-1", "work"] if version_of(management) < (4, 0) else ["work", "rung-1"]
+    assert [entry["queue"] for entry in message.headers["x-death"]] == ["rung-2", *older]
+    history = read_history(message.headers)
+    assert [(d.queue, d.count) for d in history.deaths] == [
+        ("work", 2),
+        ("rung-1", 1),
+        ("rung-2", 1),
+    ]
+    assert history.problems == ()
+
+
+def test_the_newest_death_is_known_with_and_without_the_headers_that_name_it(
+    vhost: Vhost, management: Management
+) -> None:
+    make_ladder(management, ["rung"], ttl_ms=50)
+    send(vhost, "work", "m1")
+    message = climb(vhost, management, ["rung"])
+    assert ("x-last-death-queue" in message.headers) == (version_of(management) >= (4, 0))
+    assert newest_death(message.headers) == ("rung", "expired")
+
+
+def test_a_rejected_letter_that_lay_in_a_queue_bears_the_redelivered_mark_from_4_3_on(
+    vhost: Vhost, management: Management
+) -> None:
+    """The mark is no sign there that somebody read the letter before."""
+    make_ladder(management, [], ttl_ms=0)
+    management.declare_queue(Queue("dead"))
+    management.bind(Binding("retry", "dead", "work"))
+    send(vhost, "work", "m1")
+    with Consumer(address_of(vhost), "work") as consumer:
+        consumer.reject(next_message(consumer))
+
+    def got() -> Delivery | None:
+        with getter(address_of(vhost), "dead") as source:
+            return source.get()
+
+    letter = eventually(got, "the rejected message is in the queue dead")
+    assert letter.message.redelivered == (version_of(management) >= (4, 3))
+
+
+def test_a_look_into_a_quorum_queue_harms_nothing_or_is_refused(
+    db: None, vhost: Vhost, management: Management
+) -> None:
+    queue, snapshot = quorum_letters(vhost, management)
+    broker = make_broker(vhost)
+    version = snapshot.version_tuple
+    if version < (4, 3):
+        reason = "out of their order" if version < (4, 0) else "the last one destroys it"
+        with pytest.raises(Unsupported, match=reason):
+            browse.look(broker, queue, snapshot)
+    else:
+        first = browse.look(broker, queue, snapshot)
+        for _ in range(LOOKS):
+            again = browse.look(broker, queue, snapshot)
+            assert as_it_is(again) == as_it_is(first)
+    assert ids_in(vhost, "letters") == ["m0", "m1", "m2"]
+
+
+def test_what_a_refused_look_would_have_done(vhost: Vhost, management: Management) -> None:
+    """Why a quorum queue is not looked into before 4.3: order on 3.x, the messages on 4.0."""
+    quorum_letters(vhost, management)
+    version = version_of(management)
+    for _ in range(LOOKS):
+        with getter(address_of(vhost), "letters") as source:
+            source.get()
+    left = ids_in(vhost, "letters")
+    if version < (4, 0):
+        assert left == ["m1", "m2", "m0"]
+    elif version < (4, 3):
+        assert left == ["m1", "m2"]
+    else:
+        assert left == ["m0", "m1", "m2"]
+
+
+def test_the_numbers_that_the_pages_show_are_in_every_versions_answer(
+    vhost: Vhost, management: Management
+) -> None:
+    """From 4.0 on GET /api/queues has fewer fields than before."""
+    management.declare_queue(Queue("counted", arguments=Arguments({"x-message-ttl": 3_600_000})))
+    stamped = build_properties(timestamp=1_700_000_000, delivery_mode=2)
+    with publisher(address_of(vhost), "test") as channel:
+        channel.publish(Publish("", "counted", stamped, b""))
+
+    def counted() -> QueueNumbers | None:
+        numbers = observe(management).numbers["counted"]
+        return numbers if numbers.messages and numbers.head_at else None
+
+    numbers = eventually(counted, "the statistics show the message and its timestamp")
+    assert (numbers.messages, numbers.ready, numbers.unacked, numbers.consumers) == (1, 1, 0, 0)
+    assert numbers.publish_rate is not None
+    assert numbers.head_at == datetime.fromtimestamp(1_700_000_000, UTC)
+    assert numbers.state == "running"
+
+
+def test_a_quorum_queue_cannot_be_deleted_on_condition(
+    vhost: Vhost, management: Management
+) -> None:
+    quorum_letters(vhost, management)
+    with pytest.raises(Conflict, match="if-empty flag set are not supported"):
+        management.delete_queue("letters", only_if_empty=True)
+    assert ids_in(vhost, "letters") == ["m0", "m1", "m2"]

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Makes, once per machine, the root file systems of the Debian suites whose RabbitMQ the tests
+# run beside the machine's own. They are kept in $DELAYBOARD_CACHE, or else in
+# ${XDG_CACHE_HOME:-~/.cache}/delayboard, belong to whoever called, and may be deleted at any time.
+set -euo pipefail
+
+suites=(bookworm trixie forky)
+recipe=1
+cache=${DELAYBOARD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/delayboard}
+stamp=etc/delayboard-rootfs
+
+fail() {
+  echo "$*" >&2
+  exit 1
+}
+
+# The suite that the machine itself is: its package is run as it is.
+own_suite() { (. /etc/os-release && [ "${ID:-}" = debian ] && echo "${VERSION_CODENAME:-}") || true; }
+
+is_made() { [ "$(cat "$cache/rootfs-$1/$stamp" 2>/dev/null)" = "$1 $recipe" ]; }
+
+# The machine's own mirror of Debian; nothing when it has none that can be copied from, and
+# mmdebstrap then knows one.
+mirror() {
+  apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Created-By: Packages' |
+    sed -n 's/^Debian \(https\?:.*\)/\1/p' | sort -u | head -n 1
+}
+
+# Proxies, certificates and limits of the machine's apt, as options of another apt.
+apt_options() {
+  apt-config dump | grep -E '^Acquire::(https?|Retries|ForceIPv[46])\b.* "[^"]+";$' || true
+  # A mirror's copy of a suite may be past its date; the sandbox's user cannot enter every folder.
+  printf '%s\n' 'Acquire::Check-Valid-Until "false";' 'APT::Sandbox::User "root";'
+}
+
+# Prints the command that may make a root file system here, a word a line.
+maker() {
+  if [ "$(id -u)" = 0 ]; then
+    printf '%s\n' mmdebstrap --mode=root
+  elif sudo -n true 2>/dev/null; then
+    printf '%s\n' sudo -n env TMPDIR=/var/tmp
+    env | grep -iE '^(https?_proxy|no_proxy|SSL_CERT_(FILE|DIR)|(CURL|REQUESTS)_CA_BUNDLE)=' || true
+    printf '%s\n' mmdebstrap --mode=root
+  elif command -v newuidmap >/dev/null; then
+    printf '%s\n' mmdebstrap --mode=unshare
+  fi
+}
+
+make_suite() {
+  local suite=$1 new=$cache/building-$1 options=$cache/apt-options from command
+  mapfile -t command < <(maker)
+  [ "${#command[@]}" -gt 0 ] ||
+    fail "The tests need RabbitMQ of Debian $suite, in a root file system that only root, sudo without a password, or the package uidmap can make."
+  from=$(mirror)
+  apt_options > "$options"
+  echo "Making the root file system of $suite for its RabbitMQ (once, about half a minute, 300 MB in $cache)"
+  mkdir -p "$new"
+  export TMPDIR=/var/tmp
+  # Passing through a tar leaves devices and owners behind: an ordinary user can then delete it.
+  "${command[@]}" --quiet --variant=minbase --include=rabbitmq-server --aptopt="$options" \
+    --format=tar "$suite" - ${from:+"$from"} |
+    tar --extract --directory "$new" --no-same-owner --no-same-permissions --exclude './dev/*' ||
+    fail "The root file system of $suite could not be made${from:+ from $from}."
+  [ -x "$new/usr/lib/rabbitmq/bin/rabbitmq-server" ] || fail "There is no RabbitMQ in $suite."
+  find "$new" -perm /6000 -exec chmod a-s {} +
+  rm -rf "$new"/var/cache/apt/* "$new"/var/lib/apt/lists/*
+  # What is mounted over must exist.
+  touch "$new/etc/hosts" "$new/etc/resolv.conf"
+  echo "$suite $recipe" > "$new/$stamp"
+  rm -rf "$cache/rootfs-$suite"
+  mv -T "$new" "$cache/rootfs-$suite"
+  echo "RabbitMQ $(dpkg-query --admindir="$cache/rootfs-$suite/var/lib/dpkg" -W -f '${Version}' rabbitmq-server) of $suite is ready"
+}
+
+can_enter() { bwrap --ro-bind "$cache/rootfs-$1" / --proc /proc --dev /dev true; }
+
+main() {
+  local suite own
+  own=$(own_suite)
+  mkdir -p "$cache"
+  exec 9> "$cache/lock"
+  flock 9
+  for suite in "${suites[@]}"; do
+    [ "$suite" != "$own" ] || continue
+    if ! is_made "$suite"; then
+      rm -rf "$cache/building-$suite"
+      make_suite "$suite"
+    fi
+    can_enter "$suite" || fail "bubblewrap cannot enter $cache/rootfs-$suite: an ordinary user needs unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), root in a container the right to mount."
+  done
+}
+
+main
