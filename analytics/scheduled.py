@@ -81,9 +81,10 @@ def page_after(
 def without_repeats(topology: Topology, events: Sequence[MessageEvent]) -> list[MessageEvent]:
     """Leave out copies that a crashed recorder had projected already.
 
-    Only a redelivered copy of a message with an id can be told to be one.
+    Only a redelivered copy of a message with an id can be told to be one. A replayed message
+    begins at attempt 1 again, so its copies are never taken for repeats of its first life.
     """
-    doubtful = {event.key for event in events if event.redelivered and event.message_id}
+    doubtful = {event.key for event in events if _may_be_repeat(event)}
     if not doubtful:
         return list(events)
     rows = ScheduledMessage.objects.filter(topology=topology, key__in=doubtful)
@@ -96,8 +97,12 @@ def without_repeats(topology: Topology, events: Sequence[MessageEvent]) -> list[
     return [
         event
         for event in events
-        if not (event.redelivered and (event.kind, event.message_id, event.attempt) in seen)
+        if not (_may_be_repeat(event) and (event.kind, event.message_id, event.attempt) in seen)
     ]
+
+
+def _may_be_repeat(event: MessageEvent) -> bool:
+    return event.redelivered and bool(event.message_id) and not event.replay_id
 
 
 def project(topology: Topology, events: Iterable[MessageEvent]) -> list[ScheduledMessage]:

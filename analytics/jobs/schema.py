@@ -62,7 +62,8 @@ def observed(lines: DataFrame) -> DataFrame:
     """Lines -> what was seen in the broker, each once, with `key` and `recorded_us` added.
 
     The recorder reads copies again after a crash. A second copy of a message with an id, of
-    the same kind and attempt, that the broker marked as redelivered is such a repeat.
+    the same kind, attempt and replay, that the broker marked as redelivered is such a repeat
+    (4.3 marks a rejected message's copy so at its first read too).
     """
     events = (
         lines.where(~is_malformed() & f.col("source").isin(*OBSERVED))
@@ -70,7 +71,7 @@ def observed(lines: DataFrame) -> DataFrame:
         .withColumn("recorded_us", f.unix_micros("recorded_at"))
         .dropDuplicates(["event_id"])
     )
-    sightings = "broker, topology, kind, key, attempt"
+    sightings = "broker, topology, kind, key, attempt, replay_id"
     number = f.expr(
         f"row_number() over (partition by {sightings} order by redelivered, recorded_us, event_id)"
     )

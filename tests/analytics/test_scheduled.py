@@ -107,6 +107,14 @@ def test_a_copy_recorded_again_after_a_crash_is_left_out(topology: Topology) -> 
     assert scheduled.without_repeats(topology, [*again, new]) == [new]
 
 
+def test_a_replayed_message_that_enters_again_is_no_repeat_of_its_first_life(
+    topology: Topology,
+) -> None:
+    scheduled.project(topology, [an_entry()])
+    again = an_entry(at=NOON + DELAY, redelivered=True, replay_id="r1")
+    assert scheduled.without_repeats(topology, [again]) == [again]
+
+
 def test_a_redelivered_copy_without_id_may_be_another_message_and_stays(
     topology: Topology,
 ) -> None:
