@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topology.broker.address import Address, AddressError
+from topology.broker.address import Address
 from topology.broker.amqp import connected
 from topology.broker.errors import BrokerError
 from topology.broker.management import Management
@@ -39,7 +39,7 @@ def _try_amqp(address: Address) -> Trial:
     try:
         with connected(address, "connection test"):
             return Trial("AMQP", True, f"Connected to the virtual host “{address.vhost}”.")
-    except (BrokerError, AddressError) as error:
+    except BrokerError as error:
         return Trial("AMQP", False, str(error))
 
 
@@ -49,7 +49,7 @@ def _try_management(address: Address) -> Trial:
             overview = management.overview()
             queues = management.queues()
             alarms = management.alarms()
-    except (BrokerError, AddressError) as error:
+    except BrokerError as error:
         return Trial("Management API", False, str(error))
     version, node = overview.get("rabbitmq_version"), overview.get("node")
     sentence = f"RabbitMQ {version} on {node}, {len(queues)} queues."

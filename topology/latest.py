@@ -10,12 +10,10 @@ import threading
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from topology.broker.address import AddressError
 from topology.broker.errors import BrokerError
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.models import Broker
-from topology.models.secrets import DecryptionError
 from topology.snapshot import Snapshot
 
 POLL_READ_SECONDS = 2.5
@@ -70,7 +68,7 @@ def _poll(broker: Broker) -> Latest:
     try:
         with Management(broker.address, read_seconds=POLL_READ_SECONDS) as management:
             result = Latest(observe(management), datetime.now(UTC))
-    except (BrokerError, AddressError, DecryptionError) as error:
+    except BrokerError as error:
         old = known or Latest(None, datetime.now(UTC))
         result = replace(old, tried_at=datetime.now(UTC), error=str(error))
     _latest[broker.pk] = result

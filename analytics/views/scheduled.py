@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 
 from analytics import scheduled as index
 from analytics.models import Gap, ScheduledMessage
-from topology import access
+from topology import access, paging
 from topology.models import Topology
 
 PAGE = 50
@@ -42,11 +42,13 @@ def scheduled(request: HttpRequest) -> HttpResponse:
 
 def _place(text: str) -> tuple[datetime, int] | None:
     """The due time and id that a page begins after, as `_after` wrote it; None for the first."""
-    moment, _, row_id = text.partition(",")
+    moment, _, row_text = text.partition(",")
+    row_id = paging.row_number(row_text)
     try:
         due_at = datetime.fromisoformat(moment)
-        return (due_at, int(row_id)) if due_at.tzinfo else None
-    except ValueError:
+        # A moment of the first or the last day may have none in UTC.
+        return (due_at.astimezone(UTC), row_id) if due_at.tzinfo and row_id is not None else None
+    except (ValueError, OverflowError):
         return None
 
 

@@ -14,9 +14,8 @@ from topology.models import Work, WorkState
 class ItemState(models.TextChoices):
     """pending -> publishing -> confirmed -> done; the others end it with the message in place.
 
-    Each step is committed before the next is taken, so that after a crash the row says what
-    may have happened: `publishing` and still in the queue was perhaps published, `confirmed`
-    and still there surely was and only lacks the ack.
+    Each step is committed before the next is taken: one that was begun, and is found in the
+    queue after a crash, is published again and marked.
     """
 
     PENDING = "pending", "pending"
@@ -26,7 +25,7 @@ class ItemState(models.TextChoices):
     RETURNED = "returned", "returned: no queue took it"
     NACKED = "nacked", "refused by a queue"
     FAILED = "failed", "failed"
-    GONE = "gone", "no longer in the queue"
+    GONE = "gone", "not found in the queue"
     CANCELLED = "cancelled", "cancelled"
 
 
@@ -84,6 +83,7 @@ class ReplayItem(models.Model):
     state = models.CharField(
         max_length=10, choices=ItemState.choices, default=ItemState.PENDING, db_index=True
     )
+    attempts = models.PositiveSmallIntegerField(default=0)
     may_be_duplicated = models.BooleanField(default=False)
     error = models.TextField(blank=True)
     ended_at = models.DateTimeField(null=True)

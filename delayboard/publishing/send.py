@@ -18,14 +18,16 @@ from delayboard.models import Publication
 from delayboard.models.publication import Sent
 from delayboard.publishing.predict import Prediction, observed_by
 from topology import audit
-from topology.broker.address import AddressError
 from topology.broker.errors import BrokerError, OutcomeUnknown, Returned
+from topology.broker.management import Management
+from topology.broker.observe import observe
 from topology.broker.properties import build_properties
 from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.definitions import Definitions
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish
 from topology.models import Broker, State, Topology
-from topology.models.secrets import DecryptionError
+from topology.provisioning.taps import tapped_exchanges
+from topology.routing.walk import walk
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,10 @@ def send(
         ) as channel:
             channel.declare(letter.declares)
             channel.publish(publish)
-        _refuse_tap_alone(prediction)
+        _refuse_tap_alone(broker, publish)
     except OutcomeUnknown as error:
         row.sent, row.error = Sent.UNKNOWN, str(error)
-    except (BrokerError, AddressError, DecryptionError) as error:
+    except BrokerError as error:
         row.sent, row.error = Sent.REFUSED, str(error)
     else:
         row.sent, row.confirmed_at = Sent.CONFIRMED, timezone.now()
@@ -70,10 +72,30 @@ def send(
     return row
 
 
-def _refuse_tap_alone(prediction: Prediction) -> None:
-    """A tap of ours confirms what no real queue takes: that is no success."""
-    if not prediction.walk.is_routed:
-        raise Returned(f"No queue takes it: {prediction.walk.outcomes[0].why}.")
+def _refuse_tap_alone(broker: Broker, publish: Publish) -> None:
+    """A tap of ours confirms what no real queue takes: that is no success.
+
+    Looked up anew: what the prediction stood on may be seconds old. Raises Returned, and
+    OutcomeUnknown when it cannot be looked up.
+    """
+    try:
+        with Management(broker.address) as management:
+            definitions = observe(management).definitions
+    except BrokerError as error:
+        raise OutcomeUnknown(
+            "The broker confirmed it, but whether another queue than Delayboard's own tap took "
+            f"it could not be looked up: {error}"
+        ) from error
+    if publish.exchange not in tapped_exchanges(definitions):
+        return
+    walked = walk(
+        definitions.without_taps(),
+        publish.exchange,
+        publish.routing_key,
+        headers=publish.properties.headers,
+    )
+    if not walked.is_routed:
+        raise Returned(f"No queue takes it: {walked.outcomes[0].why}.")
 
 
 def _publish(letter: Letter, tracking: uuid.UUID) -> Publish:

@@ -49,7 +49,8 @@ def track(publication: Publication, now: datetime) -> Track:
     if seen and seen.arrived_at:
         return _arrived(publication, seen)
     if publication.unobservable_why:
-        return Track("unseen", publication.unobservable_why, is_settled=True)
+        doubt = f"{publication.error} " if outcome == Sent.UNKNOWN else ""
+        return Track("unseen", doubt + publication.unobservable_why, is_settled=True)
     return _waiting(publication, seen, now)
 
 

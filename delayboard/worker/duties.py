@@ -69,7 +69,7 @@ def _replay(owner: str, stop: Event, beat: Beat) -> None:
             beat({"replays": done})
             stop.wait(IDLE_SECONDS)
             continue
-        send.replay(claimed)
+        send.replay(claimed, alive=lambda: beat({}))
         done += 1
 
 

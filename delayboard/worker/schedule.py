@@ -1,10 +1,13 @@
-"""Wanting yesterday's nightly run, once, when its day is over."""
+"""Wanting the nightly run of every day, once it is over."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
 from threading import Event
+
+from django.conf import settings
 
 from analytics import nightly
 from analytics.models import Run
@@ -12,6 +15,13 @@ from analytics.models import Run
 # Copies recorded at midnight's end are synced within a second; a batch may take a little more.
 AFTER_MIDNIGHT = timedelta(minutes=10)
 CHECK_SECONDS = 5.0
+# A worker that was off for longer catches up with the last days only.
+LOOKS_BACK_DAYS = 7
+
+
+def settled_at(day: date) -> datetime:
+    """From when on a UTC day is over and its log complete."""
+    return datetime.combine(day, time(), UTC) + timedelta(days=1) + AFTER_MIDNIGHT
 
 
 def due_day(now: datetime) -> date:
@@ -19,11 +29,30 @@ def due_day(now: datetime) -> date:
     return (now - AFTER_MIDNIGHT).date() - timedelta(days=1)
 
 
+def lacking(now: datetime, log: Path) -> list[date]:
+    """The settled days that were never run, or run before they were over; oldest first.
+
+    Of the days before the last one only those with a log: there is nothing to say of others.
+    """
+    last = due_day(now)
+    days = [last - timedelta(days=back) for back in reversed(range(LOOKS_BACK_DAYS))]
+    logged = [day for day in days if day == last or (log / f"date={day.isoformat()}").exists()]
+    runs = {run.day: run for run in Run.objects.filter(day__in=logged)}
+    return [day for day in logged if _lacks(runs.get(day), day)]
+
+
+def _lacks(run: Run | None, day: date) -> bool:
+    if run is None:
+        return True
+    finished_early = run.finished_at is not None and run.finished_at < settled_at(day)
+    return finished_early and not run.is_at_work
+
+
 def keep_schedule(stop: Event, beat: Callable[[Mapping[str, object]], None]) -> None:
     """Ask for a run of each day as it ends, until `stop` is set."""
     while not stop.is_set():
-        day = due_day(datetime.now(UTC))
-        if not Run.objects.filter(day=day).exists():
+        now = datetime.now(UTC)
+        for day in lacking(now, settings.EVENT_LOG):
             nightly.want(day)
-        beat({"last_day": day.isoformat()})
+        beat({"last_day": due_day(now).isoformat()})
         stop.wait(CHECK_SECONDS)

@@ -18,16 +18,14 @@ from analytics.log import LogError
 from analytics.recorder.record import RecordingFailed
 from delayboard.models import Duty
 from delayboard.worker.duties import Task, wanted
-from topology.broker.address import AddressError
 from topology.broker.errors import BrokerError
-from topology.models.secrets import DecryptionError
 
 logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 JOIN_SECONDS = 8.0
 LONGEST_PAUSE = 30.0
 # These say what is wrong in a sentence; anything else is a defect and keeps its traceback.
-EXPECTED = (BrokerError, AddressError, DecryptionError, LogError, RecordingFailed)
+EXPECTED = (BrokerError, LogError, RecordingFailed)
 
 
 @dataclass

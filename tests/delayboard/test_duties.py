@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from analytics.models import Run
 from delayboard.models import Duty
 from delayboard.models.duty import LATE, recorder_key
 from delayboard.worker import duties, schedule
-from delayboard.worker.schedule import due_day, keep_schedule
+from delayboard.worker.schedule import due_day, keep_schedule, lacking, settled_at
 from delayboard.worker.supervise import LONGEST_PAUSE, pause
 from tests.builders import make_broker, make_pair
 from topology import work
@@ -95,7 +96,8 @@ def test_the_replay_duty_carries_out_what_it_claims(monkeypatch: pytest.MonkeyPa
     stop = threading.Event()
     done: list[int] = []
     monkeypatch.setattr(
-        "delayboard.dead_letters.replay.send.replay", lambda claimed: done.append(claimed.subject)
+        "delayboard.dead_letters.replay.send.replay",
+        lambda claimed, alive: done.append(claimed.subject),
     )
 
     def beat(details: Any) -> None:
@@ -104,3 +106,18 @@ def test_the_replay_duty_carries_out_what_it_claims(monkeypatch: pytest.MonkeyPa
 
     duties.wanted("me")["replay"].run(stop, beat)
     assert done == [1]
+
+
+@pytest.mark.django_db
+def test_a_day_is_wanted_until_it_was_run_after_its_end(tmp_path: Path) -> None:
+    now = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    yesterday, before = date(2026, 11, 19), date(2026, 11, 18)
+    assert lacking(now, tmp_path) == [yesterday]
+    (tmp_path / "date=2026-11-18").mkdir()
+    assert lacking(now, tmp_path) == [before, yesterday]
+    early = settled_at(yesterday) - timedelta(hours=3)
+    Run.objects.create(day=yesterday, state="done", finished_at=early)
+    Run.objects.create(day=before, state="done", finished_at=settled_at(before))
+    assert lacking(now, tmp_path) == [yesterday]
+    Run.objects.filter(day=yesterday).update(finished_at=settled_at(yesterday))
+    assert lacking(now, tmp_path) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from django.contrib.auth.models import User
 
 from analytics.facts import oldest
 from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay.send import ItemJournal, tapped_exchanges
+from delayboard.dead_letters.replay.send import ItemJournal
 from delayboard.dead_letters.replay.verdict import Target
 from delayboard.models import ItemState, ReplayBatch
 from tests.delayboard.builders import (
@@ -29,10 +30,11 @@ from topology.broker.errors import (
     Nacked,
     Returned,
 )
-from topology.broker.properties import read_properties
+from topology.broker.properties import edit_properties, read_properties
 from topology.definitions import Binding, Definitions, Exchange
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Message, Publish
 from topology.models import Broker
+from topology.provisioning.taps import tapped_exchanges
 
 pytestmark = pytest.mark.django_db
 
@@ -97,13 +99,40 @@ def test_what_a_crash_left_is_taken_up_where_it_stood(user: User, broker: Broker
         batch.items.filter(position=position).update(state=state)
     journal = journal_of(batch)
     assert journal.settled == 1
-    confirmed, publishing = (journal.decide(a_message(body)) for body in (b"1", b"2"))
-    assert confirmed is not None
-    assert confirmed.publish is None
-    assert publishing is not None
-    assert publishing.publish is not None
+    for body in (b"1", b"2"):
+        step = journal.decide(a_message(body))
+        assert step is not None
+        assert step.publish.body == body
     assert journal.decide(a_message(b"3")) is None
-    assert list(batch.items.values_list("may_be_duplicated", flat=True)) == [False, True, False]
+    assert list(batch.items.values_list("may_be_duplicated", flat=True)) == [True, True, False]
+
+
+@pytest.mark.usefixtures("there")
+def test_a_copy_that_the_batch_itself_sent_is_never_taken(user: User, broker: Broker) -> None:
+    batch = started(user, broker, [b"1"])
+    batch.items.update(state=ItemState.CONFIRMED)
+    sent = str(batch.items.get().replay_id)
+    original = a_message(b"1")
+    properties = edit_properties(original.properties, set_headers={REPLAY_HEADER: sent})
+    copy = replace(original, properties=properties)
+    assert copy.content_id == original.content_id
+    assert journal_of(batch).decide(copy) is None
+
+
+@pytest.mark.usefixtures("there")
+def test_a_message_that_breaks_the_connection_again_and_again_is_given_up(
+    user: User, broker: Broker
+) -> None:
+    batch = started(user, broker, [b"1"])
+    for _ in range(3):
+        journal = journal_of(batch)
+        step = journal.decide(a_message(b"1"))
+        assert step is not None
+        journal.publishing(step.key)
+    assert journal_of(batch).decide(a_message(b"1")) is None
+    item = batch.items.get()
+    assert (item.state, item.may_be_duplicated) == (ItemState.FAILED, True)
+    assert "broke 3 times" in item.error
 
 
 @pytest.mark.usefixtures("there")

@@ -79,11 +79,29 @@ def dead(monkeypatch: pytest.MonkeyPatch, there: dict[str, Definitions]) -> Dead
 
 
 def carried_out(batch: ReplayBatch) -> Work:
+    """One claim, as the last of its looks: what is not found then is closed."""
+    Work.objects.update(attempts=sending.LOOKS - 1)
     claimed = work.claim(("replay",), "worker")
     assert claimed is not None
     replay(claimed)
     batch.refresh_from_db()
     return Work.objects.get(pk=claimed.pk)
+
+
+def test_a_message_that_is_not_found_is_looked_for_again(
+    user: User, broker: Broker, dead: Dead
+) -> None:
+    batch = started(user, broker, [b"1"])
+    claimed = work.claim(("replay",), "worker")
+    assert claimed is not None
+    replay(claimed)
+    claimed.refresh_from_db()
+    assert (claimed.state, states(batch)) == (WorkState.WAITING, ["pending"])
+    assert "1 of the chosen messages were not found yet" in claimed.error
+    dead.messages = [a_message(b"1")]
+    Work.objects.update(not_before_at=None)
+    assert carried_out(batch).state == WorkState.DONE
+    assert states(batch) == ["done"]
 
 
 def test_a_replay_takes_its_messages_and_leaves_the_others(

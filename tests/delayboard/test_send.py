@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.delayboard.builders import shop
 from tests.topology.builders import a_snapshot
 from topology.broker.errors import BrokerError, Nacked, OutcomeUnknown, Returned, Unreachable
 from topology.broker.fields import FieldError
-from topology.definitions import Definitions
+from topology.definitions import TAP_PREFIX, Binding, Definitions, Queue
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish
 from topology.models import AuditEntry, Broker, Topology
 
@@ -35,6 +36,7 @@ class Channel:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
+        self.seen = a_snapshot(shop())
         self.declared: list[Definitions] = []
         self.published: list[Publish] = []
 
@@ -56,6 +58,7 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
         yield kept
 
     monkeypatch.setattr(sending, "publisher", publisher)
+    monkeypatch.setattr(sending, "observe", lambda management: kept.seen)
     return kept
 
 
@@ -110,8 +113,30 @@ def test_a_publish_that_fails_is_told_and_states_no_fact(
     assert AuditEntry.objects.get().outcome == str(error)
 
 
+def test_a_queue_that_is_newer_than_the_prediction_counts(
+    channel: Channel, broker: Broker, user: User
+) -> None:
+    old = predict(a_snapshot(Definitions()), "orders", "orders")
+    assert send(user, broker, LETTER, old).sent == Sent.CONFIRMED
+
+
+def test_a_broker_that_is_gone_after_the_confirm_leaves_it_in_doubt(
+    channel: Channel, broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(management: Any) -> Any:
+        raise Unreachable("gone")
+
+    monkeypatch.setattr(sending, "observe", gone)
+    row = send(user, broker, LETTER, good())
+    assert row.sent == Sent.UNKNOWN
+    assert "The broker confirmed it, but" in row.error
+
+
 def test_what_only_a_tap_took_is_refused(channel: Channel, broker: Broker, user: User) -> None:
-    row = send(user, broker, LETTER, predict(a_snapshot(shop()), "orders", "unbound"))
+    tap = Queue(f"{TAP_PREFIX}orders")
+    tapped = Definitions.of([tap, Binding("orders", tap.name, "unbound")])
+    channel.seen = a_snapshot(shop() | tapped)
+    row = send(user, broker, replace(LETTER, routing_key="unbound"), good())
     assert row.sent == Sent.REFUSED
     assert row.error.startswith("No queue takes it: the exchange “orders” has no queue")
 

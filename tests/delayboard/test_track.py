@@ -75,7 +75,7 @@ def test_what_was_not_seen_is_told_from_its_row(
     [
         (3.4, True, "UTC, 3 ms late.", "+3 ms"),
         (-2, True, "UTC, on time.", "0 ms"),
-        (-12, True, "UTC, 12 ms early.", "-12 ms"),
+        (-62, True, "UTC, 62 ms early.", "-62 ms"),
         (0, True, "UTC, on time.", "0 ms"),
         (900, False, "900 ms late. The recorder was behind then", "+900 ms"),
     ],

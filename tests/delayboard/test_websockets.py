@@ -13,6 +13,7 @@ from asgiref.sync import sync_to_async
 from channels.testing import WebsocketCommunicator
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.test import Client
 
 from delayboard.asgi import application
@@ -141,6 +142,19 @@ async def test_a_right_that_is_taken_away_ends_the_connection(
             await User.objects.filter(pk=user.pk).aupdate(is_active=False)
         else:
             await Grant.objects.all().adelete()
+        closed = await socket.receive_output(timeout=SOON)
+        assert (closed["type"], closed["code"]) == ("websocket.close", NOT_ALLOWED)
+
+
+async def test_signing_out_ends_the_connection(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "CHECK_SECONDS", 0.05)
+    user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
+    async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
+        await socket.connect(timeout=SOON)
+        await socket.receive_json_from(timeout=SOON)
+        await Session.objects.all().adelete()
         closed = await socket.receive_output(timeout=SOON)
         assert (closed["type"], closed["code"]) == ("websocket.close", NOT_ALLOWED)
 

@@ -20,6 +20,8 @@ from tests.brokers import Vhost, call_api
 from tests.builders import address_of, applied_pair, make_user
 from topology import latest
 from topology.broker.address import Address
+from topology.broker.consumer import Consumer
+from topology.broker.errors import Unreachable
 from topology.connect import Trial, try_connection
 from topology.models import Role
 
@@ -89,6 +91,25 @@ def test_a_host_that_does_not_exist(vhost: Vhost) -> None:
     )
     assert "There is no host named “rabbit.invalid”" in found["AMQP"].sentence
     assert not found["Management API"].works
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64])
+def test_a_host_name_that_none_can_have_is_a_sentence_everywhere(vhost: Vhost, host: str) -> None:
+    address = replace(address_of(vhost), host=host, management_url=f"http://{host}:15672")
+    assert not any(trial.works for trial in trials(address).values())
+    with pytest.raises(Unreachable), Consumer(address, "orders"):
+        pass
+
+
+def test_a_consumer_whose_thread_fails_in_an_unforeseen_way_says_so_and_never_hangs(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Consumer, connection: object) -> None:
+        raise RuntimeError("never seen before")
+
+    monkeypatch.setattr(Consumer, "_open", fail)
+    with pytest.raises(RuntimeError, match="never seen"), Consumer(address_of(vhost), "orders"):
+        pass
 
 
 def test_a_vhost_that_does_not_exist(vhost: Vhost) -> None:

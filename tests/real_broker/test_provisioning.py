@@ -14,7 +14,7 @@ from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.broker.properties import build_properties
 from topology.broker.publisher import publisher
-from topology.definitions import Arguments, Exchange, Queue
+from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import AuditEntry, State
 from topology.snapshot import Snapshot
@@ -118,6 +118,22 @@ def test_teardown_deletes_only_what_the_plan_created(vhost: Vhost, management: M
     assert [thing.identity for thing in done.keeps] == [("exchange", "orders")]
     topology.refresh_from_db()
     assert topology.state == State.TORN_DOWN
+
+
+def test_teardown_is_refused_while_another_queue_is_bound_and_deletes_all_once_it_is_not(
+    vhost: Vhost, management: Management
+) -> None:
+    topology = applied_pair(vhost)
+    management.declare_queue(Queue("audit"))
+    foreign = Binding("orders", "audit", "orders")
+    management.bind(foreign)
+    with pytest.raises(provision.Refusal, match="queue audit is bound to the exchange orders with"):
+        provision.remove(None, topology, typed_name="orders")
+    assert provision.plan_for(topology, observe(management)).is_empty
+    management.unbind(foreign)
+    provision.remove(None, topology)
+    assert names(observe(management)) == {"audit"}
+    assert topology.owned == []
 
 
 def test_teardown_is_refused_over_messages_until_the_name_is_typed(

@@ -29,7 +29,6 @@ class Desk:
         self.bodies = bodies
         self.calls: list[str] = []
         self.skipped: set[int] = set()
-        self.only_ack: set[int] = set()
         self.fails: dict[str, Exception] = {}
         self.complete_after = len(bodies) + 1
         self._got = 0
@@ -59,7 +58,7 @@ class Desk:
         key = int(message.body)
         if key in self.skipped:
             return None
-        return Step(key, None if key in self.only_ack else Publish("y", "k", body=message.body))
+        return Step(key, Publish("y", "k", body=message.body))
 
     def publishing(self, key: int) -> None:
         self._do("publishing", key)
@@ -95,11 +94,11 @@ def test_a_message_is_acked_only_after_its_copy_is_confirmed_and_written_down() 
     assert desk.calls == whole(1) + whole(2)
 
 
-def test_what_nobody_wants_is_left_and_what_was_confirmed_before_is_only_acked() -> None:
+def test_what_nobody_wants_is_left() -> None:
     desk = Desk([b"1", b"2"])
-    desk.skipped, desk.only_ack = {1}, {2}
-    assert desk.move() == Moved(seen=2, taken=1, is_exhausted=True)
-    assert desk.calls == ["ack 2", "done 2", "pulse"]
+    desk.skipped = {1, 2}
+    assert desk.move() == Moved(seen=2, taken=0, is_exhausted=True)
+    assert desk.calls == []
 
 
 @pytest.mark.parametrize("error", [Returned, Nacked, NotFound, Refused, Conflict])

@@ -6,8 +6,10 @@ import ssl
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from topology.broker.errors import BrokerError
 
-class AddressError(ValueError):
+
+class AddressError(BrokerError, ValueError):
     """The text is no usable address; the message says what is wrong with it."""
 
 

@@ -99,7 +99,7 @@ def translated(address: Address) -> Iterator[None]:
         raise _no_handshake(address) from error
     except ssl.SSLError as error:
         raise _tls_error(error, address) from error
-    except (socket.gaierror, OSError) as error:
+    except (OSError, UnicodeError) as error:
         raise _no_answer(address, error) from error
 
 
@@ -170,6 +170,6 @@ def _no_answer(address: Address, cause: object) -> Unreachable:
     where = f"{address.host}:{address.port}"
     if isinstance(cause, ConnectionRefusedError) or "refused" in str(cause):
         return Unreachable(f"Nothing listens at {where}: is RabbitMQ running, is the port right?")
-    if isinstance(cause, socket.gaierror):
+    if isinstance(cause, (socket.gaierror, UnicodeError)):
         return Unreachable(f"There is no host named “{address.host}”.")
     return Unreachable(f"RabbitMQ at {where} does not answer.")

@@ -44,8 +44,8 @@ class Consumer:
         self._address = address
         self._queue = queue
         self._prefetch = prefetch
-        self._come: SimpleQueue[Delivery | BrokerError] = SimpleQueue()
-        self._ready: SimpleQueue[BrokerError | None] = SimpleQueue()
+        self._come: SimpleQueue[Delivery | BaseException] = SimpleQueue()
+        self._ready: SimpleQueue[BaseException | None] = SimpleQueue()
         self._held: Delivery | None = None
         self._stopping = threading.Event()
         self._connection: pika.BlockingConnection | None = None
@@ -108,7 +108,7 @@ class Consumer:
             come = self._come.get(timeout=wait) if wait > 0 else self._come.get_nowait()
         except Empty:
             return None
-        if isinstance(come, BrokerError):
+        if isinstance(come, BaseException):
             self._come.put(come)
             raise come
         return come
@@ -127,7 +127,8 @@ class Consumer:
                 self._ready.put(None)
                 while not self._stopping.is_set():
                     connection.process_data_events(HEARTBEAT_SECONDS)
-        except BrokerError as error:
+        except BaseException as error:
+            # Whatever it was, whoever waits for this thread must be told of its end.
             self._ready.put(error)
             self._come.put(error)
 

@@ -8,7 +8,9 @@ BrokerError
 ├── Returned        a mandatory message was routed to no queue
 ├── Nacked          a queue refused the message
 ├── OutcomeUnknown  the connection broke before the broker confirmed: published, or not
-└── Unsupported     this broker cannot do that
+├── Unsupported     this broker cannot do that
+├── AddressError    the address or its certificate cannot be used (topology.broker.address)
+└── DecryptionError its password cannot be read (topology.models.secrets)
 """
 
 from __future__ import annotations

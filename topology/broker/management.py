@@ -163,7 +163,8 @@ class Management:
             ) from error
         except requests.exceptions.Timeout as error:
             raise Unreachable(f"The management API at {url} does not answer in time.") from error
-        except requests.exceptions.RequestException as error:
+        except (requests.exceptions.RequestException, ValueError) as error:
+            # A host name that none can have is a ValueError of the libraries below requests.
             raise Unreachable(
                 f"No management API at {url}: is the address right, is the plugin "
                 "rabbitmq_management switched on?"

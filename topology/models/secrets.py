@@ -5,8 +5,10 @@ from __future__ import annotations
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 
+from topology.broker.errors import BrokerError
 
-class DecryptionError(Exception):
+
+class DecryptionError(BrokerError):
     """No key in CREDENTIAL_KEYS opens the stored text."""
 
 

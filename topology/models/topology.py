@@ -74,3 +74,7 @@ class Topology(models.Model):
     def own(self, identities: Collection[Identity]) -> None:
         """Add to `owned`; does not save."""
         self.owned = sorted(map(list, self.owned_identities | frozenset(identities)))
+
+    def disown(self, identities: Collection[Identity]) -> None:
+        """Take out of `owned`; does not save."""
+        self.owned = sorted(map(list, self.owned_identities - frozenset(identities)))

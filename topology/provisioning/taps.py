@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topology.definitions import Arguments, Binding, Definitions, Queue
+from topology.definitions import TAP_PREFIX, Arguments, Binding, Definitions, Queue
 from topology.patterns.pattern import Tap
 
 TAP_BYTES = 50_000_000
@@ -26,3 +26,13 @@ def tap_definitions(queue: str, taps: Sequence[Tap]) -> Definitions:
     )
     bindings = (Binding(tap.exchange, queue, tap.routing_key) for tap in taps)
     return Definitions.of([Queue(queue, arguments=arguments), *bindings])
+
+
+def tapped_exchanges(definitions: Definitions) -> frozenset[str]:
+    """The exchanges from which a tap of ours can be reached."""
+    sources = {b.source for b in definitions.bindings if b.destination.startswith(TAP_PREFIX)}
+    while True:
+        wider = sources | {b.source for b in definitions.bindings if b.destination in sources}
+        if wider == sources:
+            return frozenset(sources)
+        sources = wider

@@ -20,10 +20,10 @@ from topology.message import Message, Publish
 
 @dataclass(frozen=True)
 class Step:
-    """What to do with a message: publish it, or with None only take it from the source."""
+    """Publish this, then take the message from the source; `key` is the journal's."""
 
     key: int
-    publish: Publish | None
+    publish: Publish
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,6 @@ def move(
 
 def _publish(publisher: Publisher, journal: Journal, step: Step) -> bool:
     """Whether the broker has the copy. A broken connection is not a refusal: it is raised."""
-    if step.publish is None:
-        return True
     journal.publishing(step.key)
     try:
         publisher.publish(step.publish)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from analytics import facts
@@ -13,7 +15,6 @@ from delayboard.dead_letters.replay.batch import close_cancelled
 from delayboard.models import ItemState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN
 from topology import work
-from topology.broker.address import AddressError
 from topology.broker.consumer import getter
 from topology.broker.errors import BrokerError, Nacked, Returned
 from topology.broker.fields import FieldError
@@ -21,36 +22,57 @@ from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.broker.properties import strip_for_replay
 from topology.broker.publisher import publisher
-from topology.definitions import TAP_PREFIX, Definitions
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Message, Publish
 from topology.models import Work, WorkState
-from topology.models.secrets import DecryptionError
+from topology.provisioning.taps import tapped_exchanges
 from topology.routing.walk import walk
 from topology.transfer.move import Moved, Step, move
 
 LIMIT = 2000
 HOLDING = timedelta(seconds=10)
 RETRY_AFTER = timedelta(seconds=5)
+LOOKS = 4
+LOOK_AGAIN_AFTER = timedelta(seconds=2)
+# So often a broken connection may leave the same message unsettled before it is given up.
+TRIES = 3
+
+GIVEN_UP = (
+    f"The connection broke {TRIES} times while it was published, so it is left in the queue: "
+    "it may have been published, or not."
+)
 
 
-def replay(claimed: Work) -> None:
-    """Do the batch of a claimed Work to its end, or give it back when the broker fails."""
+def replay(claimed: Work, *, alive: Callable[[], None] = lambda: None) -> None:
+    """Do the batch of a claimed Work to its end, or give it back when the broker fails.
+
+    `alive` is called after each message.
+    """
     lease = work.lease_of(claimed)
     batch = ReplayBatch.objects.select_related("broker").get(pk=claimed.subject)
     try:
-        while _pass(batch, lease):
+        while _pass(batch, lease, alive):
             pass
     except work.Stopped as stopped:
         if lease.end(WorkState.CANCELLED, str(stopped)):
             close_cancelled(batch)
-    except (BrokerError, AddressError, DecryptionError) as error:
+    except BrokerError as error:
         lease.give_back(str(error), after=RETRY_AFTER)
     else:
-        _close_missing(batch)
-        lease.end(WorkState.DONE)
+        _settle(batch, claimed, lease)
 
 
-def _pass(batch: ReplayBatch, lease: work.Lease) -> bool:
+def _settle(batch: ReplayBatch, claimed: Work, lease: work.Lease) -> None:
+    """End it, or look again a few times: another reader may hold a message for a moment."""
+    missing = batch.items.filter(state__in=OPEN).count()
+    if missing and claimed.attempts < LOOKS:
+        said = f"{missing} of the chosen messages were not found yet; they are looked for again."
+        lease.give_back(said, after=LOOK_AGAIN_AFTER)
+        return
+    _close_missing(batch)
+    lease.end(WorkState.DONE)
+
+
+def _pass(batch: ReplayBatch, lease: work.Lease, alive: Callable[[], None]) -> bool:
     """Go through the queue from its head; whether another pass could find more."""
     address = batch.broker.address
     with Management(address) as management:
@@ -58,11 +80,16 @@ def _pass(batch: ReplayBatch, lease: work.Lease) -> bool:
         lease.pulse(journal.settled, journal.total)
         if journal.is_complete():
             return False
-        moved = _move(batch, journal, lease)
+
+        def pulse() -> None:
+            alive()
+            lease.pulse(journal.settled, journal.total)
+
+        moved = _move(batch, journal, pulse)
     return not moved.is_exhausted and moved.taken > 0
 
 
-def _move(batch: ReplayBatch, journal: ItemJournal, lease: work.Lease) -> Moved:
+def _move(batch: ReplayBatch, journal: ItemJournal, pulse: Callable[[], None]) -> Moved:
     address = batch.broker.address
     with (
         publisher(address, f"replay {batch.pk}") as channel,
@@ -74,7 +101,7 @@ def _move(batch: ReplayBatch, journal: ItemJournal, lease: work.Lease) -> Moved:
             journal,
             limit=LIMIT,
             holding=HOLDING,
-            pulse=lambda: lease.pulse(journal.settled, journal.total),
+            pulse=pulse,
         )
 
 
@@ -104,6 +131,7 @@ class ItemJournal:
         self._tapped = tapped_exchanges(observe(management).definitions)
         self._open: dict[str, list[ReplayItem]] = {}
         self._messages: dict[int, Message] = {}
+        self._own_replays = {str(key) for key in batch.items.values_list("replay_id", flat=True)}
         for item in batch.items.filter(state__in=OPEN):
             self._open.setdefault(item.content_id, []).append(item)
         self.total = batch.items.count()
@@ -116,16 +144,22 @@ class ItemJournal:
         return self.settled == self.total
 
     def decide(self, message: Message) -> Step | None:
-        """The next open item of this content; one that was confirmed before is only acked."""
+        """The next open item of this content.
+
+        One that was begun before is published again with the same replay id, also when it was
+        confirmed: this may be another message of equal content, and nothing is ever taken from
+        the queue that this pass did not publish. What this batch itself sent is left alone.
+        """
         waiting = self._open.get(message.content_id)
-        if not waiting:
+        if not waiting or message.tag(REPLAY_HEADER) in self._own_replays:
             return None
         item = waiting.pop(0)
         self._messages[item.pk] = message
-        if item.state == ItemState.CONFIRMED:
-            return Step(item.pk, None)
-        if item.state == ItemState.PUBLISHING:
-            ReplayItem.objects.filter(pk=item.pk).update(may_be_duplicated=True)
+        if item.state != ItemState.PENDING:
+            self._set(item.pk, may_be_duplicated=True)
+        if item.attempts >= TRIES:
+            self._end(item.pk, ItemState.FAILED, GIVEN_UP)
+            return None
         try:
             return Step(item.pk, _publish_of(item, message))
         except FieldError as error:
@@ -144,7 +178,7 @@ class ItemJournal:
             raise Returned(f"No queue but Delayboard's own tap took it: {walked.outcomes[0].why}.")
 
     def publishing(self, key: int) -> None:
-        self._set(key, state=ItemState.PUBLISHING)
+        self._set(key, state=ItemState.PUBLISHING, attempts=F("attempts") + 1)
 
     def confirmed(self, key: int) -> None:
         item = ReplayItem.objects.get(pk=key)
@@ -174,16 +208,6 @@ class ItemJournal:
 
     def _set(self, key: int, **values: Any) -> None:
         ReplayItem.objects.filter(pk=key).update(**values)
-
-
-def tapped_exchanges(definitions: Definitions) -> frozenset[str]:
-    """The exchanges from which a tap of ours can be reached."""
-    sources = {b.source for b in definitions.bindings if b.destination.startswith(TAP_PREFIX)}
-    while True:
-        wider = sources | {b.source for b in definitions.bindings if b.destination in sources}
-        if wider == sources:
-            return frozenset(sources)
-        sources = wider
 
 
 def _publish_of(item: ReplayItem, message: Message) -> Publish:
