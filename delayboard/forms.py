@@ -12,6 +12,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 from delayboard.publishing.send import Letter
 from topology import access
+from topology.definitions import TAP_PREFIX
 from topology.delays import DelayError, parse_delay
 from topology.models import Broker, Role, State, Topology
 
@@ -125,6 +126,10 @@ class PublishForm(forms.Form):
             self.add_error("topology", "Choose a topology, or a broker and an exchange.")
         if cleaned.get("delay") and not cleaned.get("topology"):
             self.add_error("delay", "A delay needs a topology.")
+        if cleaned.get("topology") and any(map(cleaned.get, ("broker", "exchange", "routing_key"))):
+            self.add_error("topology", "Choose a topology, or a broker and an exchange, not both.")
+        if not cleaned.get("exchange") and cleaned.get("routing_key", "").startswith(TAP_PREFIX):
+            self.add_error("routing_key", "That is Delayboard's own tap.")
         return cleaned
 
     @property

@@ -1,10 +1,13 @@
-"""The security headers of every page; the policy allows nothing inline and no other host."""
+"""The security headers of every page, and addresses that no page can answer.
+
+The policy allows nothing inline and no other host.
+"""
 
 from __future__ import annotations
 
 import secrets
 
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
 
@@ -20,10 +23,18 @@ class Nonce:
 
 
 class SecurityPolicyMiddleware(MiddlewareMixin):
-    """Sets the headers; `request.csp_nonce` enters the policy only when a template wrote it."""
+    """Sets the headers; `request.csp_nonce` enters the policy only when a template wrote it.
 
-    def process_request(self, request: HttpRequest) -> None:
+    Answers 400 to a NUL in the query string: PostgreSQL has no text with it to compare with.
+    """
+
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
         request.csp_nonce = Nonce()  # type: ignore[attr-defined]
+        query = request.META.get("QUERY_STRING", "")
+        if "\0" in query or "%00" in query:
+            sentence = "The address holds a NUL character, which nothing here can be named with."
+            return HttpResponseBadRequest(sentence, content_type="text/plain; charset=utf-8")
+        return None
 
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase

@@ -45,6 +45,11 @@ def visible_brokers(user: User, role: Role = Role.VIEWER) -> QuerySet[Broker]:
     return Broker.objects.filter(pk__in=granted)
 
 
+def may_audit(user: User) -> bool:
+    """Admins of all brokers read the whole audit log, those of some what was done to these."""
+    return may(user, None, Role.ADMIN) or visible_brokers(user, Role.ADMIN).exists()
+
+
 def require(user: User, broker: Broker | None, role: Role) -> None:
     """Raises Http404 for a broker the user may not even see, PermissionDenied otherwise."""
     held = role_for(user, broker)

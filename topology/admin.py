@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -23,20 +24,31 @@ class AccountAdmin(UserAdmin):
 
     inlines: ClassVar[tuple[type[GrantInline], ...]] = (GrantInline,)
 
-    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        super().save_related(request, form, formsets, change)
-        held = [str(grant) for grant in Grant.objects.filter(user=form.instance)]
-        audit.record(
-            request.user,
-            "account changed" if change else "account added",
-            what=form.instance.get_username(),
-            details={"grants": held, "superuser": form.instance.is_superuser},
-        )
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        self._record(request, "account added", obj)
+        return super().log_addition(request, obj, message)
 
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        name = obj.get_username()
-        super().delete_model(request, obj)
-        audit.record(request.user, "account deleted", what=name)
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """Called for a new password too."""
+        self._record(request, "account changed", obj, changed=changed_fields(message))
+        return super().log_change(request, obj, message)
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
+        """Called before one account, or a selection of them, is deleted."""
+        for account in queryset:
+            self._record(request, "account deleted", account)
+        return super().log_deletions(request, queryset)
+
+    def _record(self, request: HttpRequest, action: str, account: Any, **details: Any) -> None:
+        held = [str(grant) for grant in Grant.objects.filter(user=account)]
+        details |= {"grants": held, "superuser": account.is_superuser}
+        audit.record(request.user, action, what=account.get_username(), details=details)
+
+
+def changed_fields(message: str | Iterable[dict[str, Any]]) -> list[str]:
+    """The names, never the values, of the fields in an admin's change message."""
+    parts = [] if isinstance(message, str) else message
+    return [str(name) for part in parts for name in part.get("changed", {}).get("fields", ())]
 
 
 admin.site.unregister(get_user_model())

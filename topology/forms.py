@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from django import forms
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -12,6 +14,34 @@ from topology.broker.address import AddressError, check_management_url
 from topology.models import Broker, Role
 from topology.patterns import PATTERNS
 from topology.patterns.pattern import ParamsError
+
+# Whoever may change these must know the password: it is sent to where they point.
+WHERE_THE_PASSWORD_GOES = (
+    "host",
+    "port",
+    "management_url",
+    "tls",
+    "verify_tls",
+    "ca_certificate",
+)
+
+
+def check_host(host: str) -> None:
+    """Raises ValidationError unless it is an IP address or could be a host's name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return
+    # The codec lets these pass.
+    if not host or not host.isprintable() or any(letter.isspace() for letter in host):
+        raise forms.ValidationError("A host's name has no blanks and no control characters.")
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        sentence = "This cannot be a host's name: its parts have 1 to 63 bytes each."
+        raise forms.ValidationError(sentence) from error
 
 
 class BrokerForm(forms.ModelForm):
@@ -65,19 +95,42 @@ class BrokerForm(forms.ModelForm):
         if self.instance.pk:
             self.fields["password"].help_text = "Leave it empty to keep the stored one."
 
+    def clean_host(self) -> str:
+        host: str = self.cleaned_data["host"]
+        check_host(host)
+        return host
+
     def clean_management_url(self) -> str:
         url: str = self.cleaned_data["management_url"].rstrip("/")
+        # `urlsplit` drops line ends and tabs unseen.
+        if not url.isprintable():
+            raise forms.ValidationError("The management address holds control characters.")
         try:
             check_management_url(url)
         except AddressError as error:
             raise forms.ValidationError(str(error)) from error
+        check_host(urlsplit(url).hostname or "")
         return url
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         if not self.instance.pk and not cleaned.get("password"):
             self.add_error("password", "A password is missing.")
+        elif not cleaned.get("password") and self._leads_elsewhere(cleaned):
+            self.add_error(
+                "password",
+                "The address changed: type the password again, so that it is not sent "
+                "somewhere else unseen.",
+            )
         return cleaned
+
+    def _leads_elsewhere(self, cleaned: dict[str, Any]) -> bool:
+        """Compares words: browsers send other line ends than a certificate was stored with."""
+        return any(
+            str(cleaned[name]).split() != str(getattr(self.instance, name)).split()
+            for name in WHERE_THE_PASSWORD_GOES
+            if name in cleaned
+        )
 
 
 class TopologyForm(forms.Form):

@@ -62,14 +62,16 @@ def plan_for(topology: Topology, snapshot: Snapshot) -> Plan:
 def apply(user: User, topology: Topology) -> Applied:
     """Look, plan, write down what will be ours, create what is missing.
 
-    Raises Refusal on a conflict, BrokerError when the broker fails; what was created by then
-    is in `owned`, and applying again completes it.
+    Raises Refusal on a conflict or when it was torn down, BrokerError when the broker fails;
+    what was created by then is in `owned`, and applying again completes it.
     """
     broker = topology.broker
     with (
         audit.recorded(user, "topology applied", broker=broker, what=topology.name),
         Management(broker.address) as management,
     ):
+        if topology.state == State.TORN_DOWN:
+            raise Refusal("It was torn down: make a new one.")
         plan = plan_for(topology, observe(management))
         if not plan.is_applicable:
             raise Refusal("The plan is in conflict with what exists; nothing was changed.")
@@ -105,8 +107,8 @@ def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:
 def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
     """Delete what our plan created.
 
-    Raises Refusal while messages are in it, unless its name was typed; BrokerError when the
-    broker fails, and then what is left can be torn down again.
+    Raises Refusal while others are bound to it, or while messages are in it unless its name was
+    typed; BrokerError when the broker fails, and then what is left can be torn down again.
     """
     broker = topology.broker
     forced = typed_name == topology.name
@@ -121,20 +123,10 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
         Management(broker.address) as management,
     ):
         teardown = teardown_for(topology, observe(management))
-        if teardown.occupied and not forced:
-            raise Refusal(occupied_sentence(teardown))
-        if broker.is_production and not forced:
-            raise Refusal("This broker is a production one: type the topology's name.")
-        tear_down(
-            teardown,
-            management,
-            lambda done, total: None,
-            disposable=[topology.tap_queue],
-            even_with_messages=forced,
-        )
-        topology.owned = []
-        topology.state = State.TORN_DOWN
-        topology.save(update_fields=["owned", "state"])
+        _refuse(teardown, forced=forced, is_production=broker.is_production)
+        _delete(topology, teardown, management, forced=forced)
+        Topology.objects.filter(pk=topology.pk).update(state=State.TORN_DOWN)
+    topology.refresh_from_db()
     return teardown
 
 
@@ -150,12 +142,45 @@ def occupied_sentence(teardown: Teardown) -> str:
     )
 
 
+def _refuse(teardown: Teardown, *, forced: bool, is_production: bool) -> None:
+    if teardown.foreign:
+        raise Refusal(f"Others are bound to it: {'; '.join(teardown.foreign_sentences)}.")
+    if teardown.occupied and not forced:
+        raise Refusal(occupied_sentence(teardown))
+    if is_production and not forced:
+        raise Refusal("This broker is a production one: type the topology's name.")
+
+
+def _delete(
+    topology: Topology, teardown: Teardown, management: Management, *, forced: bool
+) -> None:
+    """What is deleted is no longer ours, also when the broker fails half-way."""
+    gone: list[Identity] = []
+    try:
+        tear_down(
+            teardown,
+            management,
+            lambda done, total: gone.append(teardown.deletes[done - 1].identity),
+            disposable=[topology.tap_queue],
+            even_with_messages=forced,
+        )
+    finally:
+        _disown(topology, gone)
+
+
 def _own(topology: Topology, identities: list[Identity]) -> None:
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
         row.own(identities)
         row.state = State.APPLYING
         row.save(update_fields=["owned", "state"])
+
+
+def _disown(topology: Topology, identities: list[Identity]) -> None:
+    with transaction.atomic():
+        row = Topology.objects.select_for_update().get(pk=topology.pk)
+        row.disown(identities)
+        row.save(update_fields=["owned"])
 
 
 def _apply(plan: Plan, management: Management) -> int:

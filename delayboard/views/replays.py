@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.models import Duty, ItemState, ReplayBatch
-from topology import access
+from topology import access, paging
 from topology.models import Role
 
 PAGE = 50
@@ -36,9 +36,9 @@ def with_batch(role: Role) -> Callable[[access.View], access.View]:
 def replays(request: HttpRequest) -> HttpResponse:
     visible = access.visible_brokers(request.user)
     rows = ReplayBatch.objects.filter(broker__in=visible).select_related("broker", "work")
-    before = request.GET.get("before", "")
-    if before.isdigit():
-        rows = rows.filter(pk__lt=int(before))
+    before = paging.row_number(request.GET.get("before", ""))
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
     page = list(rows[: PAGE + 1])
     older = page[PAGE - 1].pk if len(page) > PAGE else None
     context = {"batches": page[:PAGE], "older": older, "before": before}

@@ -58,7 +58,7 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
             },
         ),
         (Role.OPERATOR, {"topology:broker_add", "topology:broker_edit", "topology:audit"}),
-        (Role.ADMIN, {"topology:broker_add", "topology:audit"}),
+        (Role.ADMIN, {"topology:broker_add"}),
     ],
 )
 def test_a_role_on_one_broker_opens_the_pages_it_covers(

@@ -27,6 +27,7 @@ def test_nothing_is_published_while_the_broker_does_not_answer(broker: Broker) -
         ({"headers": "{"}, "are no JSON"),
         ({"expiration": "soon"}, "is no duration"),
         ({"delay": "delayed"}, "A delay needs a topology"),
+        ({"routing_key": "delayboard.tap.orders"}, "That is Delayboard&#x27;s own tap."),
     ],
 )
 def test_a_wrong_message_is_said_and_not_published(
@@ -47,6 +48,28 @@ def test_a_prediction_names_every_stay_and_sends_nothing(pair: Topology) -> None
     assert "It arrives in orders after 15s." in text
     assert 'Waits 15s in <span class="name">orders-retry</span>' in text
     assert Publication.objects.count() == 0
+
+
+@pytest.mark.parametrize("also", ["broker", "exchange", "routing_key"])
+def test_a_topology_and_an_exchange_are_not_both_taken(pair: Topology, also: str) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    know(pair.broker, *pair.definitions)
+    values = {"topology": pair.pk, also: pair.broker.pk, "send": "1"}
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
+    assert "Choose a topology, or a broker and an exchange, not both." in text
+    assert Publication.objects.count() == 0
+
+
+def test_a_link_through_a_topology_fills_the_form_so_that_it_can_be_sent(pair: Topology) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    know(pair.broker, *pair.definitions)
+    client = signed_in(Role.OPERATOR)
+    answer = client.get(reverse("publish"), {"topology": str(pair.pk), "delay": "delayed"})
+    form = answer.context["form"]
+    filled = {field.name: field.value() or "" for field in form}
+    assert (filled["topology"], filled["broker"]) == (str(pair.pk), "")
+    text = text_of(client.post(reverse("publish"), filled | {"predict": "1"}))
+    assert "It arrives in orders after 15s." in text
 
 
 def test_a_prediction_of_a_loss_says_so(broker: Broker) -> None:

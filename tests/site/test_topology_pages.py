@@ -5,7 +5,7 @@ from django.urls import reverse
 
 from tests.builders import make_pair
 from tests.site.desk import know, signed_in, text_of
-from topology.definitions import Arguments, Queue
+from topology.definitions import Arguments, Binding, Queue
 from topology.models import Broker, Role, State, Topology
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +37,7 @@ def test_a_plan_in_conflict_shows_both_sides_and_cannot_be_applied(pair: Topolog
         (State.APPLIED, True, "Stands as planned"),
         (State.APPLIED, False, "It does not stand as planned"),
         (State.APPLYING, False, "Applying again completes it"),
-        (State.TORN_DOWN, False, "Applying creates it again"),
+        (State.TORN_DOWN, False, "It cannot be applied again"),
     ],
 )
 def test_a_topology_says_how_it_stands(
@@ -46,7 +46,10 @@ def test_a_topology_says_how_it_stands(
     Topology.objects.filter(pk=pair.pk).update(state=state)
     know(pair.broker, *(pair.definitions if things else ()))
     client = signed_in(Role.ADMIN)
-    assert said in text_of(client.get(reverse("topology:topology", args=[pair.slug])))
+    text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
+    assert said in text
+    applies = reverse("topology:topology_apply", args=[pair.slug]) in text
+    assert applies is not (state == State.TORN_DOWN or said == "Stands as planned")
 
 
 @pytest.mark.parametrize(
@@ -64,6 +67,15 @@ def test_a_teardown_over_messages_or_on_production_asks_for_the_name(
     assert ('data-confirm-name="orders"' in text) is asks
     assert ("3 messages would be deleted" in text) is bool(messages)
     assert "Removed: classic queue orders-retry" in text
+
+
+def test_a_teardown_under_which_others_are_bound_is_not_offered(pair: Topology) -> None:
+    pair.own([thing.identity for thing in pair.definitions])
+    pair.save()
+    know(pair.broker, *pair.definitions, Queue("<audit>"), Binding("orders", "<audit>", ""))
+    text = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology", args=[pair.slug])))
+    assert "Queue &lt;audit&gt; is bound to the exchange orders: unbind it first." in text
+    assert reverse("topology:topology_teardown", args=[pair.slug]) not in text
 
 
 @pytest.mark.parametrize("action", ["topology_apply", "topology_verify", "topology_teardown"])

@@ -15,7 +15,7 @@ from tests.builders import make_broker, make_pair, make_user
 from tests.topology.builders import NOON
 from topology import provision
 from topology.broker.errors import Unreachable
-from topology.definitions import Binding, Exchange
+from topology.definitions import Binding, Exchange, Queue, Thing
 from topology.models import AuditEntry, Broker, Role, State, Topology
 from topology.patterns import retry_pair
 from topology.provisioning.teardown import Occupied, Teardown
@@ -27,9 +27,11 @@ API = "http://127.0.0.1:9/api"
 PARAMS = retry_pair.Params("orders", timedelta(seconds=5))
 
 
-def broker_says(topology: Topology | None = None, *, messages: int = 0) -> None:
+def broker_says(
+    topology: Topology | None = None, *, messages: int = 0, others: tuple[Thing, ...] = ()
+) -> None:
     """The management API of a vhost in which nothing stands, or all of a topology."""
-    things = list(topology.definitions) if topology else []
+    things = [*(topology.definitions if topology else []), *others]
     queues: list[dict[str, Any]] = []
     exchanges: list[dict[str, Any]] = []
     bindings: list[dict[str, Any]] = []
@@ -227,6 +229,52 @@ def test_a_teardown_that_fails_can_be_done_again() -> None:
     topology.refresh_from_db()
     assert topology.state == State.APPLIED
     assert topology.owned
+
+
+@responses.activate
+def test_a_teardown_disowns_what_it_deleted_and_nothing_else() -> None:
+    topology = owned_pair(make_broker())
+    broker_says(topology)
+    responses.delete(f"{API}/queues/nowhere/orders-retry", status=204)
+    responses.delete(re.compile(f"{API}/queues/.*"), status=500, json={})
+    owned = topology.owned_identities
+    with pytest.raises(Unreachable):
+        provision.remove(None, topology)
+    topology.refresh_from_db()
+    assert owned - topology.owned_identities == {("queue", "orders-retry")}
+    elsewhere = ("queue", "of an older plan")
+    topology.own([elsewhere])
+    topology.save()
+    responses.reset()
+    broker_says(topology)
+    takes_changes()
+    provision.remove(None, topology)
+    assert topology.state == State.TORN_DOWN
+    assert topology.owned_identities == {elsewhere}
+
+
+@responses.activate
+def test_a_teardown_under_which_others_are_bound_is_refused_even_by_name() -> None:
+    topology = owned_pair(make_broker())
+    broker_says(topology, others=(Queue("audit"), Binding("orders", "audit", "")))
+    with pytest.raises(
+        provision.Refusal, match="queue audit is bound to the exchange orders: unbind it first"
+    ):
+        provision.remove(None, topology, typed_name="orders")
+    assert {call.request.method for call in responses.calls} == {"GET"}
+    topology.refresh_from_db()
+    assert (topology.state, bool(topology.owned)) == (State.APPLIED, True)
+
+
+@responses.activate
+def test_what_was_torn_down_is_not_applied_again() -> None:
+    topology = make_pair(make_broker())
+    topology.state = State.TORN_DOWN
+    topology.save()
+    with pytest.raises(provision.Refusal, match="It was torn down: make a new one"):
+        provision.apply(None, topology)
+    assert len(responses.calls) == 0
+    assert Topology.objects.get().state == State.TORN_DOWN
 
 
 def test_the_sentence_over_messages_says_how_many_where_and_until_when() -> None:

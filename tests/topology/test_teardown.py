@@ -49,7 +49,37 @@ def test_what_another_made_or_is_bound_to_is_kept() -> None:
 def test_a_queue_into_which_another_binds_is_kept() -> None:
     foreign = Definitions.of([Exchange("news"), Binding("news", "orders", "")])
     teardown = plan_teardown(PAIR, ALL_OURS, a_snapshot(PAIR | foreign))
-    assert titles(teardown.keeps) == ["direct exchange orders", "classic queue orders"]
+    assert titles(teardown.keeps) == ["classic queue orders"]
+
+
+def test_a_namesake_of_another_kind_is_deleted_all_the_same() -> None:
+    foreign = Definitions.of(
+        [Exchange("news"), Queue("orders-copy"), Exchange("delayboard.x"), Binding("news", "x", "")]
+    )
+    namesake = Definitions.of([Binding("orders", "copy", "k", destination_is_queue=False)])
+    wanted = Definitions.of([Queue("orders"), Exchange("other")])
+    snapshot = a_snapshot(wanted | foreign | namesake | Definitions.of([Exchange("orders")]))
+    teardown = plan_teardown(wanted, [("queue", "orders"), ("exchange", "other")], snapshot)
+    assert titles(teardown.deletes) == ["classic queue orders", "direct exchange other"]
+    assert teardown.foreign == ()
+
+
+def test_bindings_of_others_are_named_but_not_our_own_nor_those_of_taps() -> None:
+    foreign = Definitions.of(
+        [
+            Binding("orders", "audit", "#"),
+            Binding("orders", "copy", "", destination_is_queue=False),
+            Binding("orders", "delayboard.tap.else", "orders"),
+            Binding("elsewhere", "audit", "#"),
+        ]
+    )
+    bound = {thing.identity for thing in EVERYTHING.bindings}
+    ours = [identity for identity in ALL_OURS if identity not in bound]
+    teardown = plan_teardown(EVERYTHING, ours, a_snapshot(EVERYTHING | foreign))
+    assert teardown.foreign_sentences == [
+        "exchange copy is bound to the exchange orders: unbind it first",
+        "queue audit is bound to the exchange orders with key #: unbind it first",
+    ]
 
 
 def test_what_is_gone_already_is_neither_deleted_nor_kept() -> None:

@@ -22,15 +22,23 @@ class Occupied:
 
 @dataclass(frozen=True)
 class Teardown:
-    """What would be deleted, in order, what stays because it is not ours, what is in the way."""
+    """What would be deleted, in order, what stays because it is not ours, what is in the way.
+
+    `foreign` are bindings of others at what is ours: while there are any, nothing may be deleted.
+    """
 
     deletes: tuple[Thing, ...]
     keeps: tuple[Thing, ...]
     occupied: tuple[Occupied, ...]
+    foreign: tuple[Binding, ...] = ()
 
     @property
     def messages(self) -> int:
         return sum(found.messages for found in self.occupied)
+
+    @property
+    def foreign_sentences(self) -> list[str]:
+        return [_foreign_sentence(binding) for binding in self.foreign]
 
 
 def plan_teardown(
@@ -44,17 +52,14 @@ def plan_teardown(
 
     What something foreign is bound to, or from, is kept: deleting it would cut that binding.
     """
-    ours = [thing for thing in wanted if thing.identity in owned]
     present = {thing.identity for thing in snapshot.declared}
-    foreign = {
-        end
-        for binding in snapshot.declared.bindings
-        if binding.identity not in owned and binding.source
-        for end in (binding.source, binding.destination)
-    }
-    there = [thing for thing in ours if thing.identity in present]
-    deletes = [t for t in there if isinstance(t, Binding) or t.name not in foreign]
-    deletes.sort(key=_order)
+    there = [t for t in wanted if t.identity in owned and t.identity in present]
+    expected = {*owned, *(thing.identity for thing in wanted)}
+    others = snapshot.declared.without_taps().without(expected).bindings
+    ours = {thing.identity for thing in there}
+    foreign = sorted((b for b in others if ours & _ends(b)), key=lambda b: b.identity)
+    bound = {end for binding in foreign for end in _ends(binding)}
+    deletes = sorted((t for t in there if t.identity not in bound), key=_order)
     keeps = [t for t in wanted if t.identity in present and t not in deletes]
     occupied = [
         held
@@ -62,7 +67,7 @@ def plan_teardown(
         if isinstance(thing, Queue) and thing.name not in disposable
         if (held := _occupied(thing, snapshot)) is not None
     ]
-    return Teardown(tuple(deletes), tuple(keeps), tuple(occupied))
+    return Teardown(tuple(deletes), tuple(keeps), tuple(occupied), tuple(foreign))
 
 
 def tear_down(
@@ -87,6 +92,19 @@ def tear_down(
         else:
             management.unbind(thing)
         pulse(done, len(teardown.deletes))
+
+
+def _ends(binding: Binding) -> set[Identity]:
+    """The identities of what it binds; an exchange and a queue may share a name."""
+    kind = "queue" if binding.destination_is_queue else "exchange"
+    return {("exchange", binding.source), (kind, binding.destination)}
+
+
+def _foreign_sentence(binding: Binding) -> str:
+    kind = "queue" if binding.destination_is_queue else "exchange"
+    key = f" with key {binding.routing_key}" if binding.routing_key else ""
+    bound = f"{kind} {binding.destination} is bound to the exchange {binding.source}{key}"
+    return f"{bound}: unbind it first"
 
 
 def _order(thing: Thing) -> tuple[int, Identity]:

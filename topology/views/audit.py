@@ -1,33 +1,40 @@
-"""The audit log, for admins."""
+"""The audit log, for admins: of all brokers, or of those that they are admin of."""
 
 from __future__ import annotations
 
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from topology import access
+from topology import access, paging
 from topology.models import AuditEntry, Role
 
 PAGE = 50
 
 
 @require_safe
-@access.everywhere(Role.ADMIN)
 def audit(request: HttpRequest) -> HttpResponse:
-    entries = AuditEntry.objects.select_related("broker")
+    if not access.may_audit(request.user):
+        raise PermissionDenied("This needs the role admin on a broker.")
+    entries = readable_entries(request.user)
     search = request.GET.get("q", "").strip()
     if search:
-        by_action = entries.filter(action__icontains=search)
-        entries = (
-            by_action
-            | entries.filter(what__icontains=search)
-            | entries.filter(username__icontains=search)
+        entries = entries.filter(
+            Q(action__icontains=search) | Q(what__icontains=search) | Q(username__icontains=search)
         )
-    before = request.GET.get("before", "")
-    if before.isdigit():
-        entries = entries.filter(pk__lt=int(before))
+    before = paging.row_number(request.GET.get("before", ""))
+    if before is not None:
+        entries = entries.filter(pk__lt=before)
     page = list(entries.order_by("-pk")[: PAGE + 1])
     older = page[PAGE - 1].pk if len(page) > PAGE else None
     context = {"entries": page[:PAGE], "older": older, "search": search, "before": before}
     return render(request, "topology/audit.html", context)
+
+
+def readable_entries(user: access.User) -> QuerySet[AuditEntry]:
+    entries = AuditEntry.objects.select_related("broker")
+    if access.may(user, None, Role.ADMIN):
+        return entries
+    return entries.filter(broker__in=access.visible_brokers(user, Role.ADMIN))

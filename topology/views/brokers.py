@@ -10,11 +10,10 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, audit, connect, latest
-from topology.broker.address import AddressError
+from topology.broker.errors import BrokerError
 from topology.forms import BrokerForm
 from topology.graph.cells import MARK_WORDS
 from topology.models import Broker, Role, State, Topology
-from topology.models.secrets import DecryptionError
 from topology.views.queues import queue_lines
 
 LIST_AGE = timedelta(seconds=10)
@@ -86,7 +85,7 @@ def broker_test(request: HttpRequest, broker: Broker) -> HttpResponse:
 def _tried(request: HttpRequest, broker: Broker) -> HttpResponse:
     try:
         trials = connect.try_connection(broker.address)
-    except (DecryptionError, AddressError) as error:
+    except BrokerError as error:
         messages.error(request, str(error))
         return redirect("topology:broker", broker_slug=broker.slug)
     for trial in trials:

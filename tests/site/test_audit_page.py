@@ -1,0 +1,41 @@
+"""Who may read which entries of the audit log."""
+
+from __future__ import annotations
+
+import pytest
+from django.urls import reverse
+
+from tests.builders import make_broker
+from tests.site.desk import signed_in, text_of
+from topology import audit
+from topology.models import Broker, Role
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _entries(broker: Broker) -> None:
+    audit.record(None, "looked", broker=broker, what="of-mine")
+    audit.record(None, "looked", broker=make_broker(name="Other"), what="of-another")
+    audit.record(None, "looked", what="of-none")
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "seen"),
+    [(True, {"of-mine", "of-another", "of-none"}), (False, {"of-mine"})],
+)
+def test_an_admin_reads_what_was_done_to_the_brokers_he_is_admin_of(
+    broker: Broker, everywhere: bool, seen: set[str]
+) -> None:
+    client = signed_in(Role.ADMIN, None if everywhere else broker)
+    for query in ({}, {"q": "looked"}):
+        text = text_of(client.get(reverse("topology:audit"), query))
+        assert {what for what in ("of-mine", "of-another", "of-none") if what in text} == seen
+    assert f'href="{reverse("topology:audit")}"' in text_of(client.get(reverse("now")))
+
+
+@pytest.mark.parametrize("role", [None, Role.VIEWER, Role.OPERATOR])
+def test_nobody_else_reads_it_or_is_led_there(role: Role | None) -> None:
+    client = signed_in(role)
+    assert client.get(reverse("topology:audit")).status_code == 403
+    assert f'href="{reverse("topology:audit")}"' not in text_of(client.get(reverse("now")))
