@@ -9,5 +9,7 @@ import sys
 from django.core.management import execute_from_command_line
 
 if __name__ == "__main__":
+    # What is written here holds password hashes, sealed credentials and message headers.
+    os.umask(0o077)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "delayboard.settings")
     execute_from_command_line(sys.argv)

@@ -20,7 +20,7 @@ def _kept_secret(name: str, make: Any) -> str:
     try:
         return path.read_text().strip()
     except FileNotFoundError:
-        VAR.mkdir(parents=True, exist_ok=True)
+        VAR.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = VAR / f"{name}.{os.getpid()}"
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(make())
@@ -153,6 +153,9 @@ BEHIND_TLS = os.environ.get("BEHIND_TLS") == "1"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+# A body of 8 MB grows when a form is encoded.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 
 SERVE_PORT = int(os.environ.get("PORT", "8000"))
 POLL_SECONDS = float(os.environ.get("POLL_SECONDS", "2"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
-from django.contrib.auth import get_user_model
+from django.contrib.auth import SESSION_KEY, get_user_model
 
 from delayboard.live import subjects
 from delayboard.live.feed import feed
@@ -64,14 +65,21 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
                 await self.send_json(self._newest)
 
     async def _guard(self) -> None:
-        """A right that is taken away, or an account that is closed, ends the connection."""
+        """A right that is taken away, a closed account or a session that ended, ends it."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            found = get_user_model().objects.filter(pk=self.scope["user"].pk)
-            user = await found.afirst()
+            user = await sync_to_async(self._user_of_session)()
             if user is None or await self._allowed_subject(user) is None:
                 await self.close(NOT_ALLOWED)
                 return
+
+    def _user_of_session(self) -> Any:
+        """Who the session belongs to now; None when it ended or changed hands."""
+        session = self.scope["session"]
+        stored = import_module(settings.SESSION_ENGINE).SessionStore(session.session_key)
+        if str(stored.get(SESSION_KEY, "")) != str(self.scope["user"].pk):
+            return None
+        return get_user_model().objects.filter(pk=self.scope["user"].pk).first()
 
     async def _allowed_subject(self, user: Any) -> subjects.Subject | None:
         route = self.scope["url_route"]["kwargs"]
@@ -81,3 +89,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             return subject if subject and subjects.may_watch(user, subject) else None
 
         return await sync_to_async(find)()
+
+
+class NowhereConsumer(AsyncJsonWebsocketConsumer):
+    """Any other address: closed, and no error of ours."""
+
+    async def connect(self) -> None:
+        await self.accept()
+        await self.close(NOT_ALLOWED)
