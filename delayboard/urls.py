@@ -5,13 +5,17 @@ from __future__ import annotations
 from django.contrib import admin
 from django.contrib.auth import views as accounts
 from django.urls import include, path
+from django.views.generic import RedirectView
 
-from delayboard.views import dead_letters, now, publish, replays
+from delayboard.views import account, dead_letters, now, publish, replays
 
 urlpatterns = [
     path("", now.now, name="now"),
     path("login/", accounts.LoginView.as_view(), name="login"),
     path("logout/", accounts.LogoutView.as_view(), name="logout"),
+    path("password/", account.PasswordView.as_view(), name="password"),
+    # The admin's own page of this kind would leave no entry in the audit log.
+    path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("publish/", publish.publish, name="publish"),
     path("publications/<uuid:pk>/", publish.publication, name="publication"),
     path("dead-letters/", dead_letters.dead_letters, name="dead_letters"),

@@ -1,0 +1,45 @@
+"""A person's own password."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from tests.builders import make_user
+from topology.models import AuditEntry, Role
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def signed_in(client: Client) -> Client:
+    client.force_login(make_user("ada", Role.VIEWER))
+    return client
+
+
+def change(client: Client, *, old: str) -> bytes:
+    new = "another long passphrase"
+    fields = {"old_password": old, "new_password1": new, "new_password2": new}
+    answer = client.post(reverse("password"), fields, follow=True)
+    assert answer.status_code == 200
+    return bytes(answer.content)
+
+
+def test_a_password_is_changed_and_the_change_is_audited_without_it(signed_in: Client) -> None:
+    assert b"Your password was changed." in change(signed_in, old="a long enough password")
+    assert User.objects.get().check_password("another long passphrase")
+    entry = AuditEntry.objects.get(action="password changed")
+    assert (entry.username, entry.details) == ("ada", {})
+
+
+def test_a_wrong_old_password_changes_nothing(signed_in: Client) -> None:
+    change(signed_in, old="a guess")
+    assert User.objects.get().check_password("a long enough password")
+    assert not AuditEntry.objects.filter(action="password changed").exists()
+
+
+def test_the_admins_page_for_it_leads_here(signed_in: Client) -> None:
+    answer = signed_in.get("/admin/password_change/")
+    assert (answer.status_code, answer["Location"]) == (302, reverse("password"))
