@@ -48,8 +48,15 @@ def pytest_configure(config: pytest.Config) -> None:
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --postgres, keep the tests that use the database: no browser, the newest broker."""
+    """With --postgres, keep the tests that use the database: no browser, the newest broker.
+
+    The browser's tests come last in any order: from its start on Playwright keeps an event loop
+    running in this thread, in which no asynchronous test can run. Hence after pytest's own
+    sorting by fixtures (trylast).
+    """
+    items.sort(key=in_browser)
     if not config.getoption("postgres"):
         return
     kept = [item for item in items if is_for_postgres(item)]

@@ -21,15 +21,14 @@ from topology.message import Message, Properties
 from topology.models import Broker, Role, Topology
 from topology.snapshot import QueueNumbers, Snapshot
 
-NOW = datetime.now(UTC)
-
 
 def know(broker: Broker, *things: Any, error: str = "", **numbers: int) -> Snapshot:
     """Fill what this process knows of a broker, for longer than any test takes."""
     definitions = Definitions.of(things)
+    now = datetime.now(UTC)
     snapshot = Snapshot(
         version="3.10.8",
-        taken_at=NOW - timedelta(minutes=7),
+        taken_at=now - timedelta(minutes=7),
         definitions=definitions,
         declared=definitions,
         numbers={
@@ -37,7 +36,7 @@ def know(broker: Broker, *things: Any, error: str = "", **numbers: int) -> Snaps
             for queue in definitions.queues
         },
     )
-    latest._latest[broker.pk] = Latest(snapshot, NOW + timedelta(days=1), error)
+    latest._latest[broker.pk] = Latest(snapshot, now + timedelta(days=1), error)
     return snapshot
 
 
