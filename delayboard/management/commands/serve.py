@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import uvicorn
@@ -17,6 +18,8 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=settings.SERVE_PORT)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        # Whitenoise streams a file synchronously, and Django says so for each one.
+        warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume")
         uvicorn.run(
             "delayboard.asgi:application",
             host=options["host"],
