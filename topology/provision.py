@@ -15,7 +15,7 @@ from topology.broker.observe import observe
 from topology.definitions import Identity
 from topology.models import Broker, State, Topology
 from topology.patterns import PATTERNS
-from topology.provisioning.apply import PlanConflict, apply_plan
+from topology.provisioning.apply import apply_plan
 from topology.provisioning.plan import Plan, make_plan
 from topology.provisioning.teardown import Teardown, plan_teardown, tear_down
 from topology.provisioning.verify import Verdict, verify
@@ -76,7 +76,7 @@ def apply(user: User, topology: Topology) -> Applied:
         if not plan.is_applicable:
             raise Refusal("The plan is in conflict with what exists; nothing was changed.")
         _own(topology, [change.thing.identity for change in plan.signed("create")])
-        created = _apply(plan, management)
+        created = apply_plan(plan, management, lambda done, total: None)
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
         )
@@ -181,10 +181,3 @@ def _disown(topology: Topology, identities: list[Identity]) -> None:
         row = Topology.objects.select_for_update().get(pk=topology.pk)
         row.disown(identities)
         row.save(update_fields=["owned"])
-
-
-def _apply(plan: Plan, management: Management) -> int:
-    try:
-        return apply_plan(plan, management, lambda done, total: None)
-    except PlanConflict as conflict:
-        raise Refusal(str(conflict)) from conflict

@@ -26,8 +26,7 @@ from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.definitions import Definitions
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish
 from topology.models import Broker, State, Topology
-from topology.provisioning.taps import tapped_exchanges
-from topology.routing.walk import walk
+from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,6 @@ class Letter:
     headers: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
     declares: Definitions = field(default_factory=Definitions)
-    requested: timedelta | None = None
 
 
 def send(
@@ -88,14 +86,8 @@ def _refuse_tap_alone(broker: Broker, publish: Publish) -> None:
         ) from error
     if publish.exchange not in tapped_exchanges(definitions):
         return
-    walked = walk(
-        definitions.without_taps(),
-        publish.exchange,
-        publish.routing_key,
-        headers=publish.properties.headers,
-    )
-    if not walked.is_routed:
-        raise Returned(f"No queue takes it: {walked.outcomes[0].why}.")
+    if why := lost_without_taps(definitions, publish):
+        raise Returned(f"No queue takes it: {why}.")
 
 
 def _publish(letter: Letter, tracking: uuid.UUID) -> Publish:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topology.definitions import TAP_PREFIX, Arguments, Binding, Definitions, Queue
+from topology.message import Publish
 from topology.patterns.pattern import Tap
+from topology.routing.walk import walk
 
 TAP_BYTES = 50_000_000
 
@@ -36,3 +38,18 @@ def tapped_exchanges(definitions: Definitions) -> frozenset[str]:
         if wider == sources:
             return frozenset(sources)
         sources = wider
+
+
+def lost_without_taps(definitions: Definitions, publish: Publish) -> str:
+    """Why no queue but a tap of ours can have taken it; "" when a real one can.
+
+    The broker confirms what a tap alone takes, so a confirm at a tapped exchange does not say
+    that the message arrived anywhere.
+    """
+    walked = walk(
+        definitions.without_taps(),
+        publish.exchange,
+        publish.routing_key,
+        headers=publish.properties.headers,
+    )
+    return "" if walked.is_routed else walked.outcomes[0].why

@@ -24,8 +24,7 @@ from topology.broker.properties import strip_for_replay
 from topology.broker.publisher import publisher
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Message, Publish
 from topology.models import Work, WorkState
-from topology.provisioning.taps import tapped_exchanges
-from topology.routing.walk import walk
+from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 from topology.transfer.move import Moved, Step, move
 
 LIMIT = 2000
@@ -170,12 +169,8 @@ class ItemJournal:
         """At an exchange with a tap of ours a confirm may be the tap's alone, so look again."""
         if publish.exchange not in self._tapped:
             return
-        definitions = observe(self._management).definitions.without_taps()
-        walked = walk(
-            definitions, publish.exchange, publish.routing_key, headers=publish.properties.headers
-        )
-        if not walked.is_routed:
-            raise Returned(f"No queue but Delayboard's own tap took it: {walked.outcomes[0].why}.")
+        if why := lost_without_taps(observe(self._management).definitions, publish):
+            raise Returned(f"No queue but Delayboard's own tap took it: {why}.")
 
     def publishing(self, key: int) -> None:
         self._set(key, state=ItemState.PUBLISHING, attempts=F("attempts") + 1)
