@@ -14,7 +14,7 @@ from analytics.events import Kind, MessageEvent, bounded_headers, clean, decode,
 from analytics.models import Fact
 from topology.deaths import newest_death, read_history
 from topology.delays import milliseconds
-from topology.message import Message, Publish, content_id
+from topology.message import Message, Publish, content_id, kept_by_streams
 from topology.models import Broker, Topology
 
 SOURCE = "delayboard"
@@ -58,7 +58,7 @@ def state(
         destination=destination,
         message_id=properties.message_id or "",
         correlation_id=properties.correlation_id or "",
-        content_id=content_id(properties, message.body),
+        content_id=content_id(kept_by_streams(properties), message.body),
         requested_delay_ms=milliseconds(requested_delay),
         published_at=at if kind in ("published", "replayed") else None,
         published_at_source=SOURCE if kind in ("published", "replayed") else "",

@@ -6,13 +6,17 @@ so that several may write side by side. A crash leaves at worst one torn last li
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
+
+import orjson
 
 from analytics.events import EventError, MessageEvent, decode, encode
 
@@ -107,6 +111,49 @@ class EventLog:
         return [int(found[1]) for path in hour.iterdir() if (found := own.fullmatch(path.name))]
 
 
+@contextmanager
+def held(folder: Path, name: str) -> Iterator[bool]:
+    """Whether the lock of this name in the log is ours for the length of the block.
+
+    It ends with the process that holds it, however that ends. Raises LogError.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o640)
+    except OSError as error:
+        raise LogError(f"The event log in {folder} cannot be locked: {error.strerror}.") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = True
+    except BlockingIOError:
+        is_ours = False
+    try:
+        yield is_ours
+    finally:
+        os.close(file)
+
+
+def written_since(
+    folder: Path, recorder: str, moment: datetime, *, event_ids: str
+) -> list[MessageEvent]:
+    """The events whose id begins with `event_ids`, from files that were written since then.
+
+    Only files whose names begin with `recorder` are looked at. A torn line is left out.
+    Raises LogError.
+    """
+    mark = b'"event_id":' + orjson.dumps(event_ids)[:-1]
+    events: list[MessageEvent] = []
+    try:
+        for path in sorted(folder.glob(f"date=*/hour=*/{recorder}*.jsonl")):
+            if path.stat().st_mtime < moment.timestamp():
+                continue
+            with path.open("rb") as lines:
+                events += _readable(line for line in lines if mark in line)
+    except OSError as error:
+        raise LogError(f"The event log in {folder} cannot be read: {error.strerror}.") from error
+    return events
+
+
 @dataclass
 class DayLines:
     """The events of one day, file by file; `lines` and `malformed` count as it is iterated."""
@@ -128,6 +175,12 @@ class DayLines:
                 yield decode(line)
             except EventError:
                 self.malformed += 1
+
+
+def _readable(lines: Iterable[bytes]) -> Iterator[MessageEvent]:
+    for line in lines:
+        with suppress(EventError):
+            yield decode(line)
 
 
 def read_day(folder: Path, day: date) -> DayLines:

@@ -21,7 +21,7 @@ from analytics.models import (
 )
 from analytics.models.results import ResultRow
 from analytics.models.run import RunState
-from topology.models import Broker
+from topology.models import Broker, Topology
 
 MODELS: dict[str, type[ResultRow]] = {
     "accuracy": AccuracyRow,
@@ -71,6 +71,8 @@ class Report:
     retries: Sequence[RetryRow]
     attempts: Sequence[AttemptRow]
     deaths: Sequence[DeathRow]
+    unobserved: frozenset[str] = frozenset()
+    """Slugs of topologies of whose delays nobody sees what leaves."""
 
     @property
     def is_empty(self) -> bool:
@@ -82,7 +84,7 @@ class Report:
 
     @property
     def missing(self) -> int:
-        return sum(row.missing for row in self.accuracy)
+        return sum(r.missing for r in self.accuracy if r.topology not in self.unobserved)
 
     @property
     def worst(self) -> AccuracyRow | None:
@@ -110,6 +112,7 @@ def report(day: date, brokers: Iterable[Broker]) -> Report:
         retries=_of_day(RetryRow, day, slugs),
         attempts=_of_day(AttemptRow, day, slugs),
         deaths=_of_day(DeathRow, day, slugs),
+        unobserved=frozenset(topology.slug for topology in Topology.unobserved()),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.db.models import Q, QuerySet
 
@@ -53,11 +53,16 @@ def observation(tracking_id: str) -> Observation | None:
     )
 
 
-def waiting(brokers: Iterable[Broker], *, topology_slug: str = "") -> QuerySet[ScheduledMessage]:
-    """What waits in the delays of these brokers, the soonest due first."""
+def waiting(
+    brokers: Iterable[Broker], *, topology_slug: str = "", now: datetime | None = None
+) -> QuerySet[ScheduledMessage]:
+    """What waits in the delays of these brokers, the soonest due first.
+
+    Where nobody sees what leaves, a message is taken to have left when it was due.
+    """
     rows = ScheduledMessage.objects.filter(
         broker__in=brokers, left_at=None, entered_at__isnull=False
-    )
+    ).exclude(topology__in=Topology.unobserved(), due_at__lt=now or datetime.now(UTC))
     if topology_slug:
         rows = rows.filter(topology__slug=topology_slug)
     return rows.select_related("broker", "topology").order_by("due_at", "id")

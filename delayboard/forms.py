@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 from django import forms
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 from delayboard.publishing.send import Letter
 from topology import access
-from topology.definitions import TAP_PREFIX
-from topology.delays import DelayError, parse_delay
+from topology.definitions import TAP_PREFIX, Definitions
+from topology.delays import DelayError, format_delay, parse_delay
+from topology.message import Route
 from topology.models import Broker, Role, State, Topology
+from topology.patterns.pattern import ParamsError
 
 PLAIN = ("content_type", "content_encoding", "correlation_id", "reply_to", "message_id")
 RARE = (
@@ -56,23 +59,31 @@ class TopologyChoice(forms.ModelChoiceField):  # type: ignore[type-arg]
     """Names are unique on one broker only, so the broker is said too."""
 
     def label_from_instance(self, obj: Topology) -> str:
-        delay = obj.params.get("delay", "")
-        return f"{obj.name} on {obj.broker.name}" + (f", delay {delay}" if delay else "")
+        offered = obj.pattern.delays(obj.parsed)
+        few = ", ".join(format_delay(delay) for delay in offered[:3])
+        kind = obj.pattern.EXPLANATION.title.lower()
+        return f"{obj.name} on {obj.broker.name}: {kind}" + (f", {few}" if offered else "")
 
 
 class PublishForm(forms.Form):
     """A message: through a topology with or without delay, or to any exchange of a broker."""
 
+    letter_id = forms.UUIDField(widget=forms.HiddenInput, required=False)
     topology = TopologyChoice(
         Topology.objects.none(),
         required=False,
         empty_label="none: to the exchange below",
         help_text="An applied topology gives exchange, key and delay.",
     )
-    delay = forms.ChoiceField(
-        choices=(("", "at once"), ("delayed", "after the topology's delay")),
+    delay = forms.CharField(
         required=False,
-        help_text="Only through a topology.",
+        help_text="Such as 90s, 5m or 1h30m; empty: at once. Rounded up to the topology's steps.",
+    )
+    target = forms.CharField(
+        required=False,
+        max_length=255,
+        help_text="Destination or key, where the topology leaves it open.",
+        widget=forms.TextInput(attrs={"class": "name"}),
     )
     broker = forms.ModelChoiceField(
         Broker.objects.none(), required=False, empty_label="none: through the topology above"
@@ -106,6 +117,14 @@ class PublishForm(forms.Form):
         applied = Topology.objects.filter(broker__in=brokers, state=State.APPLIED)
         self.fields["topology"].queryset = applied.select_related("broker")  # type: ignore[attr-defined]
         self.fields["broker"].queryset = brokers  # type: ignore[attr-defined]
+        self.fields["letter_id"].initial = uuid4
+
+    def clean_delay(self) -> timedelta:
+        text = self.cleaned_data["delay"]
+        try:
+            return parse_delay(text) if text else timedelta(0)
+        except DelayError as error:
+            raise forms.ValidationError(str(error)) from error
 
     def clean_expiration(self) -> timedelta | None:
         text = self.cleaned_data["expiration"]
@@ -124,13 +143,47 @@ class PublishForm(forms.Form):
         cleaned = super().clean() or {}
         if not cleaned.get("topology") and not cleaned.get("broker"):
             self.add_error("topology", "Choose a topology, or a broker and an exchange.")
-        if cleaned.get("delay") and not cleaned.get("topology"):
-            self.add_error("delay", "A delay needs a topology.")
+        for name, words in (("delay", "A delay"), ("target", "A target")):
+            if cleaned.get(name) and not cleaned.get("topology"):
+                self.add_error(name, f"{words} needs a topology.")
         if cleaned.get("topology") and any(map(cleaned.get, ("broker", "exchange", "routing_key"))):
             self.add_error("topology", "Choose a topology, or a broker and an exchange, not both.")
+        if cleaned.get("topology") and not self.errors:
+            cleaned["route"] = self._route(cleaned["topology"], cleaned["delay"])
         if not cleaned.get("exchange") and cleaned.get("routing_key", "").startswith(TAP_PREFIX):
             self.add_error("routing_key", "That is Delayboard's own tap.")
         return cleaned
+
+    def _route(self, topology: Topology, delay: timedelta) -> Route | None:
+        """Into the topology's delay; None with the problems noted at their fields."""
+        pattern, params = topology.pattern, topology.parsed
+        offered, targets = pattern.delays(params), pattern.targets(params)
+        if delay and offered and delay not in offered:
+            few = ", ".join(format_delay(one) for one in offered)
+            self.add_error("delay", f"The delays on offer are {few}.")
+            return None
+        try:
+            return pattern.route(params, delay, self._target(targets))
+        except ParamsError as error:
+            for name, problem in error.problems.items():
+                self.add_error(name, problem)
+        return None
+
+    def _target(self, targets: Sequence[str]) -> str:
+        typed: str = self.cleaned_data["target"]
+        return targets[0] if not typed and len(targets) == 1 else typed
+
+    def check_target(self, found: Definitions) -> bool:
+        """Whether the target can be reached in this vhost; else the problem is noted."""
+        topology = self.cleaned_data.get("topology")
+        if topology is None:
+            return True
+        pattern, params = topology.pattern, topology.parsed
+        target = self._target(pattern.targets(params))
+        problem = pattern.target_problem(params, target, found)
+        if problem:
+            self.add_error("target", problem)
+        return not problem
 
     @property
     def has_rare_properties(self) -> bool:
@@ -150,11 +203,16 @@ class PublishForm(forms.Form):
         properties = _properties(data)
         if topology is None:
             return Letter(
-                data["exchange"], data["routing_key"], data["body"], data["headers"], properties
+                data["exchange"],
+                data["routing_key"],
+                data["body"],
+                data["headers"],
+                properties,
+                id=data["letter_id"] or uuid4(),
             )
-        pattern, params = topology.pattern, topology.parsed
-        delay = pattern.delays(params)[0] if data.get("delay") else timedelta(0)
-        route = pattern.route(params, delay, pattern.targets(params)[0])
+        route, asked = data["route"], data["delay"]
+        given = topology.pattern.achievable(topology.parsed, asked)
+        rounded = f"{format_delay(asked)} is rounded up to {format_delay(given)}."
         return Letter(
             route.exchange,
             route.routing_key,
@@ -162,6 +220,10 @@ class PublishForm(forms.Form):
             data["headers"],
             properties,
             declares=route.declares,
+            lease=route.lease,
+            topology=topology,
+            note=rounded if given != asked else "",
+            id=data["letter_id"] or uuid4(),
         )
 
 

@@ -40,7 +40,7 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
     """Everything about these brokers that the first page shows."""
     lines = tuple(_line(broker, max_age) for broker in brokers)
     duties = tuple(Duty.objects.filter(Q(broker__in=brokers) | Q(broker=None)))
-    waits = scheduled.waiting(brokers)
+    waits = scheduled.waiting(brokers, now=now)
     return Overview(
         brokers=lines,
         duties=duties,

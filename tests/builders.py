@@ -12,7 +12,7 @@ from tests.brokers import Vhost
 from topology.broker.address import Address, parse_address
 from topology.connect import add_broker
 from topology.models import Broker, Grant, Role, Topology
-from topology.patterns import retry_pair
+from topology.patterns import delay_levels, retry_pair
 from topology.provision import apply, create_topology
 
 Found = TypeVar("Found")
@@ -50,15 +50,28 @@ def make_user(name: str, role: Role | None = None, broker: Broker | None = None)
     return user
 
 
-def make_pair(broker: Broker, *, name: str = "orders", delay: str = "500ms") -> Topology:
+def make_pair(
+    broker: Broker, *, name: str = "orders", delay: str = "500ms", tap_type: str = ""
+) -> Topology:
     """A retry pair that is planned, not applied."""
     params = retry_pair.parse({"name": name, "delay": delay})
-    return create_topology(None, broker, retry_pair.KIND, params)
+    return create_topology(None, broker, retry_pair.KIND, params, tap_type=tap_type)
 
 
-def applied_pair(vhost: Vhost, *, name: str = "orders", delay: str = "500ms") -> Topology:
+def applied_pair(
+    vhost: Vhost, *, name: str = "orders", delay: str = "500ms", tap_type: str = ""
+) -> Topology:
     """A retry pair that exists on the vhost, taps included."""
-    topology = make_pair(make_broker(vhost), name=name, delay=delay)
+    topology = make_pair(make_broker(vhost), name=name, delay=delay, tap_type=tap_type)
+    apply(None, topology)
+    topology.refresh_from_db()
+    return topology
+
+
+def applied_levels(vhost: Vhost, params: delay_levels.Params) -> Topology:
+    """Delay levels that exist on the vhost, taps included."""
+    name = f"Broker of {delay_levels.title(params)}"
+    topology = create_topology(None, make_broker(vhost, name=name), delay_levels.KIND, params)
     apply(None, topology)
     topology.refresh_from_db()
     return topology

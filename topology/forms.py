@@ -13,7 +13,7 @@ from topology import access
 from topology.broker.address import AddressError, check_management_url
 from topology.models import Broker, Role
 from topology.patterns import PATTERNS
-from topology.patterns.pattern import ParamsError
+from topology.patterns.pattern import Field, ParamsError
 
 # Whoever may change these must know the password: it is sent to where they point.
 WHERE_THE_PASSWORD_GOES = (
@@ -133,39 +133,56 @@ class BrokerForm(forms.ModelForm):
         )
 
 
+TAPS = (
+    ("", "a stream where the broker has good ones (4.0 on), else a classic queue"),
+    ("classic", "a classic queue on every version"),
+)
+TAPS_HELP = (
+    "What Delayboard copies messages into. No stream takes a header that holds a decimal number "
+    "(BigDecimal of Java): publishing one past a stream closes its connection, and a classic "
+    "queue in which one dies fails. Choose the classic queue if your publishers send such."
+)
+
+
 class TopologyForm(forms.Form):
-    """The parameters of a topology, checked by its pattern."""
+    """The parameters of a topology as its pattern asks for them, and checked by it."""
 
     broker = forms.ModelChoiceField(Broker.objects.none())
-    name = forms.CharField(
-        max_length=255,
-        help_text="Of the work exchange and queue; the retry side adds “-retry”.",
-    )
-    delay = forms.CharField(
-        initial="5m", help_text="How long a message waits: 90s, 5m, 1h30m or 250ms."
-    )
-    routing_key = forms.CharField(
-        required=False,
-        max_length=255,
-        help_text="Of both bindings. Empty: the name. Messages with another key are lost.",
-    )
 
     def __init__(
         self, *args: Any, user: AbstractBaseUser | AnonymousUser, kind: str, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.kind = kind
+        self.pattern = PATTERNS[kind]
         brokers = access.visible_brokers(user, Role.OPERATOR)
         self.fields["broker"] = forms.ModelChoiceField(brokers, empty_label=None)
+        for field in self.pattern.FIELDS:
+            self.fields[field.name] = _form_field(field)
+        self.fields["tap_type"] = forms.ChoiceField(
+            choices=TAPS, required=False, label="Recording", help_text=TAPS_HELP
+        )
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         if self.errors:
             return cleaned
-        texts = {name: str(cleaned.get(name, "")) for name in ("name", "delay", "routing_key")}
+        texts = {field.name: str(cleaned.get(field.name, "")) for field in self.pattern.FIELDS}
         try:
-            cleaned["params"] = PATTERNS[self.kind].parse(texts)
+            cleaned["params"] = self.pattern.parse(texts)
         except ParamsError as error:
             for name, problem in error.problems.items():
                 self.add_error(name or None, problem)
         return cleaned
+
+
+def _form_field(field: Field) -> forms.Field:
+    told: dict[str, Any] = {
+        "label": field.label,
+        "help_text": field.help,
+        "initial": field.initial,
+        "required": field.required,
+    }
+    if field.choices:
+        return forms.ChoiceField(choices=field.choices, **told)
+    widget = forms.TextInput(attrs={"class": "name"})
+    return forms.CharField(max_length=2000, strip=False, widget=widget, **told)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 from topology.definitions import Definitions
@@ -105,12 +106,17 @@ class Publish:
 
 @dataclass(frozen=True)
 class Route:
-    """The way into a delay: declare `declares` first, then publish with this exchange and key."""
+    """The way into a delay: declare `declares` first, then publish with this exchange and key.
+
+    What was declared stands for `lease` at least; a publish later than that must declare anew.
+    None: for good.
+    """
 
     exchange: str
     routing_key: str
     declares: Definitions = field(default_factory=Definitions)
     expiration_ms: int | None = None
+    lease: timedelta | None = None
 
 
 def content_id(properties: Properties, body: bytes) -> str:
@@ -129,6 +135,36 @@ def content_id(properties: Properties, body: bytes) -> str:
     digest.update(b"\x00body")
     digest.update(body)
     return digest.hexdigest()[:32]
+
+
+def kept_by_streams(properties: Properties) -> Properties:
+    """What a stream tap's copy of a message has, to compare one with the other; not to publish.
+
+    A stream keeps no table or list but in headers that begin with “x-”, and of x-death only
+    the broker's own; no cluster id; bytes as text; and everything not persistent as transient
+    (mc_amqpl.erl; tried on 4.0.5 and 4.3.6).
+    """
+    headers = {
+        name: _as_text(value)
+        for name, value in properties.headers.items()
+        if name.startswith("x-") or name == "CC" or not isinstance(value, (Mapping, list, tuple))
+    }
+    mode = 2 if properties.delivery_mode == 2 else 1
+    return replace(properties, headers=headers, delivery_mode=mode, cluster_id=None)
+
+
+def _as_text(value: Any) -> Any:
+    match value:
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return value
+        case Mapping():
+            return {name: _as_text(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_as_text(item) for item in value]
+    return value
 
 
 def _canonical(value: Any) -> bytes:

@@ -12,11 +12,12 @@ from django.utils import timezone
 from topology import audit
 from topology.broker.management import Management
 from topology.broker.observe import observe
-from topology.definitions import Identity
+from topology.definitions import Binding, Definitions, Identity, Queue
 from topology.models import Broker, State, Topology
 from topology.patterns import PATTERNS
 from topology.provisioning.apply import apply_plan
 from topology.provisioning.plan import Plan, make_plan
+from topology.provisioning.taps import TapType, tap_type_for
 from topology.provisioning.teardown import Teardown, plan_teardown, tear_down
 from topology.provisioning.verify import Verdict, verify
 from topology.slugs import new_slug
@@ -37,11 +38,16 @@ class Applied:
     plan: Plan
 
 
-def create_topology(user: User, broker: Broker, kind: str, params: Any) -> Topology:
-    """Write the row; nothing is asked of the broker. Raises Refusal when there is one already."""
+def create_topology(
+    user: User, broker: Broker, kind: str, params: Any, *, tap_type: str = ""
+) -> Topology:
+    """Write the row; nothing is asked of the broker. Raises Refusal when there is one already.
+
+    `tap_type` "" leaves the tap to the broker's version.
+    """
     pattern = PATTERNS[kind]
     stored = pattern.store(params)
-    name = stored.get("name") or pattern.EXPLANATION.title
+    name = pattern.title(params)
     same = Topology.objects.filter(broker=broker, kind=kind, name=name)
     taken = Topology.objects.filter
     with transaction.atomic():
@@ -50,13 +56,20 @@ def create_topology(user: User, broker: Broker, kind: str, params: Any) -> Topol
         if same.exclude(state=State.TORN_DOWN).exists():
             raise Refusal(f"There is a topology “{name}” of this kind on {broker.name} already.")
         slug = new_slug(name, lambda slug: taken(slug=slug).exists(), longest=80)
-        row = Topology.objects.create(broker=broker, slug=slug, kind=kind, name=name, params=stored)
+        row = Topology.objects.create(
+            broker=broker, slug=slug, kind=kind, name=name, params=stored, tap_type=tap_type
+        )
         audit.record(user, "topology created", broker=broker, what=name, details=stored)
     return row
 
 
 def plan_for(topology: Topology, snapshot: Snapshot) -> Plan:
-    return make_plan(topology.definitions, snapshot)
+    return make_plan(wanted_of(topology, snapshot), snapshot)
+
+
+def wanted_of(topology: Topology, snapshot: Snapshot) -> Definitions:
+    """Everything that should exist; before it is applied the broker's version names the tap."""
+    return topology.definitions_with(topology.tap_type or tap_type_for(snapshot.version_tuple))
 
 
 def apply(user: User, topology: Topology) -> Applied:
@@ -70,12 +83,12 @@ def apply(user: User, topology: Topology) -> Applied:
         audit.recorded(user, "topology applied", broker=broker, what=topology.name),
         Management(broker.address) as management,
     ):
-        if topology.state == State.TORN_DOWN:
-            raise Refusal("It was torn down: make a new one.")
-        plan = plan_for(topology, observe(management))
+        _refuse_torn_down(topology)
+        snapshot = observe(management)
+        plan = plan_for(topology, snapshot)
         if not plan.is_applicable:
             raise Refusal("The plan is in conflict with what exists; nothing was changed.")
-        _own(topology, [change.thing.identity for change in plan.signed("create")])
+        _begin(topology, plan, tap_type_for(snapshot.version_tuple))
         created = apply_plan(plan, management, lambda done, total: None)
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
@@ -92,12 +105,16 @@ def check(user: User, topology: Topology) -> Verdict:
         Management(broker.address) as management,
     ):
         snapshot = observe(management)
-        return verify(topology.pattern, topology.parsed, topology.definitions, snapshot)
+        wanted = wanted_of(topology, snapshot)
+        return verify(topology.pattern, topology.parsed, wanted, snapshot)
 
 
 def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:
+    """What routes declared for it is ours too: bound destinations, hold queues."""
+    owned = topology.owned_identities
+    declared = Definitions.of(thing for thing in snapshot.declared if thing.identity in owned)
     return plan_teardown(
-        topology.definitions,
+        wanted_of(topology, snapshot) | declared,
         topology.owned_identities,
         snapshot,
         disposable=[topology.tap_queue],
@@ -130,8 +147,73 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
     return teardown
 
 
+def destinations_of(topology: Topology, snapshot: Snapshot) -> list[Binding]:
+    """The bindings of its free destinations, those that others made too."""
+    return list(topology.pattern.destinations(topology.parsed, snapshot.definitions))
+
+
+def queues_of(topology: Topology, snapshot: Snapshot) -> list[Queue]:
+    """Its queues, those that come and go with use too."""
+    names = {queue.name for queue in wanted_of(topology, snapshot).queues}
+    passing = topology.pattern.members(topology.parsed, snapshot.definitions)
+    names |= {queue.name for queue in passing}
+    return [queue for queue in snapshot.definitions.queues if queue.name in names]
+
+
+def unbind(
+    user: User, topology: Topology, routing_key: str, destination: str, *, typed_name: str = ""
+) -> Binding:
+    """Unbind one destination.
+
+    Raises Refusal when there is none such, or, unless its name was typed, while messages wait in
+    the delays, of which some may be for it; BrokerError when the broker fails.
+    """
+    broker = topology.broker
+    with (
+        audit.recorded(user, "destination unbound", broker=broker, what=destination),
+        Management(broker.address) as management,
+    ):
+        snapshot = observe(management)
+        wanted = (routing_key, destination)
+        bound = destinations_of(topology, snapshot)
+        found = [b for b in bound if (b.routing_key, b.destination) == wanted]
+        if not found:
+            raise Refusal(f"{destination} is not bound to it with the key {routing_key}.")
+        if (waiting := _waiting(topology, snapshot)) and typed_name != destination:
+            raise Refusal(
+                f"{waiting} Whom they are for cannot be seen here, and a message for a "
+                "destination that is not bound is held up or lost. Type its name to unbind it "
+                "all the same."
+            )
+        management.unbind(found[0])
+        _disown(topology, [found[0].identity])
+    return found[0]
+
+
+def _waiting(topology: Topology, snapshot: Snapshot) -> str:
+    """A sentence about what waits in its delay queues, also where the broker does not say."""
+    waits = [q.name for q in topology.definitions.queues if q.message_ttl_ms is not None]
+    depths = {name: _depth(snapshot, name) for name in waits}
+    if unknown := sorted(name for name, depth in depths.items() if depth is None):
+        return f"The broker does not say yet how many messages wait in {', '.join(unknown)}."
+    total = sum(depth or 0 for depth in depths.values())
+    return f"{total} messages wait in its delays." if total else ""
+
+
+def _depth(snapshot: Snapshot, name: str) -> int | None:
+    if snapshot.definitions.queue(name) is None:
+        return 0
+    numbers = snapshot.numbers.get(name)
+    return numbers.messages if numbers else None
+
+
 def occupied_sentence(teardown: Teardown) -> str:
     """How many messages are in the way, where, and until when the last of them waits."""
+    if teardown.is_unknown:
+        return (
+            "The broker does not say yet how many messages are in it. Try again in some seconds, "
+            "or type the topology's name to delete whatever is in it."
+        )
     parts = []
     for held in teardown.occupied:
         until = f", the last due by {held.latest_due_at:%H:%M:%S} UTC" if held.latest_due_at else ""
@@ -168,12 +250,30 @@ def _delete(
         _disown(topology, gone)
 
 
-def _own(topology: Topology, identities: list[Identity]) -> None:
+def _refuse_torn_down(topology: Topology) -> None:
+    if topology.state == State.TORN_DOWN:
+        raise Refusal("It was torn down: make a new one.")
+
+
+def _begin(topology: Topology, plan: Plan, tap_type: TapType) -> None:
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
-        row.own(identities)
+        _refuse_torn_down(row)
+        row.own([change.thing.identity for change in plan.signed("create")])
         row.state = State.APPLYING
-        row.save(update_fields=["owned", "state"])
+        row.tap_type = row.tap_type or tap_type
+        row.save(update_fields=["owned", "state", "tap_type"])
+
+
+def own_declared(topology: Topology, declares: Definitions, found: Definitions) -> None:
+    """Write down, before a route declares them, which of its things will be ours."""
+    there = {thing.identity for thing in found}
+    fresh = [thing.identity for thing in declares if thing.identity not in there]
+    with transaction.atomic():
+        row = Topology.objects.select_for_update().get(pk=topology.pk)
+        if not row.owned_identities.issuperset(fresh):
+            row.own(fresh)
+            row.save(update_fields=["owned"])
 
 
 def _disown(topology: Topology, identities: list[Identity]) -> None:

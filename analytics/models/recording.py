@@ -7,11 +7,18 @@ class Recording(models.Model):
     """How far a topology's tap was read, so that a recorder that comes back sees what it missed.
 
     `lost_since` is set while the tap queue is absent: copies made then are gone.
+
+    Of a stream, `offset` is the last that is in the log and the index, -1 before the first,
+    and `mark` tells what lay there. `stream` is our own name for it: one that was deleted and
+    declared again counts its offsets from 0 anew, and gets another name. "" for a queue.
     """
 
     topology = models.OneToOneField("topology.Topology", models.CASCADE, related_name="+")
     read_at = models.DateTimeField()
     lost_since = models.DateTimeField(null=True)
+    stream = models.CharField(max_length=12, blank=True, default="")
+    offset = models.BigIntegerField(default=-1)
+    mark = models.CharField(max_length=32, blank=True, default="")
 
     def __str__(self) -> str:
         return f"tap of {self.topology_id} read until {self.read_at:%Y-%m-%d %H:%M:%S}"

@@ -15,6 +15,8 @@ from topology.message import (
     REPLAY_HEADER,
     TRACKING_HEADER,
     Message,
+    content_id,
+    kept_by_streams,
 )
 from topology.patterns.pattern import Phase, Reading
 
@@ -66,7 +68,7 @@ def event_of_copy(
         destination=clean(reading.destination),
         message_id=clean(properties.message_id or ""),
         correlation_id=clean(properties.correlation_id or ""),
-        content_id=message.content_id,
+        content_id=content_of(message),
         requested_delay_ms=milliseconds(reading.delay),
         published_at=published_at,
         published_at_source=source,
@@ -82,6 +84,15 @@ def event_of_copy(
         headers_json=bounded_headers(message.headers),
         tracking_id=clean(message.tag(TRACKING_HEADER))[:LONGEST_TRACKING_ID],
     )
+
+
+def content_of(message: Message) -> str:
+    """What names a message without an id, the same on the copies of both types of tap.
+
+    A stream is known by the content of its last recorded copy too: with another rule each
+    would look declared anew, and be recorded a second time.
+    """
+    return content_id(kept_by_streams(message.properties), message.body)
 
 
 def published(message: Message, *, recorded_at: datetime | None) -> tuple[datetime | None, str]:

@@ -17,16 +17,22 @@ def before_reading(topology: Topology) -> str:
     """Why copies may have been lost since the tap was last read; "" when none can be.
 
     A classic tap keeps its copies while nobody reads, up to its bound. To be asked before
-    the tap is read, which empties it.
+    the tap is read, which empties it. A stream says by its offsets what it dropped.
     """
     recording = Recording.objects.filter(topology=topology).first()
     if recording is None:
         return ""
-    if recording.lost_since is not None:
-        return f"The tap queue “{topology.tap_queue}” did not exist."
+    if why := absence(topology):
+        return why
     if datetime.now(UTC) - recording.read_at < AWAY:
         return ""
     return _while_away(topology)
+
+
+def absence(topology: Topology) -> str:
+    """The reason of a gap when the tap was found absent and not read since; else ""."""
+    absent = Recording.objects.filter(topology=topology, lost_since__isnull=False)
+    return f"The tap queue “{topology.tap_queue}” did not exist." if absent.exists() else ""
 
 
 def note(topology: Topology, why: str) -> None:

@@ -1,33 +1,31 @@
 """Records one topology's tap: batch -> log on disk -> index and minutes -> ack.
 
 Nothing is acknowledged before it is both in the log and in the database, so a crash makes
-the broker deliver the batch again: a copy may be recorded twice, never lost.
+the broker deliver the batch again. From a queue a copy may then be recorded twice, never lost;
+a copy of a stream has an identity, and is recorded once.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from itertools import count
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from threading import Event
 from time import monotonic
 from typing import TypeAlias
 from uuid import uuid4
 
 from django.conf import settings
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError
 
-from analytics import minutes, scheduled
-from analytics.events import MessageEvent
-from analytics.log import EventLog
-from analytics.recorder import gaps
-from analytics.recorder.backlog import Backlog
-from analytics.recorder.copies import Place, event_of_copy
-from topology.broker.consumer import Consumer, Delivery
-from topology.broker.errors import NotFound
+from analytics.log import EventLog, held
+from analytics.recorder import gaps, streams
+from analytics.recorder.batches import Recorder, RecordingFailed, StreamRecorder, refused
+from topology.broker.consumer import Consumer, Delivery, Start
+from topology.broker.errors import BrokerError, NotFound
+from topology.broker.management import Management
 from topology.models import Topology
-from topology.patterns.pattern import Copy, Reading
+
+__all__ = ["Beat", "RecordingFailed", "record"]
 
 BATCH = 1000
 # Copies go on coming while a batch is put away.
@@ -36,24 +34,34 @@ BATCH_BYTES = 16 * 1024 * 1024
 WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
 IDLE_BEAT_SECONDS = 3.0
+LOCKED_WAIT_SECONDS = 0.2
 
 Beat: TypeAlias = Callable[[Mapping[str, object]], None]
-logger = logging.getLogger(__name__)
-
-
-class RecordingFailed(Exception):
-    """A batch could not be put away and was not acknowledged; the message says why."""
 
 
 def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
     """Record the tap of this topology until `stop` is set.
 
-    `beat` gets the counters after every batch, and every few seconds without one: recorded,
-    unknown (copies that are none of the pattern's, kept out), caught_up, last_at. Raises
-    BrokerError, LogError and RecordingFailed, each a sentence; calling again goes on.
+    `beat` gets the counters after every batch, and every few seconds without one: tap (its
+    type), recorded, unknown (copies that are none of the pattern's, kept out), caught_up,
+    last_at. Raises BrokerError, LogError and RecordingFailed, each a sentence; calling again
+    goes on.
     """
     topology = Topology.objects.select_related("broker").get(pk=topology_id)
-    log = EventLog(settings.EVENT_LOG, f"tap.{topology.slug}.{uuid4().hex[:8]}")
+    if topology.tap_type != "stream":
+        _record_queue(topology, stop, beat)
+        return
+    while not stop.is_set():
+        # Only one may write a stream's lines: another's would be the same ones again.
+        with held(settings.EVENT_LOG, f"tap.{topology.slug}") as is_ours:
+            if is_ours:
+                _record_stream(topology, stop, beat)
+                return
+        stop.wait(LOCKED_WAIT_SECONDS)
+
+
+def _record_queue(topology: Topology, stop: Event, beat: Beat) -> None:
+    log = _log_of(topology)
     suspicion = gaps.before_reading(topology)
     try:
         with Consumer(topology.broker.address, topology.tap_queue, prefetch=PREFETCH) as consumer:
@@ -66,6 +74,60 @@ def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
         log.close()
 
 
+def _record_stream(topology: Topology, stop: Event, beat: Beat) -> None:
+    log = _log_of(topology)
+    try:
+        recorder = StreamRecorder(topology, log, _position(topology))
+        with _opened(topology, recorder.position.start) as consumer:
+            if why := gaps.absence(topology):
+                gaps.note(topology, why)
+            _follow(consumer, recorder, stop, beat)
+    except streams.DeclaredAnew as error:
+        gaps.note(topology, str(error))
+        streams.forget(topology)
+        raise RecordingFailed(f"{error} The new one is read from its beginning.") from error
+    except streams.NotAlone as error:
+        raise RecordingFailed(str(error)) from error
+    finally:
+        log.close()
+
+
+def _position(topology: Topology) -> streams.Position:
+    try:
+        return streams.resume(topology)
+    except DatabaseError as error:
+        raise refused(topology, error) from error
+
+
+@contextmanager
+def _opened(topology: Topology, start: Start) -> Iterator[Consumer]:
+    """The stream from there on. Raises NotFound; then the next one starts at its beginning."""
+    address = topology.broker.address
+    with ExitStack() as stack:
+        try:
+            consumer = stack.enter_context(
+                Consumer(address, topology.tap_queue, prefetch=PREFETCH, start=start)
+            )
+        except NotFound:
+            if _is_gone(topology):
+                gaps.tap_is_absent(topology)
+                streams.forget(topology)
+            raise
+        yield consumer
+
+
+def _is_gone(topology: Topology) -> bool:
+    """RabbitMQ says NOT_FOUND of a queue that is slow to start too."""
+    try:
+        with Management(topology.broker.address) as management:
+            management.queue(topology.tap_queue)
+    except NotFound:
+        return True
+    except BrokerError:
+        return False
+    return False
+
+
 def _follow(consumer: Consumer, recorder: Recorder, stop: Event, beat: Beat) -> None:
     beaten = 0.0
     while not stop.is_set():
@@ -76,9 +138,12 @@ def _follow(consumer: Consumer, recorder: Recorder, stop: Event, beat: Beat) -> 
         if deliveries:
             recorder.put_away(deliveries)
             consumer.ack_through(deliveries[-1])
+        elif not recorder.is_sure:
+            recorder.doubt()
         if deliveries or monotonic() - beaten > IDLE_BEAT_SECONDS:
             beaten = monotonic()
-            gaps.was_read(recorder.topology)
+            if recorder.is_sure:
+                gaps.was_read(recorder.topology)
             beat(recorder.counters())
 
 
@@ -88,75 +153,5 @@ def _is_full(deliveries: Sequence[Delivery]) -> bool:
     return len(deliveries) >= BATCH or size > BATCH_BYTES // 2
 
 
-class Recorder:
-    """Puts batches of one topology's copies into the log and the database."""
-
-    def __init__(self, topology: Topology, log: EventLog) -> None:
-        self.topology = topology
-        self.backlog = Backlog()
-        self._log = log
-        self._place = Place(
-            topology.broker.slug, topology.broker.vhost, topology.slug, topology.kind
-        )
-        self._params = topology.parsed
-        self._run = uuid4().hex[:12]
-        self._numbers = count(1)
-        self._recorded = self._unknown = 0
-        self._last_at: datetime | None = None
-
-    def put_away(self, deliveries: Sequence[Delivery]) -> None:
-        """Record a batch. Raises LogError and RecordingFailed; then nothing may be acked."""
-        read = [self._event(delivery) for delivery in deliveries]
-        events = [event for event in read if event is not None]
-        self._log.append(events)
-        try:
-            with transaction.atomic():
-                index(self.topology, events)
-        except DatabaseError as error:
-            raise RecordingFailed(
-                f"The database did not take what the tap of {self.topology.slug} copied: {error}. "
-                "The copies stay in the tap."
-            ) from error
-        self._recorded += len(events)
-        self._unknown += len(deliveries) - len(events)
-        self._last_at = deliveries[-1].received_at
-
-    def counters(self) -> dict[str, object]:
-        return {
-            "recorded": self._recorded,
-            "unknown": self._unknown,
-            "caught_up": self.backlog.is_caught_up,
-            "last_at": self._last_at.isoformat() if self._last_at else "",
-        }
-
-    def _event(self, delivery: Delivery) -> MessageEvent | None:
-        reading = self._reading(delivery)
-        if reading is None:
-            return None
-        return event_of_copy(
-            delivery.message,
-            reading,
-            self._place,
-            event_id=f"{self._run}:{next(self._numbers)}",
-            recorded_at=delivery.received_at.astimezone(UTC),
-            caught_up=self.backlog.is_caught_up,
-        )
-
-    def _reading(self, delivery: Delivery) -> Reading | None:
-        message = delivery.message
-        copy = Copy(
-            message.exchange, message.routing_key, message.headers, message.properties.expiration
-        )
-        try:
-            return self.topology.pattern.read(self._params, copy)
-        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
-            # One copy with headers that no pattern foresaw must not stop the tap for good.
-            logger.exception("The tap of %s holds an unreadable copy.", self.topology.slug)
-            return None
-
-
-def index(topology: Topology, events: Sequence[MessageEvent]) -> None:
-    """Bring the scheduled messages and the minutes up to these events."""
-    fresh = scheduled.without_repeats(topology, events)
-    closed = scheduled.project(topology, fresh)
-    minutes.count(topology, fresh, closed)
+def _log_of(topology: Topology) -> EventLog:
+    return EventLog(settings.EVENT_LOG, f"tap.{topology.slug}.{uuid4().hex[:8]}")

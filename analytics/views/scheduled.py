@@ -23,7 +23,7 @@ def scheduled(request: HttpRequest) -> HttpResponse:
     brokers = access.visible_brokers(request.user)
     topology = request.GET.get("topology", "")
     now = datetime.now(UTC)
-    waiting = index.waiting(brokers, topology_slug=topology)
+    waiting = index.waiting(brokers, topology_slug=topology, now=now)
     place = _place(request.GET.get("after", ""))
     page = index.page_after(waiting, place, PAGE + 1)
     gaps = Gap.objects.filter(topology__broker__in=brokers, until_at__gt=now - SHOWN_GAPS)
@@ -33,6 +33,7 @@ def scheduled(request: HttpRequest) -> HttpResponse:
         "overdue": index.overdue(waiting, now).count(),
         "topologies": Topology.objects.filter(broker__in=brokers),
         "topology_slug": topology,
+        "unobserved": [one for one in Topology.unobserved() if one.broker in brokers],
         "gaps": gaps.select_related("topology"),
         "is_first": place is None,
         "next_query": _after(page[PAGE - 1], topology) if len(page) > PAGE else "",

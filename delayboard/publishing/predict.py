@@ -6,17 +6,24 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from topology.definitions import Definitions
 from topology.delays import format_delay
 from topology.models import Topology
 from topology.routing.walk import Outcome, Walk, walk
 from topology.snapshot import Snapshot
 
+NOTHING = Definitions()
+
 
 @dataclass(frozen=True)
 class Prediction:
-    """`arrives_after` and `queue` of the first delivery, None and "" when it would be lost."""
+    """`arrives_after` and `queue` of the first delivery, None and "" when it would be lost.
+
+    `found` is what it was worked out on.
+    """
 
     walk: Walk
+    found: Definitions
     sentence: str
     arrives_after: timedelta | None
     queue: str
@@ -33,11 +40,16 @@ def predict(
     *,
     headers: dict[str, Any] | None = None,
     expiration_ms: int | None = None,
+    declares: Definitions = NOTHING,
+    note: str = "",
 ) -> Prediction:
-    """Walk the definitions as they stand, without Delayboard's own taps."""
+    """Walk the definitions as they stand and as `declares` adds to them, without our own taps.
+
+    `note` begins the sentence.
+    """
     consumed = {name for name, numbers in snapshot.numbers.items() if numbers.consumers}
     walked = walk(
-        snapshot.definitions.without_taps(),
+        snapshot.definitions.without_taps() | declares,
         exchange,
         routing_key,
         headers=headers,
@@ -47,7 +59,8 @@ def predict(
     first = min(walked.delivered, key=lambda outcome: outcome.after, default=None)
     return Prediction(
         walk=walked,
-        sentence=" ".join(_sentence(outcome) for outcome in walked.outcomes),
+        found=snapshot.definitions,
+        sentence=" ".join([note, *(_sentence(outcome) for outcome in walked.outcomes)]).strip(),
         arrives_after=first.after if first else None,
         queue=first.queue if first else "",
     )
@@ -55,11 +68,11 @@ def predict(
 
 def observed_by(topologies: list[Topology], walked: Walk) -> Topology | None:
     """The applied topology whose tap would see the message arrive, if there is one."""
+    last = [outcome.hops[-1] for outcome in walked.delivered]
     for topology in topologies:
-        targets = set(topology.pattern.targets(topology.parsed))
-        tapped = {tap.exchange for tap in topology.pattern.taps(topology.parsed)}
-        for outcome in walked.delivered:
-            if outcome.queue in targets and outcome.hops[-1].exchange in tapped:
+        for tap in topology.pattern.taps(topology.parsed):
+            passes = {hop.routing_key for hop in last if hop.exchange == tap.exchange}
+            if tap.phase == "exit" and passes and (tap.routing_key in {"#", *passes}):
                 return topology
     return None
 

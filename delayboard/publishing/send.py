@@ -10,28 +10,34 @@ from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from analytics import facts
 from delayboard.models import Publication
 from delayboard.models.publication import Sent
 from delayboard.publishing.predict import Prediction, observed_by
-from topology import audit
+from topology import audit, provision
 from topology.broker.errors import BrokerError, OutcomeUnknown, Returned
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.broker.properties import build_properties
 from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.definitions import Definitions
-from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish
+from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import Broker, State, Topology
 from topology.provisioning.taps import lost_without_taps, tapped_exchanges
+
+NOT_OBSERVED = "Nobody sees it arrive: what leaves this topology's delays is not observed."
 
 
 @dataclass(frozen=True)
 class Letter:
-    """What an operator wants published; `properties` by their AMQP names."""
+    """What an operator wants published; `properties` by their AMQP names.
+
+    Through a topology it has what the route declares, and in `note` what became of the delay
+    asked for.
+    """
 
     exchange: str
     routing_key: str
@@ -39,6 +45,14 @@ class Letter:
     headers: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
     declares: Definitions = field(default_factory=Definitions)
+    lease: timedelta | None = None
+    topology: Topology | None = None
+    note: str = ""
+    id: uuid.UUID = field(default_factory=uuid.uuid4)
+
+
+class AlreadySent(Exception):
+    """A letter of this id was sent: a second press of the button, or a page gone back to."""
 
 
 def send(
@@ -46,17 +60,20 @@ def send(
 ) -> Publication:
     """Publish and return the row, which says how it went; never raises BrokerError.
 
-    Raises FieldError, before anything is done, when AMQP cannot carry a header or property.
+    Raises, before anything is done, FieldError when AMQP cannot carry a header or property, and
+    AlreadySent when the letter of this id was sent before.
     """
-    tracking = uuid.uuid4()
+    tracking = letter.id
     publish = _publish(letter, tracking)
     row = _written(user, broker, letter, prediction, tracking, publish)
+    if letter.topology is not None:
+        provision.own_declared(letter.topology, letter.declares, prediction.found)
+    route = Route(letter.exchange, letter.routing_key, letter.declares, lease=letter.lease)
     try:
         with publisher(
             broker.address, "publish page", heartbeat=REQUEST_HEARTBEAT_SECONDS
         ) as channel:
-            channel.declare(letter.declares)
-            channel.publish(publish)
+            channel.publish_by(route, publish)
         _refuse_tap_alone(broker, publish)
     except OutcomeUnknown as error:
         row.sent, row.error = Sent.UNKNOWN, str(error)
@@ -112,9 +129,9 @@ def _written(
     publish: Publish,
 ) -> Publication:
     applied = list(Topology.objects.filter(broker=broker, state=State.APPLIED))
-    topology = observed_by(applied, prediction.walk)
+    topology = letter.topology or observed_by(applied, prediction.walk)
     after = prediction.arrives_after
-    return Publication.objects.create(
+    row = Publication(
         id=tracking,
         broker=broker,
         topology=topology,
@@ -126,13 +143,21 @@ def _written(
         predicted_delay_ms=None if after is None else after // timedelta(milliseconds=1),
         predicted_queue=prediction.queue,
         prediction=prediction.sentence,
-        unobservable_why="" if topology else _why_unobservable(prediction),
+        unobservable_why=_why_unobservable(topology, prediction),
     )
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except IntegrityError as error:
+        raise AlreadySent(str(tracking)) from error
+    return row
 
 
-def _why_unobservable(prediction: Prediction) -> str:
+def _why_unobservable(topology: Topology | None, prediction: Prediction) -> str:
     if not prediction.is_good:
         return "It is not expected to arrive anywhere."
+    if topology is not None:
+        return "" if topology.observes_arrivals else NOT_OBSERVED
     return (
         f"No applied topology taps the way into {prediction.queue}, so nobody sees it arrive. "
         "Messages that go through an applied topology's exchanges can be followed."

@@ -48,7 +48,9 @@ def track(publication: Publication, now: datetime) -> Track:
     seen = scheduled.observation(str(publication.pk))
     if seen and seen.arrived_at:
         return _arrived(publication, seen)
-    if publication.unobservable_why:
+    due = publication.due_at
+    through = publication.topology_id is not None
+    if publication.unobservable_why and (not through or due is None or now >= due):
         doubt = f"{publication.error} " if outcome == Sent.UNKNOWN else ""
         return Track("unseen", doubt + publication.unobservable_why, is_settled=True)
     return _waiting(publication, seen, now)
@@ -87,7 +89,7 @@ def _waiting(publication: Publication, seen: Observation | None, now: datetime) 
 
 def _recorder_problem(publication: Publication) -> str:
     """Why nobody may be looking; "" while the recorder of its topology is at work."""
-    if publication.topology is None:
+    if publication.topology is None or not publication.topology.has_tap:
         return ""
     duty = Duty.objects.filter(key=recorder_key(publication.topology.slug)).first()
     if duty is None or duty.is_late:

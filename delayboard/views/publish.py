@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from delayboard.forms import PublishForm
 from delayboard.models import Publication
 from delayboard.publishing.predict import Prediction, predict
-from delayboard.publishing.send import Letter, send
+from delayboard.publishing.send import AlreadySent, Letter, send
 from delayboard.publishing.track import track
 from topology import access, latest
 from topology.broker.fields import FieldError
@@ -32,7 +32,7 @@ def publish(request: HttpRequest) -> HttpResponse:
         context |= {"broker": broker, "letter": letter, "latest": known}
         if known.snapshot is None or known.error:
             messages.error(request, f"Nothing was published. {known.error}")
-        else:
+        elif form.check_target(known.snapshot.definitions):
             prediction = _predict(known.snapshot, letter)
             context["prediction"] = prediction
             if "send" in request.POST:
@@ -61,6 +61,8 @@ def _predict(snapshot: Any, letter: Letter) -> Prediction:
         letter.routing_key,
         headers=dict(letter.headers),
         expiration_ms=int(expiration) if expiration else None,
+        declares=letter.declares,
+        note=letter.note,
     )
 
 
@@ -73,6 +75,9 @@ def _sent(
 ) -> HttpResponse:
     try:
         row = send(request.user, form.chosen_broker, letter, prediction)
+    except AlreadySent:
+        messages.warning(request, "It was published already; this is what became of it.")
+        return redirect("publication", pk=letter.id)
     except FieldError as error:
         form.add_error("headers", str(error))
         return render(request, "delayboard/publish.html", context | {"may_publish": True})

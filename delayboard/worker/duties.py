@@ -44,6 +44,7 @@ def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
             partial(_record, topology.pk),
         )
         for topology in Topology.objects.filter(state=State.APPLIED)
+        if topology.has_tap
     ]
     tasks.append(Task("facts", "Writes Delayboard's own facts into the log", None, _drain))
     if not only:

@@ -13,7 +13,7 @@ from analytics.log import EventLog, LogError, read_day
 from analytics.models import Fact
 from analytics.recorder.drain import drain, drain_once
 from tests.analytics.builders import NOON
-from topology.message import Message, Properties, Publish
+from topology.message import Message, Properties, Publish, content_id, kept_by_streams
 from topology.models import Broker, Topology
 
 DEATH = {"queue": "orders", "reason": "rejected", "count": 2}
@@ -37,7 +37,10 @@ def test_a_fact_is_an_event_with_what_is_known_of_the_message(topology: Topology
     assert (event.kind, event.source, event.recorded_at) == ("parked", "delayboard", NOON)
     assert (event.broker, event.vhost, event.topology) == ("main", "/", "orders")
     assert (event.exchange, event.routing_key, event.queue) == ("orders-retry", "orders", "dead")
-    assert (event.message_id, event.content_id) == ("m1", LETTER.content_id)
+    assert (event.message_id, event.content_id) == (
+        "m1",
+        content_id(kept_by_streams(LETTER.properties), LETTER.body),
+    )
     assert (event.deaths, event.death_queue, event.death_reason) == (2, "orders", "rejected")
     assert (event.size_bytes, event.redelivered, event.replay_id) == (5, True, "r1")
     assert event.published_at is None

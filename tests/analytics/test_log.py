@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from analytics.events import encode
-from analytics.log import EventLog, LogError, days, finished_hours, read_day
+from analytics.log import (
+    EventLog,
+    LogError,
+    days,
+    finished_hours,
+    held,
+    read_day,
+    written_since,
+)
 from tests.analytics.builders import NOON, an_event
 
 DAY = NOON.date()
@@ -127,3 +135,30 @@ def test_counting_begins_anew_with_each_reading(tmp_path: Path) -> None:
     for _ in range(2):
         assert len(list(lines)) == 1
         assert (lines.lines, lines.malformed) == (2, 1)
+
+
+def test_a_lock_is_held_by_one_at_a_time_and_each_name_has_its_own(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    with held(folder, "tap.a") as first, held(folder, "tap.a") as second, held(folder, "b") as b:
+        assert (first, second, b) == (True, False, True)
+    with held(folder, "tap.a") as again:
+        assert again
+    assert days(folder) == []
+
+
+def test_a_log_that_cannot_be_locked_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("in the way")
+    with pytest.raises(LogError, match="cannot be locked"), held(tmp_path / "log", "a"):
+        pass
+
+
+def test_what_a_recorder_wrote_since_is_found_by_the_ids_it_gave(tmp_path: Path) -> None:
+    EventLog(tmp_path, "tap.a.1").append([an_event(event_id="a@1:1"), an_event(event_id="a@2:1")])
+    EventLog(tmp_path, "tap.a.2").append([an_event(event_id="a@1:2", recorded_at=NOON + HOUR)])
+    EventLog(tmp_path, "tap.b.1").append([an_event(event_id="a@1:3")])
+    (torn,) = tmp_path.rglob("tap.a.1-1.jsonl")
+    torn.write_bytes(torn.read_bytes() + b'{"v":1,"event_id":"a@1:4","ki')
+    past, future = NOON - timedelta(days=3650), NOON + timedelta(days=3650)
+    found = written_since(tmp_path, "tap.a.", past, event_ids="a@1:")
+    assert [event.event_id for event in found] == ["a@1:1", "a@1:2"]
+    assert written_since(tmp_path, "tap.a.", future, event_ids="a@1:") == []

@@ -14,7 +14,7 @@ from analytics.log import EventLog, LogError, read_day
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.recorder import gaps
 from analytics.recorder.backlog import Backlog
-from analytics.recorder.record import Recorder, RecordingFailed
+from analytics.recorder.batches import Recorder, RecordingFailed
 from tests.analytics.builders import DELAY, NOON, ms
 from topology.broker.consumer import Delivery
 from topology.broker.management import Management
@@ -80,6 +80,7 @@ def test_a_round_through_the_retry_is_three_events_a_trip_and_minutes(
     (minute,) = Minute.objects.all()
     assert (minute.entered, minute.left, minute.died) == (1, 1, 1)
     assert recorder.counters() == {
+        "tap": "classic",
         "recorded": 3,
         "unknown": 0,
         "caught_up": True,

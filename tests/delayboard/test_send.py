@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import time_machine
@@ -25,7 +26,7 @@ from tests.topology.builders import a_snapshot
 from topology.broker.errors import BrokerError, Nacked, OutcomeUnknown, Returned, Unreachable
 from topology.broker.fields import FieldError
 from topology.definitions import TAP_PREFIX, Binding, Definitions, Queue
-from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish
+from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import AuditEntry, Broker, Topology
 
 SECOND = timedelta(seconds=1)
@@ -40,10 +41,8 @@ class Channel:
         self.declared: list[Definitions] = []
         self.published: list[Publish] = []
 
-    def declare(self, definitions: Definitions) -> None:
-        self.declared.append(definitions)
-
-    def publish(self, publish: Publish) -> None:
+    def publish_by(self, route: Route, publish: Publish) -> None:
+        self.declared.append(route.declares)
         if self.error:
             raise self.error
         self.published.append(publish)
@@ -177,9 +176,11 @@ def test_a_crash_while_sending_leaves_a_row_that_says_so_later(
 def test_why_nobody_will_see_it_arrive_is_said_at_once(
     channel: Channel, broker: Broker, user: User, pair: Topology
 ) -> None:
-    untapped = send(user, broker, LETTER, predict(a_snapshot(shop()), "", "orders"))
+    untapped = send(
+        user, broker, replace(LETTER, id=uuid4()), predict(a_snapshot(shop()), "", "orders")
+    )
     assert "No applied topology taps the way into orders" in untapped.unobservable_why
-    lost = send(user, broker, LETTER, predict(a_snapshot(shop()), "gone", ""))
+    lost = send(user, broker, replace(LETTER, id=uuid4()), predict(a_snapshot(shop()), "gone", ""))
     assert lost.unobservable_why == "It is not expected to arrive anywhere."
-    tapped = send(user, broker, LETTER, good(pair.definitions))
+    tapped = send(user, broker, replace(LETTER, id=uuid4()), good(pair.definitions))
     assert (tapped.unobservable_why, tapped.topology) == ("", pair)

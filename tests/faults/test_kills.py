@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from django.utils import timezone
@@ -14,10 +15,11 @@ from pytest_django import Settings
 
 from analytics.events import MessageEvent
 from analytics.log import read_day
+from analytics.models import Minute, ScheduledMessage
 from delayboard.dead_letters import browse
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.models import ItemState, ReplayBatch
-from tests.brokers import Vhost
+from tests.brokers import SUITES, Vhost
 from tests.builders import address_of, applied_pair, eventually, make_user
 from tests.faults.processes import environment, kill, started
 from topology import latest
@@ -117,32 +119,55 @@ def test_a_replay_survives_kills_of_the_worker_and_marks_what_may_be_double(
     assert not batch.items.exclude(state=ItemState.DONE).exists()
 
 
-def test_a_recorder_that_is_killed_loses_no_copy(vhost: Vhost, settings: Settings) -> None:
+@pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
+@pytest.mark.parametrize(
+    ("kills", "messages"),
+    [(3, 600), pytest.param(20, 5000, marks=pytest.mark.long)],
+)
+def test_a_recorder_that_is_killed_loses_no_copy_and_of_a_stream_repeats_none(
+    vhost: Vhost, settings: Settings, kills: int, messages: int
+) -> None:
     topology = applied_pair(vhost, delay="1h")
-    sent = [f"m{number}" for number in range(60)]
-
-    def publish(names: list[str]) -> None:
-        with publisher(address_of(vhost), "test") as channel:
-            for name in names:
-                properties = build_properties(message_id=name, delivery_mode=2)
-                channel.publish(Publish("orders-retry", "orders", properties, b"{}"))
-
-    def recorded() -> set[str]:
-        return {event.message_id for event in logged(settings) if event.topology == topology.slug}
-
-    with started("worker", "--only", "recorder", variables=environment()) as worker:
-        publish(sent[:20])
-        eventually(lambda: len(recorded()) >= 1, "the recorder is at work")
-        publish(sent[20:40])
-        kill(worker)
-    publish(sent[40:])
+    sent = [f"m{number}" for number in range(messages)]
+    shares = [sent[number :: kills + 1] for number in range(kills + 1)]
+    for share in shares[:-1]:
+        known = len(recorded(settings, topology))
+        with started("worker", "--only", "recorder", variables=environment()) as worker:
+            publisher_of_share = Thread(target=delay_all, args=(vhost, share))
+            publisher_of_share.start()
+            goal = known + random.randint(1, len(share) * 3 // 4)
+            eventually(partial(has_recorded, settings, topology, goal), "the recorder is at work")
+            kill(worker)
+            publisher_of_share.join()
+    delay_all(vhost, shares[-1])
     with started("worker", "--only", "recorder", variables=environment()):
-        eventually(lambda: recorded() == set(sent), "every copy is in the log")
-        with Management(address_of(vhost)) as management:
-            eventually(
-                lambda: management.queue(topology.tap_queue).get("messages") == 0,
-                "the tap is empty",
-            )
+        eventually(partial(has_recorded, settings, topology, messages), "every copy is in the log")
+        eventually(
+            lambda: ScheduledMessage.objects.filter(topology=topology).count() == messages,
+            "every copy is in the index",
+        )
+    copies = recorded(settings, topology)
+    repeats = {event.message_id for event in logged(settings) if event.redelivered}
+    assert set(copies) == set(sent)
+    assert {name for name, times in copies.items() if times > 1} <= repeats
+    assert sum(minute.entered for minute in Minute.objects.all()) == messages
+    if topology.tap_type == "stream":
+        assert set(copies.values()) == {1}
+
+
+def delay_all(vhost: Vhost, names: list[str]) -> None:
+    with publisher(address_of(vhost), "test") as channel:
+        for name in names:
+            properties = build_properties(message_id=name, delivery_mode=2)
+            channel.publish(Publish("orders-retry", "orders", properties, b"{}"))
+
+
+def recorded(settings: Settings, topology: Topology) -> Counter[str]:
+    return Counter(e.message_id for e in logged(settings) if e.topology == topology.slug)
+
+
+def has_recorded(settings: Settings, topology: Topology, number: int) -> bool:
+    return len(recorded(settings, topology)) >= number
 
 
 def logged(settings: Settings) -> list[MessageEvent]:

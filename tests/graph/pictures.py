@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from topology.definitions import Arguments, Definitions, Exchange, Queue
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.graph.ladder import Levels
 from topology.patterns import retry_pair
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -64,4 +65,52 @@ def delay_queue(name: str, target: str, seconds: int) -> Queue:
                 "x-dead-letter-routing-key": target,
             }
         ),
+    )
+
+
+LADDER = Levels(
+    [f"shop.delay-level-{level:02}" for level in range(28)],
+    "shop.delay-delivery",
+    timedelta(seconds=1),
+)
+
+
+def ladder_of(levels: int, unit: timedelta = timedelta(seconds=1)) -> Levels:
+    """The names of a set of so many levels."""
+    return Levels(LADDER.names[:levels], LADDER.delivery, unit)
+
+
+def level_set(levels: Levels = LADDER) -> Definitions:
+    """The definitions of a set, built by hand: at-least-once quorum queues, no destination."""
+    things: list[Thing] = [Exchange(levels.delivery, "topic")]
+    for level, name in enumerate(levels.names):
+        below = levels.names[level - 1] if level else levels.delivery
+        skipped = "*." * (len(levels.names) - 1 - level)
+        things += [
+            Exchange(name, "topic"),
+            Queue(name, arguments=_level_arguments(levels, level, below)),
+            Binding(name, name, f"{skipped}1.#"),
+            Binding(name, below, f"{skipped}0.#", destination_is_queue=False),
+        ]
+    return Definitions.of(things)
+
+
+def bound(*names: str, levels: Levels = LADDER, in_queues: bool = True) -> Definitions:
+    """Destinations of these names, bound to the delivery exchange."""
+    things: list[Thing] = []
+    for name in names:
+        end = Queue(name) if in_queues else Exchange(name, "fanout")
+        things += [end, Binding(levels.delivery, name, f"#.{name}", in_queues)]
+    return Definitions.of(things)
+
+
+def _level_arguments(levels: Levels, level: int, below: str) -> Arguments:
+    return Arguments(
+        {
+            "x-queue-type": "quorum",
+            "x-message-ttl": levels.unit // timedelta(milliseconds=1) * 2**level,
+            "x-dead-letter-exchange": below,
+            "x-dead-letter-strategy": "at-least-once",
+            "x-overflow": "reject-publish",
+        }
     )

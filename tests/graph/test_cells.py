@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.graph.pictures import pair, seen
-from topology.definitions import Arguments, Queue
+from tests.graph.pictures import LADDER, bound, level_set, pair, seen
+from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.graph.cells import (
     MARK_WORDS,
     count_text,
+    held,
+    is_holding,
+    level_names,
+    pace,
     queue_mark,
     rate_text,
     snapshot_cells,
@@ -42,6 +46,8 @@ def test_small_rates_keep_a_digit_and_none_looks_like_zero(rate: float | None, t
         ({"x-message-ttl": 1000}, QueueNumbers(messages=1, consumers=0), "waiting"),
         ({"x-max-length": 5}, QueueNumbers(messages=5, consumers=1), "full"),
         ({}, QueueNumbers(messages=1, consumers=1, state="down"), "down"),
+        ({}, QueueNumbers(state="minority"), "down"),
+        ({"x-max-length": 5}, QueueNumbers(messages=5, state="down"), "down"),
     ],
 )
 def test_a_queue_is_in_one_state(
@@ -59,3 +65,87 @@ def test_a_snapshot_gives_every_key_that_a_page_may_show() -> None:
     assert cells["queue/orders/publish_rate"] == "–"
     assert cells["exchange/orders/rate"] == "3.0/s"
     assert snapshot_marks(snapshot) == {"queue/orders": "busy", "queue/orders-retry": "unknown"}
+
+
+LEVEL = next(iter(sorted(level_set().queues, key=lambda queue: queue.name)))
+CLASSIC = Queue("q", arguments=Arguments({"x-message-ttl": 1000, "x-dead-letter-exchange": "x"}))
+
+
+@pytest.mark.parametrize(
+    ("rate", "beat"),
+    [(None, ""), (0.0, "0"), (0.01, "1"), (0.9, "1"), (1.0, "2"), (19.9, "2"), (20.0, "3")],
+)
+def test_a_rate_beats_in_three_paces_and_an_unknown_one_is_no_stop(
+    rate: float | None, beat: str
+) -> None:
+    assert pace(rate) == beat
+
+
+@pytest.mark.parametrize(
+    ("numbers", "count"),
+    [
+        (None, None),
+        (QueueNumbers(), None),
+        (QueueNumbers(messages=4, ready=4), None),
+        (QueueNumbers(messages=4, ready=0, unacked=0), 4),
+        (QueueNumbers(messages=4, ready=3, unacked=1), 0),
+        (QueueNumbers(messages=3, ready=4, unacked=0), 0),
+    ],
+)
+def test_held_is_what_is_neither_ready_nor_unacked(
+    numbers: QueueNumbers | None, count: int | None
+) -> None:
+    assert held(LEVEL, numbers) == count
+
+
+def test_a_classic_queue_holds_nothing() -> None:
+    numbers = QueueNumbers(messages=4, ready=0, unacked=0)
+    assert held(CLASSIC, numbers) is None
+    assert queue_mark(CLASSIC, numbers) == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "mark"),
+    [
+        # as RabbitMQ 4.3.6 counted them: destination unbound, then 40 more behind it
+        (QueueNumbers(messages=4, ready=0, unacked=0, consumers=0), "held"),
+        (QueueNumbers(messages=55, ready=10, unacked=0, consumers=0, publish_rate=0.0), "held"),
+        # as RabbitMQ 4.0.5 counted a steady 240 messages per second on their way
+        (QueueNumbers(messages=243, ready=240, unacked=0, consumers=0), "waiting"),
+        (QueueNumbers(messages=20, ready=0, unacked=0, publish_rate=240.0), "waiting"),
+        (QueueNumbers(messages=0, ready=0, unacked=0, consumers=0), "empty"),
+    ],
+)
+def test_a_level_holds_when_more_is_past_its_time_than_can_be_on_its_way(
+    numbers: QueueNumbers, mark: str
+) -> None:
+    assert queue_mark(LEVEL, numbers, is_level=True) == mark
+
+
+def test_a_consumer_on_a_level_takes_messages_early_even_when_it_looks_empty() -> None:
+    numbers = QueueNumbers(messages=0, ready=0, unacked=0, consumers=1)
+    assert queue_mark(LEVEL, numbers, is_level=True) == "taken"
+    assert queue_mark(CLASSIC, numbers) == "empty"
+
+
+def test_a_burst_on_its_way_is_not_held_when_nothing_was_a_moment_before() -> None:
+    name = LEVEL.name
+    burst = seen(level_set(), {name: QueueNumbers(620, 0, 0, 0)})
+    before = seen(level_set(), {name: QueueNumbers(620, 620, 0, 0)})
+    assert snapshot_marks(burst)[f"queue/{name}"] == "held"
+    assert snapshot_marks(burst, before)[f"queue/{name}"] == "waiting"
+    assert snapshot_marks(burst, burst)[f"queue/{name}"] == "held"
+    assert not is_holding(LEVEL, None)
+
+
+def test_levels_are_found_by_how_they_are_bound() -> None:
+    others = Definitions.of([Queue("q"), Binding("q", "q", "#.1.#"), Binding("x", "q", "1.#")])
+    assert level_names(level_set() | bound("orders") | others) == set(LADDER.names)
+
+
+def test_a_live_page_is_told_of_a_consumer_and_of_what_is_held() -> None:
+    name = LEVEL.name
+    snapshot = seen(level_set(), {name: QueueNumbers(5, 2, 0, 1)})
+    assert snapshot_cells(snapshot)[f"queue/{name}/held"] == "3"
+    quiet = seen(level_set(), {name: QueueNumbers(0, 0, 0, 1)})
+    assert snapshot_marks(quiet)[f"queue/{name}"] == "taken"

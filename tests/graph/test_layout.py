@@ -13,6 +13,7 @@ from topology.graph.geometry import Box, Direction, Layout
 from topology.graph.layers import arrange_layers, ranks
 from topology.graph.layout import LayoutError, arrange, arrange_by_dot
 from topology.graph.ring import arrange_ring
+from topology.graph.star import arrange_star
 from topology.snapshot import QueueNumbers
 
 FAN = Definitions.of(
@@ -144,3 +145,37 @@ def test_a_picture_is_there_even_when_dot_is_not(
     assert layout.note == (
         "Drawn in plain rows: Graphviz is not installed (there is no program “dot”)."
     )
+
+
+def holds(count: int, ends: int = 1, stray: bool = False) -> Definitions:
+    things: list[Thing] = [Exchange("orders", "topic")]
+    for number in range(count):
+        wait = delay_queue(f"delay.{number}", "created", 100 - number)
+        dies = Arguments({**wait.arguments, "x-dead-letter-exchange": "orders"})
+        things.append(Queue(wait.name, arguments=dies))
+    for number in range(ends):
+        things += [Queue(f"work{number}"), Binding("orders", f"work{number}", "created")]
+    if stray:
+        things += [Exchange("x"), Binding("x", "delay.0", "")]
+    return Definitions.of(things)
+
+
+@pytest.mark.parametrize(("count", "ends"), [(7, 1), (8, 0), (9, 4), (30, 1)])
+def test_many_queues_that_die_into_one_exchange_stand_in_a_block(count: int, ends: int) -> None:
+    graph = build(holds(count, ends))
+    layout = arrange_star(graph)
+    assert layout is not None
+    assert layout == arrange(graph)
+    assert_sound(layout, count + ends + 1, count + ends)
+    assert layout.width < 1000
+    assert layout.height < 1200
+    first = layout.boxes[0].node
+    assert first.name == f"delay.{count - 1}", "the shortest wait"
+
+
+@pytest.mark.parametrize(
+    "definitions",
+    [holds(6), holds(9, 5), holds(9, 1, stray=True), pair(), FAN, Definitions(), holds(7) | pair()],
+)
+def test_any_other_graph_is_no_block(definitions: Definitions) -> None:
+    assert arrange_star(build(definitions)) is None

@@ -9,8 +9,9 @@ from tests.graph.pictures import HOSTILE, LONG, pair, seen
 from topology.definitions import Definitions
 from topology.graph.build import build
 from topology.graph.cells import snapshot_cells, snapshot_marks
+from topology.graph.ink import attribute, bar_share
 from topology.graph.layout import arrange
-from topology.graph.svg import attribute, bar_share, draw
+from topology.graph.svg import draw
 from topology.snapshot import QueueNumbers, Snapshot
 
 SVG = "{http://www.w3.org/2000/svg}"

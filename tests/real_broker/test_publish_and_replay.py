@@ -28,7 +28,7 @@ from topology import latest, work
 from topology.broker.consumer import Consumer, getter
 from topology.broker.fields import read_table, table_entries
 from topology.broker.management import Management
-from topology.broker.properties import build_properties
+from topology.broker.properties import build_properties, read_properties
 from topology.broker.publisher import publisher
 from topology.definitions import Queue
 from topology.message import REPLAY_HEADER, Message, Publish
@@ -95,11 +95,11 @@ def look(topology: Topology, queue: str = "dead") -> browse.Look:
     return browse.look(topology.broker, found, snapshot)
 
 
-def freeze(topology: Topology, seen: browse.Look) -> ReplayBatch:
+def freeze(topology: Topology, seen: browse.Look, *, typed: Target | None = None) -> ReplayBatch:
     snapshot = latest.poll(topology.broker).snapshot
     assert snapshot is not None
     user = make_user(f"operator-{uuid.uuid4().hex[:6]}", Role.OPERATOR)
-    return batches.freeze(user, topology.broker, "dead", seen.letters, snapshot)
+    return batches.freeze(user, topology.broker, "dead", seen.letters, snapshot, typed=typed)
 
 
 def run(batch: ReplayBatch) -> ReplayBatch:
@@ -319,9 +319,7 @@ def test_properties_pass_a_replay_bit_for_bit_whatever_pika_makes_of_them(vhost:
         b"\x01tT\x00\x00\xff\xff\xff\xff\xff\xff"
     )
     raw = b"\x20\x00" + len(odd).to_bytes(4, "big") + odd
-    applied_pair(vhost)
-    from topology.broker.properties import read_properties
-
+    applied_pair(vhost, tap_type="classic")
     with publisher(address_of(vhost), "test") as channel:
         channel.publish(Publish("orders", "orders", read_properties(raw), b"\x00\xff"))
     (message,) = drained(vhost, "orders")
@@ -330,3 +328,25 @@ def test_properties_pass_a_replay_bit_for_bit_whatever_pika_makes_of_them(vhost:
     # RabbitMQ 4 sorts a table by its names; the bytes of each entry stay.
     assert {e[2] for e in table_entries(came[6:])} == {e[2] for e in table_entries(odd)}
     assert message.headers == read_table(odd)
+
+
+def test_a_decimal_header_is_not_replayed_where_a_stream_tap_would_break_the_connection(
+    vhost: Vhost,
+) -> None:
+    """Streams of 4.0.5 and 4.3.6 take no decimal; a classic tap takes everything."""
+    topology = parked(vhost, count=2)
+    decimal = b"\x01dD\x01\x00\x00\x00\x0f"
+    odd = read_properties(b"\x20\x00" + len(decimal).to_bytes(4, "big") + decimal)
+    with publisher(address_of(vhost), "test") as channel:
+        channel.publish(Publish("", "dead", odd, b"decimal"))
+    eventually(lambda: len(look(topology).letters) == 3, "all three are parked")
+    batch = freeze(topology, look(topology), typed=Target("orders", "orders", "typed in"))
+    batches.start(batch.created_by, batch, despite_verdict=True)
+    to_its_end(batch)
+    if topology.tap_type == "classic":
+        assert batch.counts()["done"] == 3
+        return
+    assert (batch.counts()["done"], batch.counts()["failed"]) == (2, 1)
+    refused = batch.items.get(state=ItemState.FAILED)
+    assert "holds a decimal number" in refused.error
+    assert [message.body for message in drained(vhost, "dead")] == [b"decimal"]

@@ -7,7 +7,10 @@ from django.urls import reverse
 
 from delayboard.models import Publication
 from tests.site.desk import know, signed_in, text_of
+from tests.topology.builders import a_queue
+from topology import provision
 from topology.models import Broker, Role, State, Topology
+from topology.patterns import delay_levels
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +29,10 @@ def test_nothing_is_published_while_the_broker_does_not_answer(broker: Broker) -
         ({"headers": "[1]"}, "must be a JSON object"),
         ({"headers": "{"}, "are no JSON"),
         ({"expiration": "soon"}, "is no duration"),
-        ({"delay": "delayed"}, "A delay needs a topology"),
+        ({"delay": "5s"}, "A delay needs a topology"),
+        ({"target": "orders"}, "A target needs a topology"),
+        ({"delay": "soon"}, "is no duration"),
+        ({"letter_id": "x"}, "Nothing was published"),
         ({"routing_key": "delayboard.tap.orders"}, "That is Delayboard&#x27;s own tap."),
     ],
 )
@@ -43,7 +49,7 @@ def test_a_wrong_message_is_said_and_not_published(
 def test_a_prediction_names_every_stay_and_sends_nothing(pair: Topology) -> None:
     Topology.objects.update(state=State.APPLIED)
     know(pair.broker, *pair.definitions)
-    values = {"topology": pair.pk, "delay": "delayed", "predict": "1"}
+    values = {"topology": pair.pk, "delay": "15s", "predict": "1"}
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
     assert "It arrives in orders after 15s." in text
     assert 'Waits 15s in <span class="name">orders-retry</span>' in text
@@ -64,12 +70,56 @@ def test_a_link_through_a_topology_fills_the_form_so_that_it_can_be_sent(pair: T
     Topology.objects.update(state=State.APPLIED)
     know(pair.broker, *pair.definitions)
     client = signed_in(Role.OPERATOR)
-    answer = client.get(reverse("publish"), {"topology": str(pair.pk), "delay": "delayed"})
+    answer = client.get(reverse("publish"), {"topology": str(pair.pk), "delay": "15s"})
     form = answer.context["form"]
     filled = {field.name: field.value() or "" for field in form}
     assert (filled["topology"], filled["broker"]) == (str(pair.pk), "")
     text = text_of(client.post(reverse("publish"), filled | {"predict": "1"}))
     assert "It arrives in orders after 15s." in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "problem"),
+    [
+        ({"delay": "5s"}, "The delays on offer are 15s."),
+        ({"delay": "15s", "target": "elsewhere"}, "go to orders and nowhere else"),
+    ],
+)
+def test_what_a_topology_cannot_do_is_said_and_not_published(
+    pair: Topology, typed: dict[str, str], problem: str
+) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    know(pair.broker, *pair.definitions)
+    values = {"topology": pair.pk, "send": "1", **typed}
+    assert problem in text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
+    assert Publication.objects.count() == 0
+
+
+def test_a_delay_through_levels_is_rounded_up_predicted_and_bounded(broker: Broker) -> None:
+    params = delay_levels.Params("own", "shop", 4)
+    row = provision.create_topology(None, broker, "delay_levels", params)
+    Topology.objects.update(state=State.APPLIED)
+    know(broker, *row.definitions, a_queue("work"))
+    client = signed_in(Role.OPERATOR)
+
+    def predicted(**typed: str) -> str:
+        values = {"topology": row.pk, "predict": "1", "target": "work", **typed}
+        return text_of(client.post(reverse("publish"), values))
+
+    assert "4s200ms is rounded up to 5s. It arrives in work after 5s." in predicted(delay="4.2s")
+    assert "It arrives in work at once." in predicted(delay="")
+    assert "The longest delay of these levels is 15s." in predicted(delay="15.001s")
+    assert "A destination is missing." in predicted(delay="1s", target="")
+    assert "a word “*” or “#”" in predicted(delay="1s", target="a.#")
+
+
+def test_the_same_letter_sent_twice_is_published_once(broker: Broker) -> None:
+    know(broker, a_queue("work"))
+    row = Publication.objects.create(broker=broker, size=1)
+    values = {"broker": broker.pk, "routing_key": "work", "send": "1", "letter_id": str(row.pk)}
+    answer = signed_in(Role.OPERATOR).post(reverse("publish"), values, follow=True)
+    assert "It was published already" in text_of(answer)
+    assert Publication.objects.get() == row
 
 
 def test_a_prediction_of_a_loss_says_so(broker: Broker) -> None:

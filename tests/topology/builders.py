@@ -50,7 +50,7 @@ PARAMS = retry_pair.Params("orders", timedelta(seconds=5))
 
 PAIR = retry_pair.definitions(PARAMS)
 
-TAP = tap_definitions("delayboard.tap.orders", retry_pair.taps(PARAMS))
+TAP = tap_definitions("delayboard.tap.orders", retry_pair.taps(PARAMS), "classic")
 
 EVERYTHING = PAIR | TAP
 

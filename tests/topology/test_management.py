@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import pytest
 import requests
 import responses
+from pika.exceptions import ChannelClosedByBroker
 
 from tests.topology.builders import MANAGEMENT, an_address
+from topology.broker.amqp import translated
 from topology.broker.errors import (
     BrokerError,
     Conflict,
@@ -16,8 +19,10 @@ from topology.broker.errors import (
     Refused,
     Unreachable,
     Unsupported,
+    alarm_sentence,
 )
 from topology.broker.management import Management, path
+from topology.definitions import Queue
 
 PASSWORD = "hunter2-ü"
 
@@ -103,6 +108,84 @@ def test_every_status_has_its_error_whatever_the_body_is(
         management.overview()
     assert type(raised.value) is error
     assert raised.value.retry_helps == (error is Unreachable)
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        ("Not management user", "give it the tag “management”"),
+        ("User not authorised to access virtual host", "no permissions on the virtual host “/”"),
+        ("Login failed", "check the user name and the password"),
+        ("Not_Authorized", "check the user name and the password"),
+        ("something new", r"\(something new\): check its password, its tag"),
+    ],
+)
+def test_a_401_is_told_apart_by_its_reason(
+    api: responses.RequestsMock, management: Management, reason: str, sentence: str
+) -> None:
+    api.get(url("overview"), json={"error": "not_authorised", "reason": reason}, status=401)
+    with pytest.raises(Refused, match=sentence):
+        management.overview()
+
+
+def test_a_vhost_that_is_not_there_or_not_seen_is_no_missing_queue(
+    api: responses.RequestsMock, management: Management
+) -> None:
+    api.get(url("queues", "/"), json={"error": "not_found", "reason": "Not Found"}, status=404)
+    with pytest.raises(Refused, match=r"There is no virtual host “/” at .*, or the user “ann” may"):
+        management.queues()
+    unknown = {"error": "not_found", "reason": "vhost_not_found"}
+    api.put(url("queues", "/", "q"), json=unknown, status=404)
+    with pytest.raises(Refused, match="There is no virtual host"):
+        management.declare_queue(Queue("q"))
+    api.get(url("queues", "/", "q"), json={"reason": "Not Found"}, status=404)
+    with pytest.raises(NotFound):
+        management.queue("q")
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        (
+            "Cannot declare a queue 'queue 'q' in vhost '/'' of type 'rabbit_stream_queue' on "
+            "node 'a@b': the corresponding feature flag is disabled",
+            "The feature flag stream_queue is not enabled",
+        ),
+        (
+            "invalid arg 'x-queue-type' for queue 'q' in vhost '/': \"unsupported queue type "
+            "'sand'\"",
+            "no queue type “sand”",
+        ),
+        ("invalid exchange type 'x-random'", "no exchange type “x-random”"),
+        (
+            "invalid arg 'x-queue-mode' for queue 'q' in vhost '/' of queue type "
+            "rabbit_quorum_queue",
+            "a quorum queue takes no argument “x-queue-mode”",
+        ),
+    ],
+)
+def test_what_a_broker_cannot_do_is_no_conflict(
+    api: responses.RequestsMock, management: Management, reason: str, sentence: str
+) -> None:
+    answer = {"error": "bad_request", "reason": reason}
+    api.put(url("queues", "/", "q"), json=answer, status=400)
+    with pytest.raises(Unsupported, match=sentence):
+        management.declare_queue(Queue("q"))
+    with pytest.raises(Unsupported, match=sentence), translated(an_address()):
+        raise ChannelClosedByBroker(406, f"PRECONDITION_FAILED - {reason}")
+
+
+@pytest.mark.parametrize(
+    ("alarms", "sentence"),
+    [
+        ((), "has an alarm and takes no publishes until it is over: free memory or disk space"),
+        (("memory on a@b",), r"\(memory on a@b\) .*: have messages consumed"),
+        (("disk space on a@b",), "free disk space on it"),
+        (("memory on a", "disk space on b"), "consumed or deleted.*; free disk space"),
+    ],
+)
+def test_an_alarm_says_what_ends_it(alarms: tuple[str, ...], sentence: str) -> None:
+    assert re.search(sentence, alarm_sentence(alarms))
 
 
 @pytest.mark.parametrize(

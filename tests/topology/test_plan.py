@@ -16,8 +16,8 @@ from tests.topology.builders import (
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.patterns.pattern import Tap
 from topology.provisioning.apply import PlanConflict, apply_plan
-from topology.provisioning.plan import Change, Difference, make_plan, shown, title
-from topology.provisioning.taps import tap_definitions
+from topology.provisioning.plan import Change, Difference, ends, make_plan, shown, title
+from topology.provisioning.taps import tap_definitions, tap_type_for
 
 
 @given(strategies.definitions(), strategies.definitions())
@@ -27,7 +27,12 @@ def test_a_plan_signs_every_wanted_thing_and_creates_what_is_missing(
     plan = make_plan(wanted, a_snapshot(there))
     assert [change.thing for change in plan.changes] == list(wanted)
     identities = {thing.identity for thing in there}
-    missing = [thing for thing in wanted if thing.identity not in identities]
+    after = identities | {thing.identity for thing in wanted}
+    missing = [
+        thing
+        for thing in wanted
+        if thing.identity not in identities and after.issuperset(ends(thing))
+    ]
     assert [change.thing for change in plan.signed("create")] == missing
     equal = [thing for thing in wanted if thing in there.exchanges | there.queues | there.bindings]
     assert [change.thing for change in plan.signed("present")] == equal
@@ -114,11 +119,54 @@ def test_a_plan_in_conflict_changes_nothing() -> None:
 
 
 def test_a_tap_is_bounded_drops_its_oldest_and_never_refuses() -> None:
-    (queue,) = tap_definitions("t", [Tap("x", "k", "sees")]).queues
+    (queue,) = tap_definitions("t", [Tap("x", "k", "sees", "entry")], "classic").queues
     assert queue.durable
     assert queue.arguments == Arguments(
         {"x-queue-type": "classic", "x-max-length-bytes": 50_000_000, "x-overflow": "drop-head"}
     )
+
+
+def test_a_tap_is_a_stream_from_the_version_that_fills_one_with_every_death() -> None:
+    versions = [(3, 10, 8), (3, 13, 7), (4, 0, 5), (4, 3, 6)]
+    assert [tap_type_for(version) for version in versions] == [
+        "classic",
+        "classic",
+        "stream",
+        "stream",
+    ]
+    (queue,) = tap_definitions("t", [Tap("x", "k", "sees", "entry")], "stream").queues
+    assert queue.durable
+    assert queue.type == "stream"
+    bound, segment = (
+        queue.arguments.number(f"x-{name}")
+        for name in ("max-length-bytes", "stream-max-segment-size-bytes")
+    )
+    assert bound is not None
+    assert segment is not None
+    assert 10 * segment <= bound
+
+
+def test_a_queue_declared_without_a_type_is_a_classic_one() -> None:
+    untyped = Queue("q", arguments=Arguments({"x-message-ttl": 5}))
+    typed = Queue("q", arguments=Arguments({"x-message-ttl": 5, "x-queue-type": "classic"}))
+    quorum = Queue("q", arguments=Arguments({"x-message-ttl": 5, "x-queue-type": "quorum"}))
+    assert make_plan(Definitions.of([untyped]), a_snapshot(Definitions.of([typed]))).is_empty
+    assert make_plan(Definitions.of([typed]), a_snapshot(Definitions.of([untyped]))).is_empty
+    plan = make_plan(Definitions.of([untyped]), a_snapshot(Definitions.of([quorum])))
+    (conflict,) = plan.changes
+    assert conflict.differences == (Difference("x-queue-type", "classic", "quorum"),)
+
+
+def test_without_anything_to_see_there_is_no_tap() -> None:
+    assert tap_definitions("t", [], "stream") == Definitions()
+
+
+def test_a_binding_between_what_nobody_makes_is_a_conflict_that_names_what_is_missing() -> None:
+    wanted = Definitions.of([a_queue("q"), Binding("gone", "q", "k")])
+    plan = make_plan(wanted, a_snapshot(Definitions()))
+    (conflict,) = plan.signed("conflict")
+    assert conflict.differences == (Difference("exchange gone", "exists", "missing"),)
+    assert make_plan(wanted, a_snapshot(Definitions.of([Exchange("gone")]))).is_applicable
 
 
 def test_a_tap_stands_beside_the_real_bindings() -> None:

@@ -51,7 +51,7 @@ def broker_says(
             exchanges.append(row | {"type": thing.type}) if isinstance(thing, Exchange) else (
                 queues.append(row | {"messages": messages})
             )
-    responses.get(f"{API}/overview", json={"rabbitmq_version": "4.3.6"})
+    responses.get(f"{API}/overview", json={"rabbitmq_version": "3.10.8"})
     responses.get(f"{API}/queues/nowhere", json=queues)
     responses.get(f"{API}/exchanges/nowhere", json=exchanges)
     responses.get(f"{API}/bindings/nowhere", json=bindings)
@@ -82,7 +82,10 @@ def test_a_topology_is_written_down_and_nothing_is_asked_of_the_broker() -> None
     )
     assert row.parsed == PARAMS
     assert row.tap_queue == "delayboard.tap.orders"
-    assert row.definitions == retry_pair.definitions(PARAMS) | row.tap
+    assert row.definitions == row.definitions_with("classic")
+    assert row.definitions_with("stream").queue(row.tap_queue) != row.definitions.queue(
+        row.tap_queue
+    )
     entry = last_entry()
     assert (entry.username, entry.action, entry.what) == ("ann", "topology created", "orders")
     assert entry.details == retry_pair.store(PARAMS)

@@ -1,16 +1,21 @@
-"""Taking messages from a queue: in batches with manual acks, or one look that puts all back."""
+"""Taking messages from a queue: in batches with manual acks, or one look that puts all back.
+
+A stream is read over AMQP 0-9-1 like a queue, from an offset on: an ack takes nothing out of
+it and only lets the next messages come (rabbit_stream_queue.erl 4.0.5, 4.3.6).
+"""
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pika
 
@@ -18,18 +23,26 @@ from topology.broker.address import Address
 from topology.broker.amqp import HEARTBEAT_SECONDS, connected, translated
 from topology.broker.errors import BrokerError, NotFound, Unreachable
 from topology.broker.properties import read_properties
-from topology.message import Message
+from topology.message import Message, Properties
 
 CLOSE_SECONDS = 5.0
+OFFSET_HEADER = "x-stream-offset"
+_OFFSET_ENTRY = bytes([len(OFFSET_HEADER)]) + OFFSET_HEADER.encode() + b"l"
+
+Start: TypeAlias = int | Literal["first", "last"]
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message that is not acknowledged yet, its delivery tag and when it came (UTC)."""
+    """A message that is not acknowledged yet, its delivery tag and when it came (UTC).
+
+    `offset` is its place in the stream that it was read from, None from a queue.
+    """
 
     message: Message
     tag: int
     received_at: datetime
+    offset: int | None = None
 
 
 class Consumer:
@@ -38,12 +51,19 @@ class Consumer:
     The thread stamps each message the moment it comes, however busy the caller is with the
     last batch, and keeps the heartbeats going. Leaving the block closes the connection, and
     the broker puts back what was not acknowledged.
+
+    A stream is read from `start`: an offset, its first message that is still there, or the
+    first of its last chunk. An offset that it has not reached yet is waited for in silence,
+    and of what was dropped nothing is said but by a leap of the offsets.
     """
 
-    def __init__(self, address: Address, queue: str, *, prefetch: int = 500) -> None:
+    def __init__(
+        self, address: Address, queue: str, *, prefetch: int = 500, start: Start | None = None
+    ) -> None:
         self._address = address
         self._queue = queue
         self._prefetch = prefetch
+        self._start = start
         self._come: SimpleQueue[Delivery | BaseException] = SimpleQueue()
         self._ready: SimpleQueue[BaseException | None] = SimpleQueue()
         self._held: Delivery | None = None
@@ -137,13 +157,16 @@ class Consumer:
         self._channel = connection.channel()
         self._channel.basic_qos(prefetch_count=self._prefetch)
         self._channel.add_on_cancel_callback(self._on_cancel)
-        self._channel.basic_consume(self._queue, self._on_message)
+        arguments = None if self._start is None else {OFFSET_HEADER: self._start}
+        self._channel.basic_consume(self._queue, self._on_message, arguments=arguments)
 
     def _on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         received_at = datetime.now(UTC)
-        self._come.put(
-            Delivery(_message(method, properties, body), method.delivery_tag, received_at)
-        )
+        message, offset = _message(method, properties, body), None
+        if self._start is not None:
+            offset, plain = without_offset(message.properties)
+            message = replace(message, properties=plain)
+        self._come.put(Delivery(message, method.delivery_tag, received_at, offset))
 
     def _on_cancel(self, frame: Any) -> None:
         self._come.put(NotFound(f"The queue “{self._queue}” was deleted."))
@@ -199,3 +222,20 @@ def _message(method: Any, properties: Any, body: bytes | None) -> Message:
         body=body or b"",
         redelivered=method.redelivered,
     )
+
+
+def without_offset(properties: Properties) -> tuple[int, Properties]:
+    """The offset that a stream says in a header, whatever the publisher put there, and the rest.
+
+    `raw` keeps it. It is searched for where some other header makes all of them unreadable.
+    Raises Unreachable when there is none: then it is no stream that is read.
+    """
+    headers = dict(properties.headers)
+    offset = headers.pop(OFFSET_HEADER, None)
+    if not isinstance(offset, int):
+        place = properties.raw.rfind(_OFFSET_ENTRY) + len(_OFFSET_ENTRY)
+        value = properties.raw[place : place + 8]
+        if place < len(_OFFSET_ENTRY) or len(value) < 8:
+            raise Unreachable("A message of the stream came without its offset.")
+        (offset,) = struct.unpack(">q", value)
+    return offset, replace(properties, headers=headers)

@@ -7,6 +7,7 @@ decoder reads a decimal 1.5 as 1 and dies of one timestamp past the year 9999.
 from __future__ import annotations
 
 import struct
+from calendar import timegm
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -153,7 +154,7 @@ def write_value(value: Any, nesting: int = 0) -> bytes:
         case bytes():
             return b"x" + _sized(value)
         case datetime():
-            return b"T" + struct.pack(">Q", max(0, int(value.timestamp())))
+            return b"T" + struct.pack(">Q", max(0, timegm(value.utctimetuple())))
         case Decimal():
             return _write_decimal(value)
         case None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,8 +12,8 @@ import pika.exceptions
 from topology.broker.address import Address
 from topology.broker.amqp import RawProperties, connected, explained
 from topology.broker.errors import Conflict, Nacked, NotFound, OutcomeUnknown, Refused, Returned
-from topology.definitions import Definitions
-from topology.message import Publish
+from topology.definitions import Binding, Definitions
+from topology.message import Publish, Route
 
 REQUEST_HEARTBEAT_SECONDS = 2
 
@@ -30,8 +31,22 @@ class Publisher:
         channel.confirm_delivery()
         return channel
 
+    def publish_by(self, route: Route, publish: Publish) -> None:
+        """Declare what the route needs and publish within its lease, or declare again first.
+
+        Raises what `declare` and `publish` raise.
+        """
+        while True:
+            begun = time.monotonic()
+            self.declare(route.declares)
+            if route.lease is None or time.monotonic() - begun < route.lease.total_seconds():
+                return self.publish(publish)
+
     def declare(self, definitions: Definitions) -> None:
-        """Declare what a route needs, in order. Raises Conflict where other arguments stand."""
+        """Declare in order, waiting for each answer.
+
+        Raises Conflict where other arguments stand, NotFound where a binding has no end.
+        """
         for exchange in definitions.exchanges:
             self._channel.exchange_declare(
                 exchange.name,
@@ -48,6 +63,15 @@ class Publisher:
                 auto_delete=queue.auto_delete,
                 arguments=dict(queue.arguments),
             )
+        for binding in definitions.bindings:
+            self._bind(binding)
+
+    def _bind(self, binding: Binding) -> None:
+        key, arguments = binding.routing_key, dict(binding.arguments)
+        if binding.destination_is_queue:
+            self._channel.queue_bind(binding.destination, binding.source, key, arguments)
+        else:
+            self._channel.exchange_bind(binding.destination, binding.source, key, arguments)
 
     def publish(self, publish: Publish) -> None:
         """Returns when the broker has confirmed that a queue took the message.

@@ -25,6 +25,7 @@ from topology.graph.geometry import (
 )
 from topology.graph.layers import arrange_layers
 from topology.graph.ring import arrange_ring
+from topology.graph.star import arrange_star
 
 MARGIN = 8.0
 POINTS_PER_INCH = 72.0
@@ -41,9 +42,9 @@ def arrange(graph: Graph, *, direction: Direction | None = None, seconds: float 
 
     Without a `direction` few nodes go down, which fits a narrow screen, and many to the right.
     """
-    ring = arrange_ring(graph)
-    if ring is not None:
-        return ring
+    known = arrange_ring(graph) or arrange_star(graph)
+    if known is not None:
+        return known
     if direction is None:
         direction = "down" if len(graph.nodes) <= FEW_NODES else "right"
     try:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 from django.db import models
 
 from topology.definitions import TAP_PREFIX, Definitions, Identity
+from topology.delays import format_delay
 from topology.models.broker import Broker
 from topology.patterns import PATTERNS
 from topology.patterns.pattern import Pattern
-from topology.provisioning.taps import tap_definitions
+from topology.provisioning.taps import TapType, tap_definitions
 
 
 class State(models.TextChoices):
@@ -25,7 +26,8 @@ class Topology(models.Model):
     """`params` are texts as the pattern's `parse` takes them; `owned` lists what we created.
 
     An identity is put into `owned` before the thing is created, so that an apply that dies
-    half-way leaves nothing that the teardown would not know as ours.
+    half-way leaves nothing that the teardown would not know as ours. `tap_type` is written
+    when it is first applied, by the broker's version if nobody chose it, and stays.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT, related_name="topologies")
@@ -35,6 +37,7 @@ class Topology(models.Model):
     params = models.JSONField()
     owned = models.JSONField(default=list)
     state = models.CharField(max_length=10, choices=State.choices, default=State.PLANNED)
+    tap_type = models.CharField(max_length=10, blank=True, default="", editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     applied_at = models.DateTimeField(null=True)
 
@@ -61,11 +64,46 @@ class Topology(models.Model):
     @property
     def definitions(self) -> Definitions:
         """Everything that should exist, the tap included."""
-        return self.pattern.definitions(self.parsed) | self.tap
+        return self.definitions_with(self.tap_type or "classic")
+
+    def definitions_with(self, tap_type: str) -> Definitions:
+        """The same with a tap of this type."""
+        taps = self.pattern.taps(self.parsed)
+        tap = tap_definitions(self.tap_queue, taps, cast(TapType, tap_type))
+        return self.pattern.definitions(self.parsed) | tap
 
     @property
-    def tap(self) -> Definitions:
-        return tap_definitions(self.tap_queue, self.pattern.taps(self.parsed))
+    def has_tap(self) -> bool:
+        """Whether anything of it can be recorded."""
+        return bool(self.pattern.taps(self.parsed))
+
+    @property
+    def observes_arrivals(self) -> bool:
+        """Whether a tap sees what comes out of its delays."""
+        return any(tap.phase == "exit" for tap in self.pattern.taps(self.parsed))
+
+    @classmethod
+    def unobserved(cls) -> list[Topology]:
+        """Those that were applied and of whose delays nobody sees what leaves."""
+        rows = cls.objects.exclude(state=State.PLANNED).select_related("broker")
+        return [row for row in rows if not row.observes_arrivals]
+
+    @property
+    def summary(self) -> str:
+        """Its delays in a few words: those on offer, or the longest that can be had."""
+        params = self.parsed
+        offered = self.pattern.delays(params)
+        if not offered:
+            longest = self.pattern.longest(params)
+            return f"any up to {format_delay(longest)}"
+        more = f" and {len(offered) - 4} more" if len(offered) > 4 else ""
+        return ", ".join(format_delay(delay) for delay in offered[:4]) + more
+
+    @property
+    def stated(self) -> list[tuple[str, str]]:
+        """Its parameters as (label, words), without those that are empty."""
+        texts = ((field, self.params.get(field.name, "")) for field in self.pattern.FIELDS)
+        return [(field.label, dict(field.choices).get(text, text)) for field, text in texts if text]
 
     @property
     def owned_identities(self) -> frozenset[Identity]:

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
-from topology.definitions import Binding, Definitions, Identity
+from topology.definitions import Binding, Definitions, Identity, Queue
 from topology.message import Headers, Route
+
+# A target to try a topology with that has none yet.
+MADE_UP = "delayboard-probe"
 
 Phase = Literal["entry", "exit", "publish"]
 
@@ -55,11 +58,27 @@ class Reading:
 
 @dataclass(frozen=True)
 class Tap:
-    """Where copies can be taken: a binding's source and key, and what passes there."""
+    """Where copies can be taken: a binding's source and key, and what passes there.
+
+    `phase` "entry" sees what begins to wait, "exit" what arrives.
+    """
 
     exchange: str
     routing_key: str
     sees: str
+    phase: Literal["entry", "exit"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A parameter as a form asks for it; `choices` are (value, words), none for free text."""
+
+    name: str
+    label: str
+    help: str
+    initial: str = ""
+    required: bool = True
+    choices: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +110,12 @@ class Pattern(Protocol):
 
     KIND: str
     EXPLANATION: Explanation
+    FIELDS: tuple[Field, ...]
+    EXAMPLE: Any
+    """Parameters to draw and explain it with."""
+
+    def title(self, params: Any) -> str:
+        """What a use of it is called; two of one kind and title exclude each other."""
 
     def parse(self, values: Mapping[str, str]) -> Any:
         """Parameters from texts as a form or a row has them. Raises ParamsError."""
@@ -101,7 +126,10 @@ class Pattern(Protocol):
     def definitions(self, params: Any) -> Definitions: ...
 
     def route(self, params: Any, delay: timedelta, target: str) -> Route:
-        """What to declare and publish so that a message arrives at `target` after `delay`."""
+        """What to declare and publish so that a message arrives at `target` after `delay`.
+
+        Raises ParamsError with the problem of "delay" or "target" when there is no such way.
+        """
 
     def achievable(self, params: Any, delay: timedelta) -> timedelta:
         """The delay that `route` really gives for the one asked for."""
@@ -109,8 +137,26 @@ class Pattern(Protocol):
     def delays(self, params: Any) -> Sequence[timedelta]:
         """The delays on offer; empty when any up to a maximum can be had."""
 
+    def longest(self, params: Any) -> timedelta:
+        """The longest delay that can be had."""
+
     def targets(self, params: Any) -> Sequence[str]:
         """Where delayed messages may go; empty when it is free."""
+
+    def destinations(self, params: Any, found: Definitions) -> Sequence[Binding]:
+        """The bindings of free targets that exist in `found`, each the last step to one."""
+
+    def members(self, params: Any, found: Definitions) -> Sequence[Queue]:
+        """Queues of it in `found` that come and go with use, beside its definitions."""
+
+    def target_problem(self, params: Any, target: str, found: Definitions) -> str:
+        """Why messages for this target would go astray in this vhost; "" when they would not."""
+
+    def probes(self, params: Any, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+        """What to try it with: delay, target, and the queue (may be made up) to arrive in."""
+
+    def remarks(self, params: Any, found: Definitions) -> Sequence[str]:
+        """What of the vhost a person should know about it: one sentence each."""
 
     def read(self, params: Any, copy: Copy) -> Reading | None:
         """What a tapped copy means; None when it is none of this topology's."""

@@ -14,7 +14,6 @@ dies: with each queue's own name as key a rejected message is lost (tried, 3.10.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,9 +22,11 @@ from topology.deaths import newest_death, read_history
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
 from topology.message import Route
+from topology.patterns.names import name_problem
 from topology.patterns.pattern import (
     Copy,
     Explanation,
+    Field,
     ParamsError,
     Reading,
     Tap,
@@ -61,6 +62,18 @@ EXPLANATION = Explanation(
 )
 
 
+FIELDS = (
+    Field("name", "Name", "Of the work exchange and queue; the retry side adds “-retry”."),
+    Field("delay", "Delay", "How long a message waits: 90s, 5m, 1h30m or 250ms.", initial="5m"),
+    Field(
+        "routing_key",
+        "Routing key",
+        "Of both bindings. Empty: the name. Messages with another key are lost.",
+        required=False,
+    ),
+)
+
+
 @dataclass(frozen=True)
 class Params:
     """`name` of the work exchange and queue; `delay` on the retry side; the bindings' key."""
@@ -83,6 +96,10 @@ class Params:
             problems["delay"] = "RabbitMQ takes no delay over 3650 days."
         if problems:
             raise ParamsError(problems)
+
+
+def title(params: Params) -> str:
+    return params.name
 
 
 def work_name(params: Params) -> str:
@@ -141,8 +158,35 @@ def delays(params: Params) -> Sequence[timedelta]:
     return (params.delay,)
 
 
+def longest(params: Params) -> timedelta:
+    return params.delay
+
+
 def targets(params: Params) -> Sequence[str]:
     return (work_name(params),)
+
+
+def destinations(params: Params, found: Definitions) -> Sequence[Binding]:
+    return ()
+
+
+def members(params: Params, found: Definitions) -> Sequence[Queue]:
+    return ()
+
+
+def target_problem(params: Params, target: str, found: Definitions) -> str:
+    if target in targets(params):
+        return ""
+    return f"Delayed messages of this pair go to {work_name(params)} and nowhere else."
+
+
+def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+    work = work_name(params)
+    return ((params.delay, work, work),)
+
+
+def remarks(params: Params, found: Definitions) -> Sequence[str]:
+    return ()
 
 
 def read(params: Params, copy: Copy) -> Reading | None:
@@ -166,8 +210,8 @@ def read(params: Params, copy: Copy) -> Reading | None:
 
 def taps(params: Params) -> Sequence[Tap]:
     return (
-        Tap(retry_name(params), params.routing_key, "what enters the delay"),
-        Tap(work_name(params), params.routing_key, "what arrives for work"),
+        Tap(retry_name(params), params.routing_key, "what enters the delay", "entry"),
+        Tap(work_name(params), params.routing_key, "what arrives for work", "exit"),
     )
 
 
@@ -237,12 +281,9 @@ def _arguments(dead_letter_exchange: str, ttl_ms: int | None = None) -> Argument
 
 
 def _name_problem(name: str) -> str:
-    if not name:
-        return "A name is missing."
     if len(name.encode()) > MAXIMUM_NAME_BYTES:
         return f"A name has at most {MAXIMUM_NAME_BYTES} bytes, so that “-retry” still fits."
-    if name.startswith("amq."):
-        return "Names that begin with “amq.” belong to the broker."
-    if re.search(r"[\x00-\x1f\x7f]", name):
-        return "A name cannot hold control characters."
-    return ""
+    return name_problem(name, MAXIMUM_NAME_BYTES)
+
+
+EXAMPLE = Params("orders")

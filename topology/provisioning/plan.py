@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, Thing
 from topology.snapshot import Snapshot
 
 Sign = Literal["create", "present", "conflict"]
@@ -59,12 +59,16 @@ def make_plan(wanted: Definitions, snapshot: Snapshot) -> Plan:
     the plan is applied.
     """
     found = {thing.identity: thing for thing in snapshot.declared}
-    return Plan(tuple(_change(thing, found.get(thing.identity)) for thing in wanted))
+    after = {*found, *(thing.identity for thing in wanted)}
+    return Plan(tuple(_change(thing, found.get(thing.identity), after) for thing in wanted))
 
 
-def _change(wanted: Thing, found: Thing | None) -> Change:
+def _change(wanted: Thing, found: Thing | None, after: Collection[Identity]) -> Change:
+    """`after` is what there will be: a binding between things that nobody makes is a conflict."""
     if found is None:
-        return Change("create", wanted)
+        gone = [end for end in ends(wanted) if end not in after]
+        lacking = tuple(Difference(f"{kind} {name}", "exists", "missing") for kind, name in gone)
+        return Change("conflict" if lacking else "create", wanted, lacking)
     differences = tuple(_differences(wanted, found))
     return Change("conflict" if differences else "present", wanted, differences)
 
@@ -76,11 +80,24 @@ def _differences(wanted: Thing, found: Thing) -> Iterable[Difference]:
         there = attributes(found).get(name)
         if value != there:
             yield Difference(name, shown(value), shown(there))
+    if isinstance(wanted, Queue) and isinstance(found, Queue):
+        wanted, found = wanted.with_type(), found.with_type()
     names = sorted({*wanted.arguments, *found.arguments})
     for name in names:
         ours, theirs = wanted.arguments.get(name), found.arguments.get(name)
         if (type(ours), ours) != (type(theirs), theirs):
             yield Difference(name, shown(ours), shown(theirs))
+
+
+def ends(thing: Thing) -> tuple[tuple[str, str], ...]:
+    """The identities of what a binding binds; nothing for an exchange or a queue.
+
+    An exchange and a queue may share a name.
+    """
+    if not isinstance(thing, Binding):
+        return ()
+    kind = "queue" if thing.destination_is_queue else "exchange"
+    return ("exchange", thing.source), (kind, thing.destination)
 
 
 def attributes(thing: Thing) -> Mapping[str, Any]:

@@ -2,42 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from decimal import Decimal
+from typing import Literal, TypeAlias
 
-from topology.definitions import TAP_PREFIX, Arguments, Binding, Definitions, Queue
+from topology.definitions import TAP_PREFIX, Arguments, ArgumentValue, Binding, Definitions, Queue
 from topology.message import Publish
 from topology.patterns.pattern import Tap
 from topology.routing.walk import walk
 
-TAP_BYTES = 50_000_000
+TapType: TypeAlias = Literal["classic", "stream"]
+
+CLASSIC_BYTES = 50_000_000
+STREAM_BYTES = 500_000_000
+# A stream drops whole segments only, so that small ones keep it near its bound.
+STREAM_SEGMENT_BYTES = 25_000_000
+FIRST_WITH_STREAMS = (4, 0)
+ARGUMENTS: dict[TapType, dict[str, ArgumentValue]] = {
+    "classic": {
+        "x-queue-type": "classic",
+        "x-max-length-bytes": CLASSIC_BYTES,
+        "x-overflow": "drop-head",
+    },
+    "stream": {
+        "x-queue-type": "stream",
+        "x-max-length-bytes": STREAM_BYTES,
+        "x-stream-max-segment-size-bytes": STREAM_SEGMENT_BYTES,
+    },
+}
 
 
-def tap_definitions(queue: str, taps: Sequence[Tap]) -> Definitions:
-    """A classic queue that drops its oldest copies when full, so that it never refuses.
+def tap_type_for(version: tuple[int, ...]) -> TapType:
+    """A stream from 4.0 on; before, one would miss what classic queues dead-letter and drop
+    x-death (rabbit_dead_letter.erl 3.10.8)."""
+    return "stream" if version >= FIRST_WITH_STREAMS else "classic"
+
+
+def tap_definitions(queue: str, taps: Sequence[Tap], tap_type: TapType) -> Definitions:
+    """A queue that drops its oldest copies when full, so that it never refuses; none for no taps.
 
     A tap that refuses would stall at-least-once dead-lettering
-    (rabbit_fifo_dlx_worker.erl 4.3.5). Before 4.0 a stream would miss what classic queues
-    dead-letter and drop x-death.
+    (rabbit_fifo_dlx_worker.erl 4.3.5).
     """
-    arguments = Arguments(
-        {
-            "x-queue-type": "classic",
-            "x-max-length-bytes": TAP_BYTES,
-            "x-overflow": "drop-head",
-        }
-    )
+    if not taps:
+        return Definitions()
     bindings = (Binding(tap.exchange, queue, tap.routing_key) for tap in taps)
-    return Definitions.of([Queue(queue, arguments=arguments), *bindings])
+    return Definitions.of([Queue(queue, arguments=Arguments(ARGUMENTS[tap_type])), *bindings])
 
 
-def tapped_exchanges(definitions: Definitions) -> frozenset[str]:
-    """The exchanges from which a tap of ours can be reached."""
-    sources = {b.source for b in definitions.bindings if b.destination.startswith(TAP_PREFIX)}
+def tapped_exchanges(
+    definitions: Definitions, types: Collection[str] = ("classic", "stream")
+) -> frozenset[str]:
+    """The exchanges from which a tap of ours of one of these types can be reached."""
+    ours = (queue for queue in definitions.queues if queue.name.startswith(TAP_PREFIX))
+    taps = {queue.name for queue in ours if queue.type in types}
+    sources = {b.source for b in definitions.bindings if b.destination in taps}
     while True:
         wider = sources | {b.source for b in definitions.bindings if b.destination in sources}
         if wider == sources:
             return frozenset(sources)
         sources = wider
+
+
+def breaks_stream_taps(definitions: Definitions, publish: Publish) -> str:
+    """Why this message must not be published where a stream tap of ours is bound; "" when it may.
+
+    A decimal in the headers closes the publisher's connection there (541; tried on 4.0.5 and
+    4.3.6), and whatever else it had in flight is unknown then.
+    """
+    if not _holds_decimal(publish.properties.headers):
+        return ""
+    if publish.exchange not in tapped_exchanges(definitions, ("stream",)):
+        return ""
+    return (
+        "A header holds a decimal number, which Delayboard's stream tap at "
+        f"“{publish.exchange}” cannot take: the broker would close the connection. Replay it to "
+        "its queue through the default exchange."
+    )
+
+
+def _holds_decimal(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(_holds_decimal(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_holds_decimal(item) for item in value)
+    return isinstance(value, Decimal)
 
 
 def lost_without_taps(definitions: Definitions, publish: Publish) -> str:

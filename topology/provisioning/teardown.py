@@ -8,15 +8,19 @@ from datetime import datetime, timedelta
 
 from topology.broker.management import Management
 from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, Thing
+from topology.provisioning.plan import ends
 from topology.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
 class Occupied:
-    """A queue that still holds messages; `latest_due_at` when the last of them would leave."""
+    """A queue that still holds messages; `latest_due_at` when the last of them would leave.
+
+    `messages` is None where the broker does not say, as for seconds after a queue was made.
+    """
 
     queue: str
-    messages: int
+    messages: int | None
     latest_due_at: datetime | None
 
 
@@ -34,7 +38,12 @@ class Teardown:
 
     @property
     def messages(self) -> int:
-        return sum(found.messages for found in self.occupied)
+        return sum(found.messages or 0 for found in self.occupied)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the broker does not say how much one of them holds."""
+        return any(found.messages is None for found in self.occupied)
 
     @property
     def foreign_sentences(self) -> list[str]:
@@ -57,8 +66,8 @@ def plan_teardown(
     expected = {*owned, *(thing.identity for thing in wanted)}
     others = snapshot.declared.without_taps().without(expected).bindings
     ours = {thing.identity for thing in there}
-    foreign = sorted((b for b in others if ours & _ends(b)), key=lambda b: b.identity)
-    bound = {end for binding in foreign for end in _ends(binding)}
+    foreign = sorted((b for b in others if not ours.isdisjoint(ends(b))), key=lambda b: b.identity)
+    bound = {end for binding in foreign for end in ends(binding)}
     deletes = sorted((t for t in there if t.identity not in bound), key=_order)
     keeps = [t for t in wanted if t.identity in present and t not in deletes]
     occupied = [
@@ -94,12 +103,6 @@ def tear_down(
         pulse(done, len(teardown.deletes))
 
 
-def _ends(binding: Binding) -> set[Identity]:
-    """The identities of what it binds; an exchange and a queue may share a name."""
-    kind = "queue" if binding.destination_is_queue else "exchange"
-    return {("exchange", binding.source), (kind, binding.destination)}
-
-
 def _foreign_sentence(binding: Binding) -> str:
     kind = "queue" if binding.destination_is_queue else "exchange"
     key = f" with key {binding.routing_key}" if binding.routing_key else ""
@@ -120,8 +123,10 @@ def _order(thing: Thing) -> tuple[int, Identity]:
 
 def _occupied(queue: Queue, snapshot: Snapshot) -> Occupied | None:
     numbers = snapshot.numbers.get(queue.name)
-    if numbers is None or not numbers.messages:
+    messages = numbers.messages if numbers else None
+    # Of a classic queue the broker itself makes sure.
+    if messages == 0 or (messages is None and queue.type == "classic"):
         return None
     ttl = queue.message_ttl_ms
     due = snapshot.taken_at + timedelta(milliseconds=ttl) if ttl is not None else None
-    return Occupied(queue.name, numbers.messages, due)
+    return Occupied(queue.name, messages, due)

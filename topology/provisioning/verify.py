@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from topology.definitions import Definitions
+from topology.definitions import Definitions, Queue
 from topology.delays import format_delay
-from topology.patterns.pattern import Pattern
+from topology.patterns.pattern import MADE_UP, Pattern
 from topology.provisioning.plan import Plan, make_plan
 from topology.routing.walk import walk
 from topology.snapshot import Snapshot
@@ -33,11 +33,10 @@ class Verdict:
 
 
 def verify(pattern: Pattern, params: Any, wanted: Definitions, snapshot: Snapshot) -> Verdict:
-    """Compare argument by argument, then walk a probe for every delay on offer."""
+    """Compare argument by argument, then walk the pattern's probes."""
     checks = [
-        _probe(pattern, params, delay, target, snapshot)
-        for target in pattern.targets(params)
-        for delay in pattern.delays(params)
+        _probe(pattern, params, delay, target, queue, snapshot)
+        for delay, target, queue in pattern.probes(params, snapshot.definitions)
     ]
     waiting = sorted(_delay_queues(wanted))
     checks.extend(_no_consumer(name, snapshot) for name in waiting)
@@ -45,28 +44,31 @@ def verify(pattern: Pattern, params: Any, wanted: Definitions, snapshot: Snapsho
 
 
 def _probe(
-    pattern: Pattern, params: Any, delay: timedelta, target: str, snapshot: Snapshot
+    pattern: Pattern, params: Any, delay: timedelta, target: str, queue: str, snapshot: Snapshot
 ) -> Check:
+    """`queue` is where it must arrive, "" for any."""
     route = pattern.route(params, delay, target)
+    there = snapshot.definitions.without_taps() | route.declares
     walked = walk(
-        snapshot.definitions.without_taps() | route.declares,
+        there | Definitions.of([Queue(queue)] if queue == MADE_UP else []),
         route.exchange,
         route.routing_key,
         expiration_ms=route.expiration_ms,
     )
     promised = pattern.achievable(params, delay)
-    arrivals = [outcome for outcome in walked.delivered if outcome.queue == target]
+    arrivals = [outcome for outcome in walked.delivered if queue in ("", outcome.queue)]
+    where = "a destination" if queue == MADE_UP else (queue or target)
     if any(outcome.after == promised for outcome in arrivals):
-        return Check(True, f"A probe would arrive in {target} after {format_delay(promised)}.")
+        return Check(True, f"A probe would arrive in {where} after {format_delay(promised)}.")
     if arrivals:
         real = format_delay(arrivals[0].after)
         return Check(
-            False, f"A probe would arrive in {target} after {real}, not {format_delay(promised)}."
+            False, f"A probe would arrive in {where} after {real}, not {format_delay(promised)}."
         )
     why = (
         "; ".join(o.why for o in walked.outcomes if o.ending != "delivered") or "no way leads there"
     )
-    return Check(False, f"A probe would not arrive in {target}: {why}.")
+    return Check(False, f"A probe would not arrive in {where}: {why}.")
 
 
 def _delay_queues(wanted: Definitions) -> list[str]:

@@ -3,36 +3,144 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
 
 from django.utils.safestring import SafeString
 
-from topology.definitions import Binding, Definitions
-from topology.graph.build import Fact, build, facts
+from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.graph.build import Fact, Graph, build, facts
+from topology.graph.ladder import Ladder, Levels
+from topology.graph.ladder_svg import draw_ladder
 from topology.graph.layout import arrange
+from topology.graph.rungs import build_ladder
 from topology.graph.svg import draw as draw_svg
 from topology.models import Topology
+from topology.patterns import PATTERNS, delay_levels, hold_queues, level_params
+from topology.patterns.pattern import ParamsError, Pattern
 from topology.snapshot import Snapshot
+
+MOST_MEMBERS = 30
+EXAMPLE_TARGET = "orders"
+EXAMPLE_DELAYS = (timedelta(seconds=10), timedelta(minutes=5))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """`note` says why it is drawn in a simpler way than usual, "" when it is not."""
+    """`ladder` is the table of a picture of delay levels, `facts` that of any other.
+
+    `note` says in what way it is not the whole or not as usual, "" when it is.
+    """
 
     svg: SafeString
-    facts: Sequence[Fact]
-    note: str
+    facts: Sequence[Fact] = ()
+    note: str = ""
+    ladder: Ladder | None = None
 
 
 def draw(topology: Topology, snapshot: Snapshot | None) -> Picture:
     """What exists of it and what is missing; without a snapshot only what should exist."""
-    wanted = topology.pattern.definitions(topology.parsed)
+    params = topology.parsed
+    wanted = topology.pattern.definitions(params)
+    title, name = f"Topology {topology.name}", f"topology-{topology.pk}"
+    if topology.kind == delay_levels.KIND:
+        return _ladder(build_ladder(_levels(params), snapshot or wanted, wanted), title, name)
+    if topology.kind == hold_queues.KIND:
+        return _hold_queues(topology.pattern, params, snapshot, title, name)
     found = _part(snapshot, wanted) if snapshot else wanted
-    graph = build(found, wanted=wanted)
+    return _graph(build(found, wanted=wanted), title, name)
+
+
+def explanation_picture(kind: str) -> Picture:
+    """An example of a pattern as it should be, without a broker. Raises KeyError."""
+    pattern = PATTERNS[kind]
+    title, name = f"An example of {pattern.EXPLANATION.title.lower()}", f"example-{kind}"
+    drawn = _with_work(_example(pattern, pattern.EXAMPLE))
+    if kind == delay_levels.KIND:
+        return _ladder(build_ladder(_levels(pattern.EXAMPLE), drawn, drawn), title, name)
+    return _graph(build(drawn), title, name)
+
+
+def _levels(params: level_params.Params) -> Levels:
+    names = [level_params.level_name(params, level) for level in range(params.levels)]
+    return Levels(names, level_params.delivery_name(params), params.unit)
+
+
+def _ladder(ladder: Ladder, title: str, name: str) -> Picture:
+    # topology.graph.ladder_svg escapes every text that it writes.
+    return Picture(SafeString(draw_ladder(ladder, title=title, id=name)), ladder=ladder)
+
+
+def _graph(graph: Graph, title: str, name: str, note: str = "") -> Picture:
     layout = arrange(graph)
-    svg = draw_svg(layout, title=f"Topology {topology.name}", id=f"topology-{topology.pk}")
-    # topology.graph.svg escapes every text that it writes.
-    return Picture(SafeString(svg), facts(graph), layout.note)
+    # So does topology.graph.svg.
+    notes = " ".join(part for part in (note, layout.note) if part)
+    return Picture(SafeString(draw_svg(layout, title=title, id=name)), facts(graph), notes)
+
+
+def _hold_queues(
+    pattern: Pattern, params: Any, snapshot: Snapshot | None, title: str, name: str
+) -> Picture:
+    """The queues that exist now; when there is none, what the next message would make."""
+    queues = hold_queues.members(params, snapshot.definitions) if snapshot else ()
+    if snapshot is None or not queues:
+        note = "Hold queues come and go with the messages in them: this is an example of them."
+        return _graph(build(_with_ends(_example(pattern, params))), title, name, note)
+    drawn = queues[:MOST_MEMBERS]
+    more = len(queues) - len(drawn)
+    note = f"There are {more} more, with longer delays." if more else ""
+    graph = build(replace(snapshot, definitions=_with_ways(snapshot.definitions, drawn)))
+    return _graph(graph, title, name, note)
+
+
+def _with_ways(there: Definitions, queues: Sequence[Queue]) -> Definitions:
+    """The queues, the exchanges they die into, and the bindings that take on what died."""
+    ways = {(queue.dead_letter_exchange, queue.dead_letter_routing_key) for queue in queues}
+    ends = {exchange for exchange, _ in ways if exchange}
+    exchanges = [exchange for exchange in there.exchanges if exchange.name in ends]
+    wide = {exchange.name for exchange in exchanges if exchange.type != "direct"}
+    bindings = [
+        binding
+        for binding in there.bindings
+        if binding.source in ends
+        and (binding.source in wide or (binding.source, binding.routing_key) in ways)
+    ]
+    behind = {b.destination for b in bindings if b.destination_is_queue}
+    behind |= {key for exchange, key in ways if exchange == "" and key}
+    beyond = [queue for queue in there.queues if queue.name in behind]
+    return Definitions.of([*queues, *exchanges, *bindings, *beyond])
+
+
+def _example(pattern: Pattern, params: Any) -> Definitions:
+    """The definitions and what a route or two would add to them."""
+    drawn = pattern.definitions(params)
+    targets = list(pattern.targets(params))[:1] or [EXAMPLE_TARGET]
+    for delay in list(pattern.delays(params) or EXAMPLE_DELAYS)[:2]:
+        for target in targets:
+            with suppress(ParamsError):
+                drawn |= pattern.route(params, delay, target).declares
+    return drawn
+
+
+def _with_ends(drawn: Definitions) -> Definitions:
+    """With the exchanges that its queues die into: in an example nothing is missing."""
+    there = {exchange.name for exchange in drawn.exchanges}
+    ends = {queue.dead_letter_exchange for queue in drawn.queues} - {None, ""} - there
+    return drawn | Definitions.of(Exchange(name) for name in ends if name)
+
+
+def _with_work(drawn: Definitions) -> Definitions:
+    """With the ends and, where they lead nowhere yet, a queue in which the messages arrive."""
+    whole = _with_ends(drawn)
+    leading = {binding.source for binding in whole.bindings}
+    work: list[Thing] = []
+    for queue in drawn.queues:
+        exchange, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
+        if exchange and key and exchange not in leading:
+            work += [Queue(key), Binding(exchange, key, key)]
+    return whole | Definitions.of(work)
 
 
 def _part(snapshot: Snapshot, wanted: Definitions) -> Snapshot:

@@ -19,8 +19,9 @@ from topology.graph.cells import MARK_WORDS
 from topology.models import Role, State, Topology
 from topology.patterns import PATTERNS
 from topology.provisioning.plan import title
+from topology.provisioning.taps import tap_type_for
 from topology.snapshot import Snapshot
-from topology.views.picture import draw
+from topology.views.picture import draw, explanation_picture
 from topology.views.queues import queue_lines
 
 
@@ -71,14 +72,17 @@ def topology_add(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied("This needs the role operator on a broker.")
     initial = {"broker": request.GET.get("broker") or operated.first()}
     form = TopologyForm(request.POST or None, user=request.user, kind=kind, initial=initial)
+    first = PATTERNS[kind].FIELDS[0].name
     if request.method == "POST" and form.is_valid():
         broker = form.cleaned_data["broker"]
         access.require(request.user, broker, Role.OPERATOR)
         params = form.cleaned_data["params"]
         try:
-            made = provision.create_topology(request.user, broker, kind, params)
+            made = provision.create_topology(
+                request.user, broker, kind, params, tap_type=form.cleaned_data["tap_type"]
+            )
         except provision.Refusal as refusal:
-            form.add_error("name", str(refusal))
+            form.add_error(first, str(refusal))
         else:
             return redirect("topology:topology", slug=made.slug)
     context = {"form": form, "kind": kind, "explanation": PATTERNS[kind].EXPLANATION}
@@ -89,7 +93,14 @@ def topology_add(request: HttpRequest) -> HttpResponse:
 def explain(request: HttpRequest, kind: str) -> HttpResponse:
     if kind not in PATTERNS:
         raise Http404
-    context = {"kind": kind, "explanation": PATTERNS[kind].EXPLANATION}
+    pattern = PATTERNS[kind]
+    context = {
+        "kind": kind,
+        "explanation": pattern.EXPLANATION,
+        "example": pattern.consumer_example(pattern.EXAMPLE),
+        "picture": explanation_picture(kind),
+        "patterns": PATTERNS,
+    }
     return render(request, "topology/explain.html", context)
 
 
@@ -106,6 +117,9 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
         "explanation": topology.pattern.EXPLANATION,
         "may_operate": access.may(request.user, topology.broker, Role.OPERATOR),
         "mark_words": MARK_WORDS,
+        "free_targets": not topology.pattern.targets(topology.parsed),
+        "longest_delay": topology.pattern.longest(topology.parsed),
+        "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
     if known.snapshot:
         context |= _standing(topology, known.snapshot)
@@ -139,6 +153,25 @@ def topology_verify(request: HttpRequest, topology: Topology) -> HttpResponse:
 
 @require_POST
 @with_topology(Role.OPERATOR)
+def topology_unbind(request: HttpRequest, topology: Topology) -> HttpResponse:
+    destination = request.POST.get("destination", "")
+    try:
+        provision.unbind(
+            request.user,
+            topology,
+            request.POST.get("routing_key", ""),
+            destination,
+            typed_name=request.POST.get("name", "").strip(),
+        )
+    except (provision.Refusal, BrokerError) as error:
+        messages.error(request, f"Not unbound. {error}")
+    else:
+        messages.success(request, f"{destination} is no longer a destination of it.")
+    return _back(topology)
+
+
+@require_POST
+@with_topology(Role.OPERATOR)
 def topology_teardown(request: HttpRequest, topology: Topology) -> HttpResponse:
     typed = request.POST.get("name", "").strip()
     try:
@@ -159,7 +192,11 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "teardown": teardown,
         "deletes": [title(thing) for thing in teardown.deletes],
         "keeps": [title(thing) for thing in teardown.keeps],
-        "queues": queue_lines(snapshot, topology.definitions.queues),
+        "queues": queue_lines(snapshot, provision.queues_of(topology, snapshot)),
+        "destinations": provision.destinations_of(topology, snapshot),
+        "owned": topology.owned_identities,
+        "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
+        "tap_type": topology.tap_type or tap_type_for(snapshot.version_tuple),
     }
 
 

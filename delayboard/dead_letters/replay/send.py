@@ -24,7 +24,7 @@ from topology.broker.properties import strip_for_replay
 from topology.broker.publisher import publisher
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Message, Publish
 from topology.models import Work, WorkState
-from topology.provisioning.taps import lost_without_taps, tapped_exchanges
+from topology.provisioning.taps import breaks_stream_taps, lost_without_taps, tapped_exchanges
 from topology.transfer.move import Moved, Step, move
 
 LIMIT = 2000
@@ -127,7 +127,8 @@ class ItemJournal:
     def __init__(self, batch: ReplayBatch, management: Management) -> None:
         self._batch = batch
         self._management = management
-        self._tapped = tapped_exchanges(observe(management).definitions)
+        self._definitions = observe(management).definitions
+        self._tapped = tapped_exchanges(self._definitions)
         self._open: dict[str, list[ReplayItem]] = {}
         self._messages: dict[int, Message] = {}
         self._own_replays = {str(key) for key in batch.items.values_list("replay_id", flat=True)}
@@ -160,10 +161,14 @@ class ItemJournal:
             self._end(item.pk, ItemState.FAILED, GIVEN_UP)
             return None
         try:
-            return Step(item.pk, _publish_of(item, message))
+            publish = _publish_of(item, message)
         except FieldError as error:
             self._end(item.pk, ItemState.FAILED, f"Its properties cannot be edited: {error}.")
             return None
+        if why := breaks_stream_taps(self._definitions, publish):
+            self._end(item.pk, ItemState.FAILED, why)
+            return None
+        return Step(item.pk, publish)
 
     def check(self, publish: Publish) -> None:
         """At an exchange with a tap of ours a confirm may be the tap's alone, so look again."""

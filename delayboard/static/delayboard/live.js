@@ -11,8 +11,18 @@ let lastAt = null;
 let attempts = 0;
 let finished = false;
 
-// What each state is called, for the words that stand beside a mark.
-const words = JSON.parse(document.getElementById("mark-words")?.textContent ?? "{}");
+const PACES = [1, 20];
+
+// What each state is called, for the words that stand beside a mark: by the id of a list of its
+// own, or by that of all.
+const lists = new Map();
+
+function wordsOf(id) {
+  if (!lists.has(id)) {
+    lists.set(id, JSON.parse(document.getElementById(id)?.textContent ?? "{}"));
+  }
+  return lists.get(id);
+}
 
 function count(text) {
   const digits = text.replace(/[^\d]/g, "");
@@ -23,6 +33,13 @@ function share(messages, full) {
   if (!messages) return 0;
   const part = full ? messages / full : Math.log10(messages + 1) / Math.log10(BAR_TOP);
   return Math.min(Math.max(part, 0.02), 1);
+}
+
+// How fast a rate's mark beats: "" unknown, "0" not at all, "1" slowly to "3" quickly.
+function pace(text) {
+  const digits = text.replace(/[^\d.]/g, "");
+  if (!digits) return "";
+  return Number(digits) ? String(1 + PACES.filter((least) => Number(digits) >= least).length) : "0";
 }
 
 function hide(selector, isHidden) {
@@ -55,11 +72,16 @@ function show(state) {
     const part = share(count(text), Number(element.dataset.full ?? 0));
     element.setAttribute("width", String(part * Number(element.dataset.width)));
   }
+  for (const element of document.querySelectorAll("[data-rate]")) {
+    const text = cells[element.dataset.rate];
+    if (text !== undefined) element.dataset.pace = pace(text);
+  }
   for (const element of document.querySelectorAll("[data-mark]")) {
     const mark = marks[element.dataset.mark];
     if (mark === undefined) continue;
     element.dataset.state = mark;
     const said = element.querySelector("[data-words]");
+    const words = said && wordsOf(said.dataset.words || "mark-words");
     if (said && mark in words) said.textContent = words[mark];
   }
 }

@@ -1,0 +1,154 @@
+"""Puts away what was read of a tap: into the log, then into the database, all of it or none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
+from time import monotonic
+from uuid import uuid4
+
+from django.db import DatabaseError, transaction
+
+from analytics.events import MessageEvent
+from analytics.log import EventLog
+from analytics.recorder import streams
+from analytics.recorder.backlog import Backlog
+from analytics.recorder.copies import Place, event_of_copy
+from analytics.recorder.index import index
+from topology.broker.consumer import Delivery
+from topology.models import Topology
+from topology.patterns.pattern import Copy, Reading
+
+logger = logging.getLogger(__name__)
+
+
+class RecordingFailed(Exception):
+    """A batch could not be put away and was not acknowledged; the message says why."""
+
+
+def refused(topology: Topology, error: DatabaseError) -> RecordingFailed:
+    return RecordingFailed(
+        f"The database did not take what the tap of {topology.slug} copied: {error}. "
+        "The copies stay in the tap."
+    )
+
+
+class Recorder:
+    """Puts batches of one topology's copies into the log and the database."""
+
+    def __init__(self, topology: Topology, log: EventLog) -> None:
+        self.topology = topology
+        self.backlog = Backlog()
+        self._log = log
+        self._place = Place(
+            topology.broker.slug, topology.broker.vhost, topology.slug, topology.kind
+        )
+        self._params = topology.parsed
+        self._run = uuid4().hex[:12]
+        self._numbers = count(1)
+        self._recorded = self._unknown = 0
+        self._last_at: datetime | None = None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether what is read is what was read before."""
+        return True
+
+    def doubt(self) -> None:
+        """Nothing came, and it is not sure yet."""
+
+    def put_away(self, deliveries: Sequence[Delivery]) -> None:
+        """Record a batch. Raises LogError and RecordingFailed; then nothing may be acked."""
+        read = [self._event(delivery) for delivery in deliveries]
+        events = [event for event in read if event is not None]
+        self._log.append(events)
+        try:
+            with transaction.atomic():
+                index(self.topology, events)
+                self._commit(deliveries)
+        except DatabaseError as error:
+            raise refused(self.topology, error) from error
+        self._recorded += len(events)
+        self._unknown += len(deliveries) - len(events)
+        self._last_at = deliveries[-1].received_at
+
+    def counters(self) -> dict[str, object]:
+        return {
+            "tap": self.topology.tap_type or "classic",
+            "recorded": self._recorded,
+            "unknown": self._unknown,
+            "caught_up": self.backlog.is_caught_up,
+            "last_at": self._last_at.isoformat() if self._last_at else "",
+        }
+
+    def _commit(self, deliveries: Sequence[Delivery]) -> None:
+        """What else belongs into the batch's transaction."""
+
+    def _event_id(self, delivery: Delivery) -> str:
+        return f"{self._run}:{next(self._numbers)}"
+
+    def _event(self, delivery: Delivery) -> MessageEvent | None:
+        reading = self._reading(delivery)
+        if reading is None:
+            return None
+        return event_of_copy(
+            delivery.message,
+            reading,
+            self._place,
+            event_id=self._event_id(delivery),
+            recorded_at=delivery.received_at.astimezone(UTC),
+            caught_up=self.backlog.is_caught_up,
+        )
+
+    def _reading(self, delivery: Delivery) -> Reading | None:
+        message = delivery.message
+        copy = Copy(
+            message.exchange, message.routing_key, message.headers, message.properties.expiration
+        )
+        try:
+            return self.topology.pattern.read(self._params, copy)
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+            # One copy with headers that no pattern foresaw must not stop the tap for good.
+            logger.exception("The tap of %s holds an unreadable copy.", self.topology.slug)
+            return None
+
+
+class StreamRecorder(Recorder):
+    """Puts away batches of a stream, from its position on; what is known already is left out."""
+
+    def __init__(self, topology: Topology, log: EventLog, position: streams.Position) -> None:
+        super().__init__(topology, log)
+        self.position = position
+        self._silent_since = monotonic()
+
+    @property
+    def is_sure(self) -> bool:
+        return self.position.is_verified
+
+    def doubt(self) -> None:
+        """Look whether the stream ends before our position. Raises DeclaredAnew, BrokerError."""
+        if monotonic() - self._silent_since < streams.SILENCE_SECONDS:
+            return
+        self._silent_since = monotonic()
+        streams.check_reach(self.position)
+
+    def put_away(self, deliveries: Sequence[Delivery]) -> None:
+        """Record a batch. Raises LogError, RecordingFailed, DeclaredAnew and NotAlone."""
+        fresh = self.position.fresh(deliveries)
+        if fresh:
+            try:
+                streams.note_leaps(self.position, fresh)
+            except DatabaseError as error:
+                raise refused(self.topology, error) from error
+            super().put_away(fresh)
+            self.position = self.position.after(fresh)
+        self.position = replace(self.position, is_verified=True)
+
+    def _commit(self, deliveries: Sequence[Delivery]) -> None:
+        streams.advance(self.position, self.position.after(deliveries))
+
+    def _event_id(self, delivery: Delivery) -> str:
+        return self.position.event_id(delivery)

@@ -1,0 +1,214 @@
+"""Reading a tap that is a stream: where to go on, and what to make of a leap of the offsets.
+
+A copy's identity is the stream and its offset in it. The log comes before the database, so
+what a crash left in the log alone is indexed at the next start, and read from there on.
+Offsets say nothing of the stream itself: one that was declared anew begins at 0 again. So the
+last copy that was recorded is read once more, and must be what it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from django.conf import settings
+from django.db import transaction
+
+from analytics import log
+from analytics.events import MessageEvent, clean
+from analytics.models import Gap, Recording
+from analytics.recorder.copies import content_of
+from analytics.recorder.index import index
+from topology.broker.consumer import Consumer, Delivery, Start
+from topology.deaths import read_history
+from topology.models import Topology
+
+# Files get their time from another clock than rows do, and clocks are set.
+CLOCKS_APART = timedelta(minutes=1)
+# A stream that is there delivers its last copy at once.
+SILENCE_SECONDS = 5.0
+QUIET_SECONDS = 1.0
+LOOK = 500
+
+
+class DeclaredAnew(Exception):
+    """The tap is another stream than the one that was read; the message says so."""
+
+
+class NotAlone(Exception):
+    """Another recorder has gone on with this stream; the message says so."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a stream was read: `offset` is the last recorded one, -1 before the first.
+
+    `mark` tells what lay there. `is_verified` once the stream has shown that it is the same,
+    and where there is nothing to show.
+    """
+
+    topology: Topology
+    stream: str
+    offset: int = -1
+    mark: str = ""
+    is_verified: bool = False
+
+    @property
+    def start(self) -> Start:
+        return "first" if self.offset < 0 else self.offset
+
+    @property
+    def event_ids(self) -> str:
+        """What the ids of this stream's events begin with; the offset follows."""
+        return f"{self.topology.tap_queue}@{self.stream}:"
+
+    def event_id(self, delivery: Delivery) -> str:
+        return f"{self.event_ids}{_offset(delivery)}"
+
+    def fresh(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Those that were not recorded yet. Raises DeclaredAnew."""
+        for delivery in deliveries:
+            if delivery.offset == self.offset and mark_of(delivery) != self.mark:
+                raise _declared_anew(self.topology)
+        return [delivery for delivery in deliveries if _offset(delivery) > self.offset]
+
+    def leaps(self, deliveries: Sequence[Delivery]) -> Iterator[tuple[int, int]]:
+        """First and last of the offsets that are missing before and between these.
+
+        A single one is no copy: a stream begins its segments with a note of its own, which
+        takes an offset (osiris, as of 4.0.5 and 4.3.6). A segment that was dropped had more.
+        """
+        before = self.offset
+        for delivery in deliveries:
+            if _offset(delivery) - before > 2:
+                yield before + 1, _offset(delivery) - 1
+            before = _offset(delivery)
+
+    def after(self, deliveries: Sequence[Delivery]) -> Position:
+        last = deliveries[-1]
+        return replace(self, offset=_offset(last), mark=mark_of(last), is_verified=True)
+
+
+def resume(topology: Topology) -> Position:
+    """Where to go on, what only the log had indexed first. Raises LogError, DatabaseError.
+
+    To be called by the only one that writes this tap's lines.
+    """
+    recording, _ = Recording.objects.get_or_create(
+        topology=topology,
+        defaults={"read_at": topology.applied_at or datetime.now(UTC)},
+    )
+    if not recording.stream:
+        recording.stream = uuid4().hex[:12]
+        recording.save(update_fields=["stream"])
+    position = Position(
+        topology,
+        recording.stream,
+        recording.offset,
+        recording.mark,
+        is_verified=recording.offset < 0,
+    )
+    return _recovered(position, recording.read_at)
+
+
+def _recovered(position: Position, read_at: datetime) -> Position:
+    """Index what a crash left in the log alone."""
+    written = {
+        int(event.event_id.removeprefix(position.event_ids)): event
+        for event in log.written_since(
+            settings.EVENT_LOG,
+            f"tap.{position.topology.slug}.",
+            read_at - CLOCKS_APART,
+            event_ids=position.event_ids,
+        )
+    }
+    lacking = [written[offset] for offset in sorted(written) if offset > position.offset]
+    if not lacking:
+        return position
+    last = replace(
+        position, offset=max(written), mark=mark_of_event(lacking[-1]), is_verified=False
+    )
+    with transaction.atomic():
+        index(position.topology, lacking)
+        advance(position, last)
+    return last
+
+
+def advance(position: Position, to: Position) -> None:
+    """Write down how far the stream was read, in the caller's transaction. Raises NotAlone."""
+    moved = Recording.objects.filter(
+        topology=position.topology, stream=position.stream, offset=position.offset
+    ).update(offset=to.offset, mark=to.mark, read_at=datetime.now(UTC))
+    if not moved:
+        raise NotAlone(f"Another recorder went on with the tap of {position.topology.slug}.")
+
+
+def note_leaps(position: Position, deliveries: Sequence[Delivery]) -> None:
+    """Write down what the stream dropped before it was read.
+
+    Before the copies behind it go into the log: a crash must not hide it, and finds it there.
+    """
+    for first, last in position.leaps(deliveries):
+        recording = Recording.objects.get(topology=position.topology)
+        Gap.objects.get_or_create(
+            topology=position.topology,
+            from_at=recording.read_at,
+            why=f"The tap was full and dropped copies unread: offsets {first} to {last}.",
+            defaults={"until_at": deliveries[0].received_at, "at_most": last - first + 1},
+        )
+
+
+def forget(topology: Topology) -> None:
+    """The stream is gone: its offsets say nothing of the next one."""
+    Recording.objects.filter(topology=topology).update(stream="", offset=-1, mark="")
+
+
+def check_reach(position: Position) -> None:
+    """Raises DeclaredAnew when the stream has copies, but none so far on, and BrokerError.
+
+    Asked of its last chunk: the broker's count of messages is seconds old, and who waits for
+    an offset that was never reached hears nothing of those before it.
+    """
+    topology = position.topology
+    newest = -1
+    with Consumer(
+        topology.broker.address, topology.tap_queue, prefetch=LOOK, start="last"
+    ) as consumer:
+        while newest < position.offset:
+            come = consumer.batch(limit=LOOK, limit_bytes=10**7, wait=QUIET_SECONDS, linger=0)
+            if not come and newest < 0:
+                return
+            if not come:
+                raise _declared_anew(topology)
+            newest = _offset(come[-1])
+            consumer.ack_through(come[-1])
+
+
+def _declared_anew(topology: Topology) -> DeclaredAnew:
+    return DeclaredAnew(
+        f"The tap “{topology.tap_queue}” was deleted and declared again, or cut off when its "
+        "broker crashed; what it held unread is gone."
+    )
+
+
+def mark_of(delivery: Delivery) -> str:
+    message = delivery.message
+    deaths = read_history(message.headers).total
+    return _mark(message.exchange, message.routing_key, content_of(message), deaths)
+
+
+def mark_of_event(event: MessageEvent) -> str:
+    return _mark(event.exchange, event.routing_key, event.content_id, event.deaths)
+
+
+def _mark(exchange: str, routing_key: str, content_id: str, deaths: int) -> str:
+    told = [clean(exchange), clean(routing_key), content_id, str(deaths)]
+    return hashlib.sha256("\x00".join(told).encode()).hexdigest()[:32]
+
+
+def _offset(delivery: Delivery) -> int:
+    assert delivery.offset is not None, "a stream numbers its messages"
+    return delivery.offset

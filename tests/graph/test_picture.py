@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from django.template.loader import render_to_string
+
+from tests.graph.pictures import HOSTILE, seen
+from topology.definitions import Binding, Definitions, Exchange, Queue
+from topology.models import Topology
+from topology.patterns import PATTERNS, delay_levels, hold_queues
+from topology.patterns.hold_params import Params as HoldParams
+from topology.patterns.level_params import Params as LevelParams
+from topology.snapshot import QueueNumbers
+from topology.views.picture import MOST_MEMBERS, Picture, draw, explanation_picture
+
+
+def topology(kind: str, params: Any) -> Topology:
+    return Topology(pk=7, kind=kind, name=HOSTILE, params=PATTERNS[kind].store(params))
+
+
+def held(params: HoldParams, delays: int) -> Definitions:
+    """The hold queues of so many delays, each a second longer than the one before."""
+    made = Definitions.of([Exchange("orders", "topic"), Queue("work"), Queue("other")])
+    made |= Definitions.of([Binding("orders", "work", "created"), Binding("far", "other", "x")])
+    for seconds in range(1, delays + 1):
+        made |= hold_queues.route(params, timedelta(seconds=seconds), "created").declares
+    return made
+
+
+def shown(picture: Picture, **context: Any) -> str:
+    return render_to_string("topology/_picture.html", {"picture": picture, **context})
+
+
+@pytest.mark.parametrize("kind", sorted(PATTERNS))
+def test_every_pattern_can_be_drawn_without_a_broker(kind: str) -> None:
+    picture = explanation_picture(kind)
+    assert ElementTree.fromstring(picture.svg).tag.endswith("svg")
+    assert "missing" not in picture.svg
+    assert "data-live" not in picture.svg
+    assert "data-live" not in shown(picture)
+    assert picture.facts or picture.ladder
+
+
+def test_the_example_of_levels_has_a_destination() -> None:
+    ladder = explanation_picture(delay_levels.KIND).ladder
+    assert ladder is not None
+    assert [end.name for end in ladder.destinations] == ["orders"]
+
+
+def test_delay_levels_are_drawn_as_a_ladder_with_their_table() -> None:
+    params = LevelParams()
+    names = [queue.name for queue in delay_levels.definitions(params).queues]
+    found = seen(
+        delay_levels.definitions(params), dict.fromkeys(names, QueueNumbers(5, 3, 0, 0, 0.4))
+    )
+    picture = draw(topology(delay_levels.KIND, params), found)
+    assert picture.ladder is not None
+    page = shown(picture, latest=SimpleNamespace(snapshot=found), plan=None)
+    assert page.count('<th scope="row" class="number"') == 28
+    assert page.count("held: no queue takes them</span>") == 28
+    assert 'data-live="queue/nsb.v2.delay-level-27/held">2</td>' in page
+    assert "<script>alert" not in page
+
+
+def test_a_planned_set_is_drawn_without_numbers() -> None:
+    picture = draw(topology(delay_levels.KIND, LevelParams()), None)
+    page = shown(picture, latest=SimpleNamespace(snapshot=None), plan=None)
+    assert "data-live=" not in page
+    assert "The broker has not answered yet" in page
+
+
+def test_hold_queues_are_drawn_as_they_exist_with_the_way_on() -> None:
+    params = HoldParams("orders", ("created",), ())
+    picture = draw(topology(hold_queues.KIND, params), seen(held(params, 3)))
+    ends = {(fact.source, fact.target) for fact in picture.facts}
+    assert ends == {
+        ("exchange orders", "queue work"),
+        *((f"queue delay.{n}000.orders.created", "exchange orders") for n in (1, 2, 3)),
+    }
+    assert picture.note == ""
+
+
+def test_of_many_hold_queues_the_shortest_are_drawn_and_the_others_counted() -> None:
+    params = HoldParams("orders", ("created",), ())
+    picture = draw(topology(hold_queues.KIND, params), seen(held(params, MOST_MEMBERS + 5)))
+    sources = {fact.source for fact in picture.facts}
+    assert f"queue delay.{MOST_MEMBERS}000.orders.created" in sources
+    assert f"queue delay.{MOST_MEMBERS + 1}000.orders.created" not in sources
+    assert picture.note.startswith("There are 5 more, with longer delays.")
+
+
+def test_hold_queues_that_nobody_uses_are_shown_by_an_example() -> None:
+    params = HoldParams("orders", ("created",), ())
+    picture = draw(topology(hold_queues.KIND, params), seen(held(params, 0)))
+    assert picture.note.startswith("Hold queues come and go")
+    assert "queue delay.10000.orders.created" in {fact.source for fact in picture.facts}
+    assert "missing" not in picture.svg

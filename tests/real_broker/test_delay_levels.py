@@ -1,0 +1,247 @@
+"""Delay levels on real brokers: what they declare, when messages arrive, what holds them up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.brokers import Vhost
+from tests.builders import address_of, applied_levels, eventually, make_broker
+from topology import provision
+from topology.broker.consumer import Consumer, Start, getter
+from topology.broker.errors import NotFound
+from topology.broker.management import Management
+from topology.broker.observe import observe
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.definitions import Binding, Exchange, Queue
+from topology.message import Publish
+from topology.models import AuditEntry, State, Topology
+from topology.patterns import delay_levels
+from topology.patterns.delay_levels import Params
+from topology.patterns.level_params import level_name
+
+pytestmark = pytest.mark.django_db
+
+UNIT = timedelta(milliseconds=50)
+SHORT = Params("own", "shop", 5, UNIT)
+WORK = Queue("work")
+
+
+@pytest.fixture
+def management(vhost: Vhost) -> Iterator[Management]:
+    with Management(address_of(vhost)) as session:
+        session.declare_queue(WORK)
+        yield session
+
+
+def publish(vhost: Vhost, params: Params, delay: timedelta, target: str = "work") -> float:
+    """Declare and publish; the moment before, on the monotonic clock."""
+    route = delay_levels.route(params, delay, target)
+    with publisher(address_of(vhost), "test") as channel:
+        before = time.monotonic()
+        properties = build_properties(delivery_mode=2)
+        channel.publish_by(route, Publish(route.exchange, route.routing_key, properties, b"{}"))
+    return before
+
+
+def depth(management: Management, name: str) -> int:
+    found: int = management.queue(name).get("messages", 0)
+    return found
+
+
+@pytest.mark.parametrize("preset", ["nsb-v1", "nsb-v2", "celery"])
+def test_a_preset_stands_as_declared_verifies_and_goes_away_whole(
+    vhost: Vhost, management: Management, preset: str
+) -> None:
+    topology = applied_levels(vhost, Params(preset))
+    snapshot = observe(management)
+    assert provision.plan_for(topology, snapshot).is_empty
+    (use,) = delay_levels.recognize(snapshot.declared)
+    assert use.params == Params(preset)
+    verdict = provision.check(None, topology)
+    assert verdict.holds, [check for check in verdict.checks if not check.holds]
+    assert [check.sentence for check in verdict.checks[:2]] == [
+        "A probe would arrive in a destination after 1s.",
+        "A probe would arrive in a destination after 443w5d21h24m15s.",
+    ]
+    eventually(lambda: _remove(topology), "it can be torn down")
+    left = observe(management).declared
+    assert {queue.name for queue in left.queues} == {"work"}
+    assert not [e for e in left.exchanges if e.name and not e.name.startswith("amq.")]
+
+
+def _remove(topology: Topology) -> bool:
+    """For seconds the broker does not say how much a fresh quorum queue holds."""
+    try:
+        provision.remove(None, topology)
+    except provision.Refusal:
+        return False
+    return True
+
+
+def test_any_delay_arrives_after_its_steps_and_never_before(
+    vhost: Vhost, management: Management
+) -> None:
+    for params in (SHORT, replace(SHORT, prefix="old", queue_type="classic")):
+        applied_levels(vhost, params)
+        with Consumer(address_of(vhost), "work") as consumer:
+            for asked_ms in (0, 20, 50, 210, 1000, 1550):
+                asked = timedelta(milliseconds=asked_ms)
+                sent = publish(vhost, params, asked)
+                (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+                took = time.monotonic() - sent
+                consumer.ack_through(delivery)
+                assert took >= delay_levels.achievable(params, asked).total_seconds()
+                assert took >= asked.total_seconds()
+
+
+def test_a_message_for_a_destination_that_was_unbound_is_held_until_it_is_bound_again(
+    vhost: Vhost, management: Management
+) -> None:
+    """At least once: nothing is lost; NServiceBus.RabbitMQ #1407 tells of the other side of it."""
+    topology = applied_levels(vhost, SHORT)
+    publish(vhost, SHORT, 4 * UNIT)
+    provision.unbind(None, topology, "#.work", "work", typed_name="work")
+    level = level_name(SHORT, 2)
+
+    def is_held() -> bool:
+        seen = management.queue(level)
+        return bool(seen.get("messages") == 1 and not seen.get("messages_ready"))
+
+    eventually(is_held, "the level holds what it cannot route")
+    assert depth(management, "work") == 0
+
+
+def test_each_delayed_message_is_copied_once_wherever_it_is_published(
+    vhost: Vhost, management: Management
+) -> None:
+    topology = applied_levels(vhost, replace(SHORT, queue_type="classic"))
+    params = replace(SHORT, queue_type="classic")
+    highest = level_name(params, params.levels - 1)
+    publish(vhost, params, 5 * UNIT)
+    with publisher(address_of(vhost), "test") as channel:
+        key = delay_levels.routing_key(params, 6 * UNIT, "work")
+        channel.publish(Publish(highest, key, build_properties(), b"{}"))
+    eventually(lambda: depth(management, "work") == 2, "both arrive")
+    start: Start | None = None if topology.tap_type == "classic" else "first"
+    with Consumer(address_of(vhost), topology.tap_queue, start=start) as consumer:
+        copies = [
+            delivery.message
+            for _ in range(4)
+            for delivery in consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+        ]
+        assert not consumer.batch(limit=1, limit_bytes=10**6, wait=0.3)
+    levels = {level_name(params, level) for level in range(params.levels)}
+    assert sum(copy.exchange in levels for copy in copies) >= 2
+    bound = {binding.source for binding in topology.definitions.bindings}
+    assert {copy.exchange for copy in copies} <= bound
+
+
+def test_the_tap_is_a_stream_from_4_0_on_and_classic_before(
+    vhost: Vhost, management: Management
+) -> None:
+    topology = applied_levels(vhost, SHORT)
+    snapshot = observe(management)
+    tap = snapshot.declared.queue(topology.tap_queue)
+    assert tap is not None
+    is_new = snapshot.version_tuple >= (4, 0)
+    assert (tap.type, topology.tap_type) == (("stream",) * 2 if is_new else ("classic",) * 2)
+
+
+def test_a_destination_is_listed_counted_as_ours_and_refused_to_go_while_messages_wait(
+    vhost: Vhost, management: Management
+) -> None:
+    topology = applied_levels(vhost, SHORT)
+    route = delay_levels.route(SHORT, 31 * UNIT, "work")
+    provision.own_declared(topology, route.declares, observe(management).definitions)
+    publish(vhost, SHORT, 31 * UNIT)
+    topology.refresh_from_db()
+    (bound,) = provision.destinations_of(topology, observe(management))
+    assert bound == Binding("shop.delay-delivery", "work", "#.work")
+    assert bound.identity in topology.owned_identities
+    with pytest.raises(provision.Refusal, match=r"messages wait|does not say"):
+        provision.unbind(None, topology, "#.work", "work")
+    with pytest.raises(provision.Refusal, match="nobody is not bound to it"):
+        provision.unbind(None, topology, "#.work", "nobody")
+    eventually(lambda: depth(management, "work") == 1, "it arrives")
+
+    def unbound() -> bool:
+        try:
+            provision.unbind(None, topology, "#.work", "work")
+        except provision.Refusal:
+            return False
+        return True
+
+    eventually(unbound, "it goes when nothing waits any more")
+    assert provision.destinations_of(topology, observe(management)) == []
+    topology.refresh_from_db()
+    assert bound.identity not in topology.owned_identities
+    done = AuditEntry.objects.filter(action="destination unbound").first()
+    assert done is not None
+    assert (done.what, done.outcome) == ("work", "done")
+
+
+def test_a_destination_that_does_not_exist_is_refused_before_anything_is_published(
+    vhost: Vhost, management: Management
+) -> None:
+    applied_levels(vhost, SHORT)
+    with pytest.raises(NotFound, match="nobody"):
+        publish(vhost, SHORT, UNIT, "nobody")
+
+
+def test_a_destination_can_be_an_exchange(vhost: Vhost, management: Management) -> None:
+    params = replace(SHORT, destinations="exchanges")
+    management.declare_exchange(Exchange("endpoint", "fanout"))
+    management.bind(Binding("endpoint", "work", ""))
+    applied_levels(vhost, params)
+    publish(vhost, params, UNIT, "endpoint")
+    eventually(lambda: depth(management, "work") == 1, "it arrives behind the exchange")
+
+
+def test_a_destination_that_others_bound_keeps_the_set_from_being_torn_down(
+    vhost: Vhost, management: Management
+) -> None:
+    topology = applied_levels(vhost, SHORT)
+    management.bind(Binding("shop.delay-delivery", "work", "#.work"))
+    with pytest.raises(provision.Refusal, match=r"queue work is bound to the exchange shop\.delay"):
+        provision.remove(None, topology)
+    topology.refresh_from_db()
+    assert topology.state == State.APPLIED
+
+
+def test_another_set_under_the_same_names_is_a_conflict_that_changes_nothing(
+    vhost: Vhost, management: Management
+) -> None:
+    applied_levels(vhost, SHORT)
+    broker = make_broker(vhost, name="Other")
+    faster = replace(SHORT, unit=2 * UNIT)
+    topology = provision.create_topology(None, broker, delay_levels.KIND, faster)
+    with pytest.raises(provision.Refusal, match="nothing was changed"):
+        provision.apply(None, topology)
+    plan = provision.plan_for(topology, observe(management))
+    (differences,) = {change.differences for change in plan.signed("conflict")[:1]}
+    assert [(d.name, d.wanted, d.found) for d in differences] == [("x-message-ttl", "100", "50")]
+
+
+def test_many_destinations_get_their_own_messages_only(
+    vhost: Vhost, management: Management
+) -> None:
+    names = ["sales", "billing", "🔥-unicode", "with.dots.in.name"]
+    for name in names:
+        management.declare_queue(Queue(name))
+    applied_levels(vhost, SHORT)
+    for number, name in enumerate(names, start=1):
+        publish(vhost, SHORT, number * UNIT, name)
+    for name in names:
+        with getter(address_of(vhost), name) as queue:
+            delivery = eventually(queue.get, f"{name} gets its message")
+            assert delivery.message.routing_key.endswith(f".{name}")
+            queue.ack(delivery)
+            assert queue.get() is None
+    found = observe(management).definitions
+    assert len(delay_levels.destinations(SHORT, found)) == len(names)

@@ -1,0 +1,199 @@
+"""Delay levels against the objects and keys that NServiceBus and Celery are known to use."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology.definitions import Binding, Definitions, Exchange
+from topology.patterns import delay_levels
+from topology.patterns.delay_levels import Params
+from topology.patterns.pattern import Copy, ParamsError
+
+MAXIMUM = 2**28 - 1
+V1, V2, CELERY = Params("nsb-v1"), Params("nsb-v2"), Params("celery")
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+# NServiceBus.RabbitMQ, When_calculating_a_routing_key.cs.
+VECTORS = [
+    (0, "some-address", "0." * 28 + "some-address", 0),
+    (0, "", "0." * 28, 0),
+    (0, "exotic-😊-address", "0." * 28 + "exotic-😊-address", 0),
+    (1, "some-address", "0." * 27 + "1.some-address", 0),
+    (2, "some-address", "0." * 26 + "1.0.some-address", 1),
+    (3, "🔥-unicode", "0." * 26 + "1.1.🔥-unicode", 1),
+    (10, "some-address", "0." * 24 + "1.0.1.0.some-address", 3),
+    (15, "small-delay", "0." * 24 + "1.1.1.1.small-delay", 3),
+    (28, "short-delay", "0." * 23 + "1.1.1.0.0.short-delay", 4),
+    (268435454, "almost-max", "1." * 27 + "0.almost-max", 27),
+    (268435455, "some-address", "1." * 28 + "some-address", 27),
+    (-123, "some-address", "0." * 28 + "some-address", 0),
+]
+
+
+@pytest.mark.parametrize(("delay", "address", "key", "level"), VECTORS)
+def test_keys_and_first_levels_are_those_of_nservicebus(
+    delay: int, address: str, key: str, level: int
+) -> None:
+    route = delay_levels.route(V2, seconds(delay), address)
+    assert (route.routing_key, route.exchange) == (key, f"nsb.v2.delay-level-{level:02}")
+
+
+@given(st.integers(0, MAXIMUM), st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_any_delay_is_spelt_in_its_bits_and_enters_at_the_highest(delay: int, address: str) -> None:
+    route = delay_levels.route(V2, seconds(delay), address)
+    bits = route.routing_key[:56:2]
+    assert set(route.routing_key[1:56:2]) == {"."}
+    assert route.routing_key[56:] == address
+    assert sum(2 ** (27 - place) for place, bit in enumerate(bits) if bit == "1") == delay
+    level = int(route.exchange.removeprefix("nsb.v2.delay-level-"))
+    assert (2**level <= delay < 2 ** (level + 1)) if delay else level == 0
+
+
+def test_a_delay_over_the_maximum_is_refused() -> None:
+    assert delay_levels.achievable(V2, seconds(MAXIMUM)) == seconds(MAXIMUM)
+    with pytest.raises(ParamsError, match="The longest delay of these levels is 443w5d21h24m15s"):
+        delay_levels.route(V2, seconds(MAXIMUM + 0.001), "orders")
+
+
+def test_a_part_of_a_step_is_rounded_up() -> None:
+    assert delay_levels.achievable(V2, seconds(1.001)) == seconds(2)
+    own = Params("own", "shop", 8, timedelta(milliseconds=50))
+    assert delay_levels.achievable(own, timedelta(milliseconds=51)) == timedelta(milliseconds=100)
+    assert own.maximum == timedelta(milliseconds=12_750)
+
+
+def test_a_destination_that_makes_the_key_too_long_is_refused() -> None:
+    assert delay_levels.route(V2, seconds(1), "a" * 199).routing_key.endswith("a")
+    with pytest.raises(ParamsError, match="at most 199 bytes"):
+        delay_levels.route(V2, seconds(1), "a" * 200)
+
+
+@pytest.mark.parametrize(
+    ("params", "name", "delivery", "extra"),
+    [
+        (V1, "nsb.delay-level-{:02}", "nsb.delay-delivery", {"x-queue-mode": "lazy"}),
+        (
+            V2,
+            "nsb.v2.delay-level-{:02}",
+            "nsb.v2.delay-delivery",
+            {
+                "x-queue-type": "quorum",
+                "x-dead-letter-strategy": "at-least-once",
+                "x-overflow": "reject-publish",
+            },
+        ),
+        (
+            CELERY,
+            "celery_delayed_{}",
+            "celery_delayed_delivery",
+            {
+                "x-queue-type": "quorum",
+                "x-dead-letter-strategy": "at-least-once",
+                "x-overflow": "reject-publish",
+            },
+        ),
+        (
+            Params("celery", "shop", queue_type="classic"),
+            "shop_celery_delayed_{}",
+            "shop_celery_delayed_delivery",
+            {"x-queue-type": "classic", "x-overflow": "reject-publish"},
+        ),
+    ],
+)
+def test_what_a_preset_declares_is_what_its_owner_declares(
+    params: Params, name: str, delivery: str, extra: dict[str, str]
+) -> None:
+    """DelayInfrastructure.cs of NServiceBus.RabbitMQ 6 and 11, native_delayed_delivery.py of
+    kombu 5.5."""
+    declared = delay_levels.definitions(params)
+    assert (len(declared.exchanges), len(declared.queues), len(declared.bindings)) == (29, 28, 56)
+    assert all(e.durable and e.type == "topic" and not e.auto_delete for e in declared.exchanges)
+    for level in range(28):
+        queue = declared.queue(name.format(level))
+        assert queue is not None
+        assert queue.durable
+        below = name.format(level - 1) if level else delivery
+        assert dict(queue.arguments) == {
+            "x-message-ttl": 2**level * 1000,
+            "x-dead-letter-exchange": below,
+            **extra,
+        }
+        wild = "*." * (27 - level)
+        assert Binding(queue.name, queue.name, f"{wild}1.#") in declared.bindings
+        assert Binding(queue.name, below, f"{wild}0.#", False) in declared.bindings
+
+
+def test_a_destination_is_bound_by_its_name_behind_any_bits() -> None:
+    (bound,) = delay_levels.route(V2, seconds(1), "retail.sales").declares.bindings
+    assert bound == Binding("nsb.v2.delay-delivery", "retail.sales", "#.retail.sales")
+    to_exchange = Params("nsb-v2", destinations="exchanges")
+    (bound,) = delay_levels.route(to_exchange, seconds(1), "sales").declares.bindings
+    assert bound == Binding("nsb.v2.delay-delivery", "sales", "#.sales", False)
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("", "A destination is missing."),
+        ("a.*", "a word “*” or “#”"),
+        ("#", "a word “*” or “#”"),
+        ("sales", "It is the dotted end of the destination “retail.sales”"),
+        ("north.retail.sales", "The destination “retail.sales” is its dotted end"),
+        ("retail.sales", ""),
+        ("wholesales", ""),
+        ("purchases", ""),
+    ],
+)
+def test_destinations_that_would_share_their_messages_are_told(target: str, sentence: str) -> None:
+    bound = delay_levels.route(V2, seconds(1), "retail.sales").declares
+    found = delay_levels.definitions(V2) | bound
+    problem = delay_levels.target_problem(V2, target, found)
+    assert sentence in problem
+    assert bool(problem) == bool(sentence)
+
+
+def test_what_others_bound_to_the_delivery_exchange_is_a_destination_and_a_tap_is_not() -> None:
+    delivery = "nsb.v2.delay-delivery"
+    theirs = Binding(delivery, "sales", "#.sales", False)
+    tap = Binding(delivery, "delayboard.tap.x", "#")
+    found = delay_levels.definitions(V2) | Definitions.of([theirs, tap, Exchange("sales")])
+    assert list(delay_levels.destinations(V2, found)) == [theirs]
+
+
+def test_an_at_least_once_set_has_no_tap_where_it_delivers_and_says_so() -> None:
+    assert {tap.phase for tap in delay_levels.taps(V2)} == {"entry"}
+    assert "not observed" in " ".join(delay_levels.remarks(V2, delay_levels.definitions(V2)))
+    assert {tap.phase for tap in delay_levels.taps(V1)} == {"entry", "exit"}
+    assert delay_levels.remarks(V1, delay_levels.definitions(V1)) == []
+
+
+@pytest.mark.parametrize(
+    "key", ["", "orders", "1.0.orders", "2." * 28 + "orders", "1." * 27 + "orders", "1" * 56 + "x"]
+)
+def test_a_key_that_spells_no_delay_is_none_of_the_levels(key: str) -> None:
+    assert delay_levels.read(V2, Copy("nsb.v2.delay-level-00", key, {})) is None
+
+
+def test_a_message_in_transit_is_no_entry() -> None:
+    key = delay_levels.routing_key(V2, seconds(10), "orders")
+    assert delay_levels.read(V2, Copy("nsb.v2.delay-level-03", key, {})) is not None
+    assert delay_levels.read(V2, Copy("nsb.v2.delay-level-01", key, {})) is None
+    arrived = delay_levels.read(V2, Copy("nsb.v2.delay-delivery", key, {}))
+    assert arrived is not None
+    assert (arrived.phase, arrived.destination, arrived.delay) == ("exit", "orders", seconds(10))
+
+
+def test_a_chain_with_a_wrong_rung_is_not_recognised() -> None:
+    declared = delay_levels.definitions(V2)
+    for thing in declared:
+        if thing.identity == ("exchange", "nsb.v2.delay-delivery"):
+            continue
+        assert list(delay_levels.recognize(declared.without([thing.identity]))) == []

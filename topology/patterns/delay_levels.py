@@ -1,0 +1,326 @@
+"""Delay levels: a chain of queues whose TTLs are powers of two; a delay is spelt in binary.
+
+Mechanism: the routing key holds the delay as bits, highest first, then the destination. Level L
+waits 2^L units. An exchange for each level looks at its own bit: 1 goes into its queue, whose
+dead-letter exchange is the next level's, 0 goes there at once. Below level 0 stands the delivery
+exchange, to which each destination is bound by `#.<destination>`.
+Guarantee: with quorum queues at least once (nsb-v2, celery, own); classic ones at most once.
+Cost: one stay for each 1 in the delay's bits, each a write, a death and about a millisecond.
+Hazard: a destination that is unbound while messages wait makes at-least-once levels hold them,
+and at 32 of them a level stops for everybody (rabbit_fifo_dlx_worker.erl, NServiceBus #1407).
+Source: seed 001; names and arguments of the presets as NServiceBus.RabbitMQ 4.3 to 11 and
+kombu 5.5 declare them (DelayInfrastructure.cs, native_delayed_delivery.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+
+from topology.deaths import newest_death
+from topology.definitions import (
+    TAP_PREFIX,
+    Arguments,
+    ArgumentValue,
+    Binding,
+    Definitions,
+    Exchange,
+    Queue,
+)
+from topology.delays import format_delay, milliseconds
+from topology.message import Route
+from topology.patterns.level_params import FIELDS as FIELDS
+from topology.patterns.level_params import (
+    LONGEST_NAME_BYTES,
+    candidates,
+    delivery_name,
+    level_name,
+    next_name,
+)
+from topology.patterns.level_params import Params as Params
+from topology.patterns.level_params import parse as parse
+from topology.patterns.level_params import store as store
+from topology.patterns.level_sets import LevelSet, find_level_sets
+from topology.patterns.pattern import (
+    MADE_UP,
+    Copy,
+    Explanation,
+    ParamsError,
+    Reading,
+    Tap,
+    Use,
+    bindings_among,
+)
+
+KIND = "delay_levels"
+AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+EXPLANATION = Explanation(
+    title="Delay levels",
+    summary="Any delay, up to 8½ years in steps of a second, through 28 queues that all share.",
+    mechanism=(
+        "The routing key spells the delay in binary and then names the destination. Each level "
+        "waits twice as long as the one below it: a 1 in the key makes the message wait there, "
+        "a 0 passes it on. What leaves the lowest level goes to the destination."
+    ),
+    guarantee=(
+        "Never earlier than the delay, which is rounded up to whole steps. With quorum queues a "
+        "message is kept until its destination takes it; with classic ones it dies at most once "
+        "on each level, and what finds no way on is lost."
+    ),
+    cost=(
+        "One stay for each 1 among the delay's bits: 2 for ten seconds, 4 for an hour, at most "
+        "28, each a write to disk and about a millisecond. 28 queues and 29 exchanges for all."
+    ),
+    hazards=(
+        "A destination that is unbound while messages wait for it can hold up everybody's: an "
+        "at-least-once level keeps what it cannot route, and at 32 such messages it stops.",
+        "A destination that is the dotted end of another gets the other's messages too: “sales” "
+        "those of “retail.sales”.",
+        "A message that waits cannot be changed or called back.",
+        "A message's own expiration, or a policy with a shorter TTL, breaks the chain: it would "
+        "arrive early.",
+    ),
+    source="Particular Software, “Delayed delivery” of NServiceBus; Celery 5.5",
+)
+
+EXAMPLE = Params("own", "shop", 4)
+
+
+def title(params: Params) -> str:
+    return level_name(params, 0).rstrip("0").rstrip("-_")
+
+
+def definitions(params: Params) -> Definitions:
+    """The levels; destinations are bound by `route`."""
+    things: list[Exchange | Queue | Binding] = [Exchange(delivery_name(params), "topic")]
+    for level in range(params.levels):
+        name, below = level_name(params, level), next_name(params, level)
+        skipped = "*." * (params.levels - 1 - level)
+        things += [
+            Exchange(name, "topic"),
+            Queue(name, arguments=_arguments(params, level)),
+            Binding(name, name, f"{skipped}1.#"),
+            Binding(name, below, f"{skipped}0.#", destination_is_queue=False),
+        ]
+    return Definitions.of(things)
+
+
+def count_units(params: Params, delay: timedelta) -> int:
+    """Whole units, rounded up; a negative delay is none. Raises ParamsError over the maximum."""
+    units = max(0, -(-delay // params.unit))
+    if units >= 2**params.levels:
+        longest = format_delay(params.maximum)
+        raise ParamsError({"delay": f"The longest delay of these levels is {longest}."})
+    return units
+
+
+def routing_key(params: Params, delay: timedelta, target: str) -> str:
+    """Bits from the highest level down, each with a dot, then the target.
+
+    Raises ParamsError when the delay is over the maximum or the key would be too long.
+    """
+    units = count_units(params, delay)
+    bits = "".join(f"{units >> level & 1}." for level in reversed(range(params.levels)))
+    key = bits + target
+    if len(key.encode()) > LONGEST_NAME_BYTES:
+        longest = LONGEST_NAME_BYTES - len(bits)
+        raise ParamsError({"target": f"A destination of these levels has at most {longest} bytes."})
+    return key
+
+
+def route(params: Params, delay: timedelta, target: str) -> Route:
+    """Into the level of the highest bit, for none into level 0; the target is bound first."""
+    key = routing_key(params, delay, target)
+    first = max(0, count_units(params, delay).bit_length() - 1)
+    is_queue = params.destinations == "queues"
+    bound = Binding(delivery_name(params), target, f"#.{target}", destination_is_queue=is_queue)
+    return Route(level_name(params, first), key, declares=Definitions.of([bound]))
+
+
+def achievable(params: Params, delay: timedelta) -> timedelta:
+    return count_units(params, delay) * params.unit
+
+
+def delays(params: Params) -> Sequence[timedelta]:
+    return ()
+
+
+def longest(params: Params) -> timedelta:
+    return params.maximum
+
+
+def targets(params: Params) -> Sequence[str]:
+    return ()
+
+
+def destinations(params: Params, found: Definitions) -> Sequence[Binding]:
+    leaving = bindings_among(found, delivery_name(params))
+    return [binding for binding in leaving if not binding.destination.startswith(TAP_PREFIX)]
+
+
+def members(params: Params, found: Definitions) -> Sequence[Queue]:
+    return ()
+
+
+def target_problem(params: Params, target: str, found: Definitions) -> str:
+    """`#.B` matches the keys of every destination that ends in `.B` too (topic rules)."""
+    words = target.split(".")
+    if not target:
+        return "A destination is missing."
+    if "*" in words or "#" in words:
+        return "A destination with a word “*” or “#” would take other destinations' messages."
+    for binding in destinations(params, found):
+        other = binding.routing_key.removeprefix("#.")
+        if other != target and _is_end(target, other):
+            return f"It is the dotted end of the destination “{other}” and would get its messages."
+        if other != target and _is_end(other, target):
+            return (
+                f"The destination “{other}” is its dotted end and would get these messages as well."
+            )
+    return ""
+
+
+def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+    """One step and the longest way, to each bound destination or to a made-up one.
+
+    A destination that is an exchange counts by the queues behind it.
+    """
+    bound = [binding for binding in destinations(params, found) if binding.destination_is_queue]
+    names = [binding.routing_key.removeprefix("#.") for binding in bound] or [MADE_UP]
+    ends = [binding.destination for binding in bound] or [MADE_UP]
+    return [
+        (delay, name, end)
+        for name, end in zip(names, ends, strict=True)
+        for delay in (params.unit, params.maximum)
+    ]
+
+
+def remarks(params: Params, found: Definitions) -> Sequence[str]:
+    said = []
+    for binding in destinations(params, found):
+        target = binding.routing_key.removeprefix("#.")
+        problem = target_problem(params, target, found)
+        if problem:
+            said.append(f"Destination “{target}”: {problem}")
+    if params.is_at_least_once:
+        said.append(
+            "What leaves these levels is not observed: a tap at the delivery exchange alone "
+            "would make a level let go of a message that it should hold for a missing destination."
+        )
+    return said
+
+
+def read(params: Params, copy: Copy) -> Reading | None:
+    """A copy at a level's exchange is an entry, one at the delivery exchange an exit."""
+    bits, target = split_key(params, copy.routing_key)
+    if not bits:
+        return None
+    units = int(bits, 2)
+    delay, death = units * params.unit, newest_death(copy.headers) or ("", "")
+    if copy.exchange == delivery_name(params):
+        if units:
+            return Reading("exit", target, target, delay, 1, *death)
+        return Reading("publish", target, target, delay, 0, *death)
+    first = level_name(params, max(0, units.bit_length() - 1))
+    if copy.exchange != first:
+        return None
+    if not units:
+        return Reading("publish", target, target, delay, 0)
+    return Reading("entry", target, first, delay, 1, *death)
+
+
+def split_key(params: Params, key: str) -> tuple[str, str]:
+    """The bits without dots and the destination; ("", "") when the key is none of these levels."""
+    width = 2 * params.levels
+    head = key[:width]
+    if len(head) < width or set(head[1::2]) != {"."} or not set(head[::2]) <= {"0", "1"}:
+        return "", ""
+    return head[::2], key[width:]
+
+
+def taps(params: Params) -> Sequence[Tap]:
+    """An entry tap on each level's exchange; on classic levels one on the delivery exchange too.
+
+    At level L the bits above are all 0 on a message that enters there and never on one in
+    transit, so each delayed message is copied once, wherever it was published. An at-least-once
+    set has no tap on its delivery exchange: alone there it would make a level let go of what
+    it should hold for an unbound destination (tried: 3 held without, 0 with).
+    """
+    top = params.levels - 1
+    entries = [
+        Tap(
+            level_name(params, level),
+            "0." * (top - level) + "1.#",
+            f"enters level {level}",
+            "entry",
+        )
+        for level in reversed(range(params.levels))
+    ]
+    if params.is_at_least_once:
+        return entries
+    return [*entries, Tap(delivery_name(params), "#", "what arrives", "exit")]
+
+
+def consumer_example(params: Params) -> str:
+    number = "{level}" if params.preset == "celery" else "{level:02}"
+    head = level_name(params, 0).removesuffix("0" if params.preset == "celery" else "00")
+    unit = params.unit / timedelta(seconds=1)
+    bind = "queue" if params.destinations == "queues" else "exchange"
+    return (
+        "import math\n\n"
+        f"steps = math.ceil(seconds / {unit:g})\n"
+        f'key = "".join(f"{{bit}}." for bit in f"{{steps:0{params.levels}b}}")\n'
+        "level = max(steps.bit_length() - 1, 0)\n"
+        f"channel.{bind}_bind(destination, "
+        f'{json.dumps(delivery_name(params), ensure_ascii=False)}, "#." + destination)\n'
+        "channel.confirm_delivery()\n"
+        f"channel.basic_publish(\n"
+        f'    {json.dumps(head, ensure_ascii=False)} f"{number}",\n'
+        "    key + destination,\n"
+        "    body,\n"
+        "    pika.BasicProperties(delivery_mode=2),  # no expiration: it would arrive early\n"
+        "    mandatory=True,\n"
+        ")\n"
+    )
+
+
+def recognize(found: Definitions) -> Sequence[Use]:
+    """Chains of topic exchanges that look at one bit each, with queues of doubling TTLs.
+
+    Found by structure; only names that a preset or a prefix makes give parameters that rebuild
+    it, the others are left out.
+    """
+    uses = (_use(found, levels) for levels in find_level_sets(found))
+    return [use for use in uses if use is not None]
+
+
+def _use(found: Definitions, levels: LevelSet) -> Use | None:
+    there = {*found.exchanges, *found.bindings, *(queue.with_type() for queue in found.queues)}
+    for params in candidates(
+        levels.lowest, levels.unit_ms, len(levels.names), levels.leads_to_queues
+    ):
+        wanted = list(definitions(params))
+        if all((t.with_type() if isinstance(t, Queue) else t) in there for t in wanted):
+            bound = [b.identity for b in destinations(params, found)]
+            claims = frozenset([*(thing.identity for thing in wanted), *bound])
+            return Use(KIND, title(params), params, claims)
+    return None
+
+
+def _arguments(params: Params, level: int) -> Arguments:
+    """As each preset declares them, absent ones included (nservicebus.md 1.1 and 1.8)."""
+    stated: dict[str, ArgumentValue] = {
+        "x-message-ttl": milliseconds(params.unit) * 2**level,
+        "x-dead-letter-exchange": next_name(params, level),
+    }
+    if params.preset == "nsb-v1":
+        return Arguments(stated | {"x-queue-mode": "lazy"})
+    stated["x-queue-type"] = params.queue_type
+    if params.preset == "celery":
+        stated["x-overflow"] = "reject-publish"
+    return Arguments(stated | (AT_LEAST_ONCE if params.is_at_least_once else {}))
+
+
+def _is_end(target: str, other: str) -> bool:
+    return other.endswith(f".{target}")

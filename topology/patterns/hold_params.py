@@ -1,0 +1,143 @@
+"""The parameters of hold queues: a namespace with its keys and delays, and its queues' names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from topology.definitions import MAXIMUM_TTL_MS
+from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.patterns.pattern import Field, ParamsError
+
+LONGEST_NAME_BYTES = 255
+SHORTEST_LEASE_MS = 60_000
+LEASES = {
+    "generous": "the delay and at least a minute more",
+    "double": "twice the delay, as in the article",
+}
+FIELDS = (
+    Field(
+        "exchange",
+        "Destination exchange",
+        "An existing one. Empty: the default exchange, and the routing key is a queue's name.",
+        required=False,
+    ),
+    Field(
+        "keys",
+        "Routing keys",
+        "Those on offer, parted by blanks or as a JSON list; their arrivals can be "
+        "recorded. Empty: any, recorded behind topic and fanout exchanges only.",
+        required=False,
+    ),
+    Field(
+        "delays",
+        "Delays",
+        "Those on offer, parted by commas: 5s, 1m, 1h. Empty: any.",
+        required=False,
+    ),
+    Field(
+        "lease",
+        "Lease",
+        "How long a hold queue outlives its last use.",
+        "generous",
+        choices=tuple(LEASES.items()),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Params:
+    """A namespace: the destination exchange, the keys and delays on offer (empty: any)."""
+
+    exchange: str = ""
+    keys: tuple[str, ...] = ()
+    delays: tuple[timedelta, ...] = ()
+    lease: str = "generous"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", tuple(sorted(set(self.keys))))
+        object.__setattr__(self, "delays", tuple(sorted(set(self.delays))))
+        problems = _problems(self)
+        if problems:
+            raise ParamsError(problems)
+
+
+def queue_name(params: Params, delay: timedelta, key: str) -> str:
+    return f"delay.{milliseconds(delay)}.{params.exchange}.{key}"
+
+
+def expires_ms(params: Params, delay: timedelta) -> int:
+    """How long the hold queue stands after its last declare."""
+    ms = milliseconds(delay)
+    return 2 * ms if params.lease == "double" else max(2 * ms, ms + SHORTEST_LEASE_MS)
+
+
+def parse(values: Mapping[str, str]) -> Params:
+    texts = [text.strip() for text in values.get("delays", "").split(",") if text.strip()]
+    try:
+        delays = tuple(parse_delay(text) for text in texts)
+    except DelayError as error:
+        raise ParamsError({"delays": str(error)}) from error
+    return Params(
+        values.get("exchange", ""),
+        _read_keys(values.get("keys", "")),
+        delays,
+        values.get("lease") or "generous",
+    )
+
+
+def store(params: Params) -> dict[str, str]:
+    return {
+        "exchange": params.exchange,
+        "keys": _write_keys(params.keys),
+        "delays": ", ".join(format_delay(delay) for delay in params.delays),
+        "lease": params.lease,
+    }
+
+
+def _read_keys(text: str) -> tuple[str, ...]:
+    if not text.lstrip().startswith("["):
+        return tuple(text.split())
+    try:
+        keys = json.loads(text)
+    except (ValueError, RecursionError):
+        keys = None
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise ParamsError({"keys": "Keys parted by blanks, or a JSON list of texts."})
+    return tuple(keys)
+
+
+def _write_keys(keys: tuple[str, ...]) -> str:
+    """Parted by blanks, or a JSON list where a key is empty, holds a blank or looks like a list."""
+    if all(key.split() == [key] and not key.startswith("[") for key in keys):
+        return " ".join(keys)
+    return json.dumps(keys, ensure_ascii=False)
+
+
+def delay_problem(params: Params, delay: timedelta) -> str:
+    if milliseconds(delay) < 1:
+        return "The delay must be at least 1 ms."
+    if expires_ms(params, delay) > MAXIMUM_TTL_MS:
+        return "RabbitMQ takes no lease over 3650 days, so the delay can be half of that."
+    return ""
+
+
+def _problems(params: Params) -> dict[str, str]:
+    problems = {}
+    if params.lease not in LEASES:
+        problems["lease"] = f"One of {', '.join(LEASES)}."
+    if len(params.exchange.encode()) > LONGEST_NAME_BYTES - len("delay.1.."):
+        problems["exchange"] = "The hold queue's name would have more than 255 bytes."
+    elif re.search(r"[\x00-\x1f\x7f]", params.exchange):
+        problems["exchange"] = "A name cannot hold control characters."
+    wrong = [sentence for delay in params.delays if (sentence := delay_problem(params, delay))]
+    if wrong:
+        problems["delays"] = wrong[0]
+    longest = max(params.delays, default=timedelta(milliseconds=1))
+    for key in params.keys:
+        if len(queue_name(params, longest, key).encode()) > LONGEST_NAME_BYTES:
+            problems["keys"] = f"The hold queue of “{key}” would have more than 255 bytes."
+    return problems

@@ -1,0 +1,296 @@
+"""Hold queues: a queue for each delay and destination, declared when it is used.
+
+Mechanism: to delay a message, its publisher declares the durable queue
+`delay.<ms>.<exchange>.<routing key>`, whose TTL is the delay and whose dead-letter exchange and
+key are the destination, and publishes to it through the default exchange. x-expires removes the
+queue when nobody has declared it for a while.
+Guarantee: never before the delay; a classic queue's messages die at most once.
+Cost: one queue for each pair of delay and destination in use, one declare for each publish.
+Hazard: the broker deletes an expired queue with its messages in it, so the lease must outlast
+the TTL: x-expires is max(2 x ms, ms + 60 s), and every publish declares anew on the same channel
+(only that renews the lease, never nowait). Never quorum: there a declare renews nothing and the
+queue dies with its messages (tried, 3.10.8 to 4.3.6).
+Source: seed 000 ("Delayed message delivery in RabbitMQ").
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+
+from topology.deaths import newest_death, read_history
+from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Queue
+from topology.delays import format_delay, milliseconds
+from topology.message import Route
+from topology.patterns.hold_params import FIELDS as FIELDS
+from topology.patterns.hold_params import (
+    LEASES,
+    LONGEST_NAME_BYTES,
+    SHORTEST_LEASE_MS,
+    delay_problem,
+    expires_ms,
+    queue_name,
+)
+from topology.patterns.hold_params import Params as Params
+from topology.patterns.hold_params import parse as parse
+from topology.patterns.hold_params import store as store
+from topology.patterns.pattern import (
+    MADE_UP,
+    Copy,
+    Explanation,
+    ParamsError,
+    Reading,
+    Tap,
+    Use,
+)
+
+KIND = "hold_queues"
+DEFAULT_EXCHANGE = "(default exchange)"
+PROBE_DELAY = timedelta(minutes=1)
+
+EXPLANATION = Explanation(
+    title="Hold queues",
+    summary="Any delay to any exchange and key, through queues that come and go with their use.",
+    mechanism=(
+        "Whoever delays a message declares a queue for this delay and this destination, without "
+        "consumers, and publishes into it. When the TTL ends the message dies into the "
+        "destination's exchange with the destination's key. A queue that nobody has declared "
+        "for a while is removed by the broker."
+    ),
+    guarantee=(
+        "Never earlier than the delay. Messages die at most once: one whose destination is "
+        "missing at that moment is lost."
+    ),
+    cost=(
+        "One queue for each pair of delay and destination, and one declare for each publish. "
+        "Delays that differ by a millisecond have queues of their own: offer few."
+    ),
+    hazards=(
+        "A hold queue that runs out while messages are in it takes them along. Every publish must "
+        "declare it anew, on the same channel and waiting for the answer, and publish soon after.",
+        "Quorum queues cannot serve: declaring one again does not renew its lease.",
+        "Publishes go through the default exchange, where no tap can see them: only what "
+        "Delayboard itself publishes is known before it arrives.",
+        "Two destinations can have one name: exchange “a.b” with key “c”, and “a” with “b.c”. The "
+        "second to come is refused by the broker.",
+    ),
+    source="“Delayed message delivery in RabbitMQ” (2014)",
+)
+
+EXAMPLE = Params("orders", ("created",), (timedelta(seconds=30), timedelta(minutes=5)))
+
+
+def title(params: Params) -> str:
+    return params.exchange or DEFAULT_EXCHANGE
+
+
+def definitions(params: Params) -> Definitions:
+    """Nothing stands for good: `route` declares a hold queue when it is used."""
+    return Definitions()
+
+
+def route(params: Params, delay: timedelta, target: str) -> Route:
+    """Zero goes straight to the destination, anything else into its hold queue."""
+    if params.keys and target not in params.keys:
+        raise ParamsError({"target": f"The keys on offer are {', '.join(params.keys)}."})
+    if delay <= timedelta(0):
+        return Route(params.exchange, target)
+    if params.delays and delay not in params.delays:
+        offered = ", ".join(format_delay(one) for one in params.delays)
+        raise ParamsError({"delay": f"The delays on offer are {offered}."})
+    if wrong := delay_problem(params, delay):
+        raise ParamsError({"delay": wrong})
+    held = _hold_queue(params, delay, target)
+    if len(held.name.encode()) > LONGEST_NAME_BYTES:
+        raise ParamsError({"target": f"The hold queue “{held.name}” has more than 255 bytes."})
+    unused = timedelta(milliseconds=expires_ms(params, delay)) - delay
+    return Route("", held.name, declares=Definitions.of([held]), lease=unused / 2)
+
+
+def achievable(params: Params, delay: timedelta) -> timedelta:
+    return max(timedelta(0), timedelta(milliseconds=milliseconds(delay)))
+
+
+def delays(params: Params) -> Sequence[timedelta]:
+    return params.delays
+
+
+def longest(params: Params) -> timedelta:
+    if params.delays:
+        return params.delays[-1]
+    return timedelta(milliseconds=MAXIMUM_TTL_MS) / 2
+
+
+def targets(params: Params) -> Sequence[str]:
+    return params.keys
+
+
+def destinations(params: Params, found: Definitions) -> Sequence[Binding]:
+    return ()
+
+
+def target_problem(params: Params, target: str, found: Definitions) -> str:
+    if params.exchange and found.exchange(params.exchange) is None:
+        return (
+            f"There is no exchange “{params.exchange}”: the message would be lost after its delay."
+        )
+    return ""
+
+
+def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+    """Each delay with each key on offer; the queues behind the exchange are anybody's, hence ""."""
+    keys = params.keys or ((MADE_UP,) if not params.exchange else ())
+    ending = {key: "" if params.exchange else key for key in keys}
+    return [
+        (delay, key, ending[key]) for key in keys for delay in (params.delays or (PROBE_DELAY,))
+    ]
+
+
+def remarks(params: Params, found: Definitions) -> Sequence[str]:
+    said = []
+    if params.exchange and found.exchange(params.exchange) is None:
+        said.append(f"The destination exchange “{params.exchange}” does not exist.")
+    said.extend(_collision(params, queue) for queue in _collisions(params, found))
+    if not params.exchange:
+        said.append("Nothing of it can be recorded: no tap sees the default exchange.")
+    else:
+        said.append(
+            "What enters a hold queue is not observed, since no tap sees the default exchange; "
+            "what comes out of one is."
+        )
+    return said
+
+
+def members(params: Params, found: Definitions) -> Sequence[Queue]:
+    """The hold queues of this namespace that stand in the vhost, the shortest delay first."""
+    own = [queue for queue in found.queues if _is_held_for(params.exchange, queue)]
+    return sorted(own, key=lambda queue: (queue.message_ttl_ms or 0, queue.name))
+
+
+def read(params: Params, copy: Copy) -> Reading | None:
+    """A copy at the destination exchange came out of a hold queue, or was published past them.
+
+    The hold queue's name tells the delay; at the default exchange it is the routing key.
+    """
+    if copy.exchange == "" and (held := _split_name(params, copy.routing_key)):
+        trips = read_history(copy.headers).count(copy.routing_key, "expired")
+        return Reading("entry", held[1], copy.routing_key, held[0], trips + 1)
+    if copy.exchange != params.exchange:
+        return None
+    last = newest_death(copy.headers)
+    if last and last[1] == "expired" and (held := _split_name(params, last[0])):
+        trips = read_history(copy.headers).count(*last)
+        return Reading("exit", copy.routing_key, last[0], held[0], trips, *last)
+    queue, reason = last or ("", "")
+    return Reading("publish", copy.routing_key, "", timedelta(0), 0, queue, reason)
+
+
+def taps(params: Params) -> Sequence[Tap]:
+    if not params.exchange:
+        return ()
+    keys = params.keys or ("#",)
+    return [Tap(params.exchange, key, f"what arrives with {key}", "exit") for key in keys]
+
+
+def consumer_example(params: Params) -> str:
+    lease = "2 * ms" if params.lease == "double" else f"max(2 * ms, ms + {SHORTEST_LEASE_MS})"
+    exchange = json.dumps(params.exchange, ensure_ascii=False)
+    return (
+        f"exchange = {exchange}\n"
+        'hold = f"delay.{ms}.{exchange}.{routing_key}"\n'
+        "channel.confirm_delivery()\n"
+        "channel.queue_declare(  # before every publish: it renews the lease\n"
+        "    hold,\n"
+        "    durable=True,\n"
+        "    arguments={\n"
+        '        "x-queue-type": "classic",\n'
+        '        "x-message-ttl": ms,\n'
+        '        "x-dead-letter-exchange": exchange,\n'
+        '        "x-dead-letter-routing-key": routing_key,\n'
+        f'        "x-expires": {lease},\n'
+        "    },\n"
+        ")\n"
+        'channel.basic_publish("", hold, body, pika.BasicProperties(delivery_mode=2), True)\n'
+    )
+
+
+def recognize(found: Definitions) -> Sequence[Use]:
+    """Queues with a TTL, a lease and a destination of their own, by the destination exchange.
+
+    Those with other names, or with a lease of neither kind, are no namespace of ours to rebuild.
+    """
+    by_exchange: dict[str, list[Queue]] = defaultdict(list)
+    for queue in found.queues:
+        exchange = queue.dead_letter_exchange
+        if exchange is not None and _is_held_for(exchange, queue):
+            by_exchange[exchange].append(queue)
+    uses = (_use(exchange, queues) for exchange, queues in sorted(by_exchange.items()))
+    return [use for use in uses if use is not None]
+
+
+def _use(exchange: str, queues: Sequence[Queue]) -> Use | None:
+    keys = tuple(queue.dead_letter_routing_key or "" for queue in queues)
+    waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in queues)
+    for lease in LEASES:
+        try:
+            params = Params(exchange, keys, waits, lease)
+        except ParamsError:
+            continue
+        if all(
+            queue == _hold_queue(params, wait, key)
+            for queue, wait, key in zip(queues, waits, keys, strict=True)
+        ):
+            return Use(KIND, title(params), params, frozenset(queue.identity for queue in queues))
+    return None
+
+
+def _hold_queue(params: Params, delay: timedelta, key: str) -> Queue:
+    return Queue(
+        queue_name(params, delay, key),
+        arguments=Arguments(
+            {
+                "x-queue-type": "classic",
+                "x-message-ttl": milliseconds(delay),
+                "x-dead-letter-exchange": params.exchange,
+                "x-dead-letter-routing-key": key,
+                "x-expires": expires_ms(params, delay),
+            }
+        ),
+    )
+
+
+def _is_held_for(exchange: str, queue: Queue) -> bool:
+    key = queue.dead_letter_routing_key
+    return (
+        queue.dead_letter_exchange == exchange
+        and key is not None
+        and queue.arguments.number("x-expires") is not None
+        and queue.name == f"delay.{queue.message_ttl_ms}.{exchange}.{key}"
+    )
+
+
+def _split_name(params: Params, name: str) -> tuple[timedelta, str] | None:
+    match = re.fullmatch(r"delay\.(\d{1,12})\.(.*)", name, re.DOTALL)
+    if match is None or not match[2].startswith(f"{params.exchange}."):
+        return None
+    return timedelta(milliseconds=int(match[1])), match[2].removeprefix(f"{params.exchange}.")
+
+
+def _collisions(params: Params, found: Definitions) -> list[Queue]:
+    """Queues that have a name of this namespace and hold for somebody else."""
+    named = [queue for queue in found.queues if _split_name(params, queue.name)]
+    others = [queue for queue in named if not _is_held_for(params.exchange, queue)]
+    return sorted(others, key=lambda queue: queue.name)
+
+
+def _collision(params: Params, queue: Queue) -> str:
+    exchange, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
+    held = (
+        f"holds for the exchange “{exchange}” with key “{key or ''}”"
+        if exchange is not None
+        else "is no hold queue"
+    )
+    return f"“{queue.name}” {held}: the name is taken, so that this delay and key cannot be used."

@@ -1,0 +1,230 @@
+"""The parameters of delay levels: presets, names, bounds; how a form asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from topology.definitions import MAXIMUM_TTL_MS
+from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.patterns.names import name_problem
+from topology.patterns.pattern import Field, ParamsError
+
+LEVELS = 28
+SECOND = timedelta(seconds=1)
+SHORTEST_UNIT = timedelta(milliseconds=50)
+LONGEST_NAME_BYTES = 255
+LONGEST_PREFIX_BYTES = 200
+PRESETS = {
+    "nsb-v2": "NServiceBus from 7.0 on (nsb.v2, quorum queues)",
+    "nsb-v1": "NServiceBus before 7.0 (nsb, classic queues)",
+    "celery": "Celery from 5.5 on (celery_delayed)",
+    "own": "a set of your own",
+}
+QUEUE_TYPES = {"quorum": "quorum, at least once", "classic": "classic, at most once"}
+DESTINATIONS = {"queues": "queues", "exchanges": "exchanges (NServiceBus, conventional routing)"}
+
+FIELDS = (
+    Field(
+        "preset",
+        "Preset",
+        "Whose names and arguments, to the letter.",
+        "nsb-v2",
+        choices=tuple(PRESETS.items()),
+    ),
+    Field("prefix", "Prefix", "Of a set of your own; for Celery the optional one.", required=False),
+    Field(
+        "levels",
+        "Levels",
+        "1 to 28; only for a set of your own. Each doubles the longest delay.",
+        "28",
+        required=False,
+    ),
+    Field(
+        "unit",
+        "Step",
+        "What the lowest level waits, 50ms at least; only for a set of your own. "
+        "Delays are rounded up to whole steps.",
+        "1s",
+        required=False,
+    ),
+    Field(
+        "queue_type",
+        "Queues",
+        "For Celery and a set of your own.",
+        "quorum",
+        choices=tuple(QUEUE_TYPES.items()),
+        required=False,
+    ),
+    Field(
+        "destinations",
+        "Destinations",
+        "What a delayed message is sent to by name.",
+        "queues",
+        choices=tuple(DESTINATIONS.items()),
+        required=False,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Params:
+    """`unit` is the wait of level 0; all but `own` have 28 levels and a unit of a second."""
+
+    preset: str = "nsb-v2"
+    prefix: str = ""
+    levels: int = LEVELS
+    unit: timedelta = SECOND
+    queue_type: str = "quorum"
+    destinations: str = "queues"
+
+    def __post_init__(self) -> None:
+        if self.preset in ("nsb-v1", "nsb-v2"):
+            wanted = "classic" if self.preset == "nsb-v1" else "quorum"
+            object.__setattr__(self, "queue_type", wanted)
+        problems = _problems(self)
+        if problems:
+            raise ParamsError(problems)
+
+    @property
+    def is_at_least_once(self) -> bool:
+        return self.queue_type == "quorum"
+
+    @property
+    def maximum(self) -> timedelta:
+        """The longest delay: every bit set."""
+        return timedelta(milliseconds=milliseconds(self.unit) * (2**self.levels - 1))
+
+
+def level_name(params: Params, level: int) -> str:
+    """Of the level's exchange and of its queue."""
+    match params.preset:
+        case "nsb-v1":
+            return f"nsb.delay-level-{level:02}"
+        case "nsb-v2":
+            return f"nsb.v2.delay-level-{level:02}"
+        case "celery":
+            return f"{_celery_prefix(params)}celery_delayed_{level}"
+    return f"{params.prefix}.delay-level-{level:02}"
+
+
+def delivery_name(params: Params) -> str:
+    match params.preset:
+        case "nsb-v1":
+            return "nsb.delay-delivery"
+        case "nsb-v2":
+            return "nsb.v2.delay-delivery"
+        case "celery":
+            return f"{_celery_prefix(params)}celery_delayed_delivery"
+    return f"{params.prefix}.delay-delivery"
+
+
+def next_name(params: Params, level: int) -> str:
+    return level_name(params, level - 1) if level else delivery_name(params)
+
+
+def parse(values: Mapping[str, str]) -> Params:
+    problems = {}
+    preset = values.get("preset") or "nsb-v2"
+    levels, unit = LEVELS, SECOND
+    try:
+        levels = int(values.get("levels") or LEVELS)
+    except ValueError:
+        problems["levels"] = f"Between 1 and {LEVELS} levels."
+    try:
+        unit = parse_delay(values.get("unit") or "1s")
+    except DelayError as error:
+        problems["unit"] = str(error)
+    if problems:
+        raise ParamsError(problems)
+    return Params(
+        preset,
+        values.get("prefix", ""),
+        levels,
+        unit,
+        values.get("queue_type") or "quorum",
+        values.get("destinations") or "queues",
+    )
+
+
+def store(params: Params) -> dict[str, str]:
+    return {
+        "preset": params.preset,
+        "prefix": params.prefix,
+        "levels": str(params.levels),
+        "unit": format_delay(params.unit),
+        "queue_type": params.queue_type,
+        "destinations": params.destinations,
+    }
+
+
+def _celery_prefix(params: Params) -> str:
+    return f"{params.prefix}_" if params.prefix else ""
+
+
+def _problems(params: Params) -> dict[str, str]:
+    problems = {}
+    for name, known in (
+        ("preset", PRESETS),
+        ("queue_type", QUEUE_TYPES),
+        ("destinations", DESTINATIONS),
+    ):
+        if getattr(params, name) not in known:
+            problems[name] = f"One of {', '.join(known)}."
+    if not 1 <= params.levels <= LEVELS:
+        problems["levels"] = f"Between 1 and {LEVELS} levels."
+    elif params.preset != "own" and params.levels != LEVELS:
+        problems["levels"] = f"This preset has {LEVELS} levels."
+    if params.unit < SHORTEST_UNIT:
+        problems["unit"] = "A step of at least 50ms."
+    elif params.preset != "own" and params.unit != SECOND:
+        problems["unit"] = "This preset counts in steps of 1s."
+    elif milliseconds(params.unit) * 2 ** (params.levels - 1) > MAXIMUM_TTL_MS:
+        problems["unit"] = (
+            "RabbitMQ takes no TTL over 3650 days, which the highest level would need."
+        )
+    if wrong := _prefix_problem(params):
+        problems["prefix"] = wrong
+    return problems
+
+
+def _prefix_problem(params: Params) -> str:
+    if params.preset in ("nsb-v1", "nsb-v2") and params.prefix:
+        return "This preset has no prefix."
+    if params.preset == "own" and not params.prefix:
+        return "A set of your own needs a prefix."
+    return name_problem(params.prefix, LONGEST_PREFIX_BYTES) if params.prefix else ""
+
+
+# What stands behind a prefix in the lowest level's name.
+ENDINGS = {"celery": "_celery_delayed_0", "own": ".delay-level-00"}
+
+
+def candidates(
+    lowest: str,
+    unit_ms: int,
+    number: int,
+    leads_to_queues: bool,
+) -> list[Params]:
+    """Parameters that would name the lowest of `number` levels so."""
+    found = []
+    for preset in PRESETS:
+        prefix = lowest.removesuffix(ENDINGS[preset]) if preset in ENDINGS else ""
+        if preset == "celery" and lowest == "celery_delayed_0":
+            prefix = ""
+        for queue_type in QUEUE_TYPES:
+            try:
+                params = Params(
+                    preset,
+                    prefix,
+                    number,
+                    timedelta(milliseconds=unit_ms),
+                    queue_type,
+                    "queues" if leads_to_queues else "exchanges",
+                )
+            except ParamsError:
+                continue
+            if level_name(params, 0) == lowest:
+                found.append(params)
+    return found
