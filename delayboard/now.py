@@ -11,6 +11,7 @@ from django.db.models import Q
 from analytics import scheduled
 from delayboard.models import Duty, Publication, ReplayBatch
 from topology import latest
+from topology.broker.errors import alarm_sentence
 from topology.latest import Latest
 from topology.models import Broker, State, Topology
 
@@ -38,7 +39,8 @@ class Overview:
 
 def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Overview:
     """Everything about these brokers that the first page shows."""
-    lines = tuple(_line(broker, max_age) for broker in brokers)
+    known = latest.fresh_all(brokers, max_age)
+    lines = tuple(_line(broker, one) for broker, one in zip(brokers, known, strict=True))
     duties = tuple(Duty.objects.filter(Q(broker__in=brokers) | Q(broker=None)))
     waits = scheduled.waiting(brokers, now=now)
     return Overview(
@@ -52,8 +54,7 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
     )
 
 
-def _line(broker: Broker, max_age: timedelta) -> BrokerLine:
-    known = latest.fresh(broker, max_age)
+def _line(broker: Broker, known: Latest) -> BrokerLine:
     depths = [n.messages for n in known.snapshot.numbers.values()] if known.snapshot else [None]
     messages = None if None in depths else sum(depth or 0 for depth in depths)
     topologies = Topology.objects.filter(broker=broker, state=State.APPLIED).count()
@@ -64,8 +65,7 @@ def _troubles(lines: Sequence[BrokerLine], duties: Sequence[Duty]) -> list[str]:
     told = [f"{line.broker.name}: {line.latest.error}" for line in lines if line.latest.error]
     for line in lines:
         if line.latest.snapshot and line.latest.snapshot.alarms:
-            named = ", ".join(line.latest.snapshot.alarms)
-            told.append(f"{line.broker.name} has an alarm ({named}) and takes no publishes.")
+            told.append(f"{line.broker.name}: {alarm_sentence(line.latest.snapshot.alarms)}")
     if not duties or all(duty.is_late for duty in duties):
         told.append("The worker is not running: nothing is recorded, replayed or reported.")
         return told

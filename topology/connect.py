@@ -1,15 +1,22 @@
-"""Adding a broker and trying its connection: AMQP and management, in a few seconds."""
+"""Adding a broker and trying its connection: AMQP and management at once, in a few seconds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import dataclass
+from functools import partial
 
 from topology.broker.address import Address
 from topology.broker.amqp import connected
-from topology.broker.errors import BrokerError
+from topology.broker.background import in_background
+from topology.broker.errors import BrokerError, alarm_sentence
 from topology.broker.management import Management
 from topology.models import Broker
 from topology.slugs import new_slug
+
+TRIAL_SECONDS = 3.0
+HEARTBEAT_SECONDS = 2
 
 
 @dataclass(frozen=True)
@@ -21,9 +28,21 @@ class Trial:
     sentence: str
 
 
+Try = Callable[[Address], list[Trial]]
+
+
 def try_connection(address: Address) -> list[Trial]:
-    """Try both protocols; a failure is a Trial, never an exception."""
-    return [_try_amqp(address), _try_management(address)]
+    """Try both protocols; a failure is a Trial, never an exception. Takes 3 seconds at most."""
+    tries: dict[str, Try] = {"AMQP": _try_amqp, "Management API": _try_management}
+    begun = {
+        name: in_background(partial(one, address), f"trial of {name}")
+        for name, one in tries.items()
+    }
+    wait(begun.values(), TRIAL_SECONDS)
+    found: list[Trial] = []
+    for name, future in begun.items():
+        found += future.result() if future.done() else [_late(name, address)]
+    return found
 
 
 def add_broker(broker: Broker, password: str) -> Broker:
@@ -35,24 +54,31 @@ def add_broker(broker: Broker, password: str) -> Broker:
     return broker
 
 
-def _try_amqp(address: Address) -> Trial:
+def _try_amqp(address: Address) -> list[Trial]:
     try:
-        with connected(address, "connection test"):
-            return Trial("AMQP", True, f"Connected to the virtual host “{address.vhost}”.")
+        with connected(address, "connection test", heartbeat=HEARTBEAT_SECONDS):
+            return [Trial("AMQP", True, f"Connected to the virtual host “{address.vhost}”.")]
     except BrokerError as error:
-        return Trial("AMQP", False, str(error))
+        return [Trial("AMQP", False, str(error))]
 
 
-def _try_management(address: Address) -> Trial:
+def _try_management(address: Address) -> list[Trial]:
     try:
-        with Management(address, read_seconds=4) as management:
+        with Management(address) as management:
             overview = management.overview()
             queues = management.queues()
             alarms = management.alarms()
     except BrokerError as error:
-        return Trial("Management API", False, str(error))
+        return [Trial("Management API", False, str(error))]
     version, node = overview.get("rabbitmq_version"), overview.get("node")
     sentence = f"RabbitMQ {version} on {node}, {len(queues)} queues."
-    if alarms:
-        sentence += f" Alarms: {', '.join(alarms)}: the broker takes no publishes."
-    return Trial("Management API", True, sentence)
+    works = Trial("Management API", True, sentence)
+    return [works, Trial("Publishing", False, alarm_sentence(alarms))] if alarms else [works]
+
+
+def _late(name: str, address: Address) -> Trial:
+    sentence = (
+        f"No answer from {address.host} in {TRIAL_SECONDS:.0f} seconds: does the name lead to the "
+        "right host, is the network up, is RabbitMQ overloaded?"
+    )
+    return Trial(name, False, sentence)

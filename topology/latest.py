@@ -1,23 +1,37 @@
 """The last Snapshot of each broker in this process: one poll for all who look, its age, its error.
 
-The only mutable state of the package; guarded by one lock per broker, so that two requests
-never poll the same broker at once.
+The only mutable state of the package. A poll runs in a thread of its own and whoever looks waits
+for it a little, counted from its start: a frozen broker holds up no page for long, the second
+who looks hardly at all, and several frozen ones no longer than one.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from topology.broker.address import Address
+from topology.broker.background import in_background
 from topology.broker.errors import BrokerError
 from topology.broker.management import Management
 from topology.broker.observe import observe
+from topology.broker.refusals import late
 from topology.models import Broker
 from topology.snapshot import Snapshot
 
-POLL_READ_SECONDS = 2.5
 FRESH = timedelta(seconds=2)
+RECENT = timedelta(minutes=1)
+PATIENCE_SECONDS = 1.5
+# After an action, which took its own time already.
+AFTERWARDS_SECONDS = 1.0
+# Of a broker that failed at the last try little is expected.
+SHORT_PATIENCE_SECONDS = 0.5
+# After that a poll is taken for lost, though each of its calls may answer in time.
+ABANDONED_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -33,8 +47,21 @@ class Latest:
         return not self.error
 
 
+@dataclass(eq=False)
+class _Poll:
+    """A poll under way, `began` in monotonic seconds; its future holds what it found out."""
+
+    address: Address
+    began: float = field(default_factory=time.monotonic)
+    future: Future[Latest] = field(default_factory=Future)
+
+    def left(self, patience: float) -> float:
+        """Seconds that remain of `patience`, never less than none."""
+        return max(0.0, self.began + patience - time.monotonic())
+
+
 _latest: dict[int, Latest] = {}
-_locks: dict[int, threading.Lock] = {}
+_polls: dict[int, _Poll] = {}
 _guard = threading.Lock()
 
 
@@ -43,38 +70,113 @@ def latest(broker_id: int) -> Latest | None:
     return _latest.get(broker_id)
 
 
+def silent(brokers: Iterable[Broker]) -> list[Broker]:
+    """Those whose last try failed, within a minute; nobody is asked for that."""
+    since = datetime.now(UTC) - RECENT
+    found = [(broker, _latest.get(broker.pk)) for broker in brokers]
+    return [broker for broker, one in found if one and one.error and one.tried_at > since]
+
+
 def forget(broker_id: int) -> None:
     """After an address changed: numbers of another broker must not be shown."""
-    _latest.pop(broker_id, None)
+    with _guard:
+        _latest.pop(broker_id, None)
+        _polls.pop(broker_id, None)
 
 
 def fresh(broker: Broker, max_age: timedelta = FRESH) -> Latest:
-    """The latest, polled now if it is older than `max_age`; a failure counts as a try too."""
-    with _lock(broker.pk):
-        known = _latest.get(broker.pk)
-        if known and datetime.now(UTC) - known.tried_at < max_age:
-            return known
-        return _poll(broker)
+    """The latest, polled now if it is older than `max_age`; a failure counts as a try too.
+
+    While the broker is silent: the last known with an error, 1.5 seconds after the poll began.
+    """
+    return fresh_all([broker], max_age)[0]
+
+
+def fresh_all(brokers: Iterable[Broker], max_age: timedelta = FRESH) -> list[Latest]:
+    """The latest of each, all of them asked at once."""
+    asked = [(broker, _known_or_poll(broker, max_age)) for broker in brokers]
+    return [
+        found if isinstance(found, Latest) else _outcome(broker, found, _patience(broker))
+        for broker, found in asked
+    ]
 
 
 def poll(broker: Broker) -> Latest:
     """Ask the broker now. Never raises BrokerError: the failure is part of the result."""
-    with _lock(broker.pk):
-        return _poll(broker)
-
-
-def _poll(broker: Broker) -> Latest:
-    known = _latest.get(broker.pk)
     try:
-        with Management(broker.address, read_seconds=POLL_READ_SECONDS) as management:
+        begun = _begin(broker.pk, broker.address)
+    except BrokerError as error:
+        return _unaddressed(broker, error)
+    return _outcome(broker, begun, AFTERWARDS_SECONDS)
+
+
+def _known_or_poll(broker: Broker, max_age: timedelta) -> Latest | _Poll:
+    if known := _young(broker.pk, max_age):
+        return known
+    try:
+        address = broker.address
+    except BrokerError as error:
+        return _unaddressed(broker, error)
+    with _guard:
+        # Another's poll may have ended meanwhile.
+        if known := _young(broker.pk, max_age):
+            return known
+        running = _polls.get(broker.pk)
+        if running and running.address == address and running.left(ABANDONED_SECONDS):
+            return running
+        return _begin_guarded(broker.pk, address)
+
+
+def _young(broker_id: int, max_age: timedelta) -> Latest | None:
+    known = _latest.get(broker_id)
+    return known if known and datetime.now(UTC) - known.tried_at < max_age else None
+
+
+def _begin(broker_id: int, address: Address) -> _Poll:
+    with _guard:
+        return _begin_guarded(broker_id, address)
+
+
+def _begin_guarded(broker_id: int, address: Address) -> _Poll:
+    begun = _polls[broker_id] = _Poll(address)
+    begun.future = in_background(lambda: _look(broker_id, begun), f"poll of {address.host}")
+    return begun
+
+
+def _look(broker_id: int, poll: _Poll) -> Latest:
+    """In the poll's thread. What a later poll or `forget` made void is not kept."""
+    result = None
+    try:
+        with Management(poll.address) as management:
             result = Latest(observe(management), datetime.now(UTC))
     except BrokerError as error:
-        old = known or Latest(None, datetime.now(UTC))
-        result = replace(old, tried_at=datetime.now(UTC), error=str(error))
-    _latest[broker.pk] = result
+        result = _failed(broker_id, error)
+    finally:
+        with _guard:
+            if _polls.get(broker_id) is poll:
+                del _polls[broker_id]
+                if result is not None:
+                    _latest[broker_id] = result
     return result
 
 
-def _lock(broker_id: int) -> threading.Lock:
-    with _guard:
-        return _locks.setdefault(broker_id, threading.Lock())
+def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:
+    try:
+        return poll.future.result(poll.left(patience))
+    except TimeoutError:
+        return _failed(broker.pk, late(poll.address))
+
+
+def _patience(broker: Broker) -> float:
+    known = _latest.get(broker.pk)
+    return SHORT_PATIENCE_SECONDS if known and known.error else PATIENCE_SECONDS
+
+
+def _unaddressed(broker: Broker, error: BrokerError) -> Latest:
+    result = _latest[broker.pk] = _failed(broker.pk, error)
+    return result
+
+
+def _failed(broker_id: int, error: BrokerError) -> Latest:
+    now = datetime.now(UTC)
+    return replace(_latest.get(broker_id) or Latest(None, now), tried_at=now, error=str(error))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from analytics.models import Gap, Recording
 from topology.broker.errors import BrokerError, NotFound
-from topology.broker.management import Management
+from topology.broker.management import PATIENCE_SECONDS, Management
 from topology.models import Topology
 
 AWAY = timedelta(seconds=10)
@@ -58,7 +58,7 @@ def tap_is_absent(topology: Topology) -> None:
 
 def _while_away(topology: Topology) -> str:
     try:
-        with Management(topology.broker.address) as management:
+        with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
             queue = management.queue(topology.tap_queue)
     except NotFound:
         return f"The tap queue “{topology.tap_queue}” did not exist."

@@ -22,7 +22,7 @@ from analytics.recorder import gaps, streams
 from analytics.recorder.batches import Recorder, RecordingFailed, StreamRecorder, refused
 from topology.broker.consumer import Consumer, Delivery, Start
 from topology.broker.errors import BrokerError, NotFound
-from topology.broker.management import Management
+from topology.broker.management import PATIENCE_SECONDS, Management
 from topology.models import Topology
 
 __all__ = ["Beat", "RecordingFailed", "record"]
@@ -119,7 +119,7 @@ def _opened(topology: Topology, start: Start) -> Iterator[Consumer]:
 def _is_gone(topology: Topology) -> bool:
     """RabbitMQ says NOT_FOUND of a queue that is slow to start too."""
     try:
-        with Management(topology.broker.address) as management:
+        with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
             management.queue(topology.tap_queue)
     except NotFound:
         return True

@@ -1,7 +1,8 @@
 """One thread per watched subject works its state out once for all who watch it.
 
 A subject of its own for each broker, so that a frozen one holds up nobody else's page. A
-poll takes under a twentieth of its interval: a slow broker is asked less often.
+poll takes under a twentieth of its interval: a slow broker is asked less often, but one that
+comes back is noticed within seconds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 Deliver = Callable[[State], None]
 SHARE_OF_INTERVAL = 0.05
 REPEAT_SECONDS = 5.0
+LONGEST_SECONDS = 5.0
 
 
 class Feed:
@@ -92,7 +94,8 @@ class _Watched:
                 if state is not None and (self._is_news(state) or began - told > REPEAT_SECONDS):
                     told = began
                     self._tell(state)
-                self.stop.wait(max(self._subject.seconds, took / SHARE_OF_INTERVAL) - took)
+                pause = min(LONGEST_SECONDS, took / SHARE_OF_INTERVAL - took)
+                self.stop.wait(max(self._subject.seconds - took, pause))
         finally:
             connection.close()
 

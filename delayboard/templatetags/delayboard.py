@@ -12,9 +12,10 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from topology import access
+from topology import access, latest
 from topology.delays import format_delay
 from topology.graph.cells import count_text
+from topology.models import Broker
 
 register = template.Library()
 
@@ -124,3 +125,9 @@ def may_audit(context: template.Context) -> bool:
     """Whether the signed-in person may read the audit log."""
     request = context.get("request")
     return request is not None and access.may_audit(request.user)
+
+
+@register.simple_tag(takes_context=True)
+def silent_brokers(context: template.Context) -> list[Broker]:
+    """The brokers of the user that did not answer lately; nobody is asked for that."""
+    return latest.silent(access.visible_brokers(context["user"]))

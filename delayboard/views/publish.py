@@ -17,6 +17,7 @@ from delayboard.publishing.predict import Prediction, predict
 from delayboard.publishing.send import AlreadySent, Letter, send
 from delayboard.publishing.track import track
 from topology import access, latest
+from topology.broker.errors import alarm_sentence
 from topology.broker.fields import FieldError
 from topology.models import Role
 
@@ -32,6 +33,10 @@ def publish(request: HttpRequest) -> HttpResponse:
         context |= {"broker": broker, "letter": letter, "latest": known}
         if known.snapshot is None or known.error:
             messages.error(request, f"Nothing was published. {known.error}")
+        elif known.snapshot.alarms and "send" in request.POST:
+            # A publish that an alarm holds up may be taken all the same when the alarm ends.
+            sentence = alarm_sentence(known.snapshot.alarms)
+            messages.error(request, f"Nothing was published. {sentence}")
         elif form.check_target(known.snapshot.definitions):
             prediction = _predict(known.snapshot, letter)
             context["prediction"] = prediction

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from django.test import Client
 
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api
-from tests.builders import address_of, applied_pair, make_user
-from topology import latest
+from tests.builders import address_of
 from topology.broker.address import Address
 from topology.broker.consumer import Consumer
 from topology.broker.errors import Unreachable
 from topology.connect import Trial, try_connection
-from topology.models import Role
 
 LONGEST_SECONDS = 5.0
 
@@ -40,7 +32,7 @@ def stranger(broker_node: PrivateNode) -> Iterator[tuple[str, str]]:
 def trials(address: Address) -> dict[str, Trial]:
     began = time.monotonic()
     found = {trial.name: trial for trial in try_connection(address)}
-    assert time.monotonic() - began < 2 * LONGEST_SECONDS
+    assert time.monotonic() - began < LONGEST_SECONDS
     return found
 
 
@@ -51,7 +43,7 @@ def test_a_sound_address_works_on_both_protocols(vhost: Vhost) -> None:
 def test_a_wrong_password_is_said_and_never_shown(vhost: Vhost) -> None:
     found = trials(replace(address_of(vhost), password="wrong-and-secret"))
     assert "check the user name and the password" in found["AMQP"].sentence
-    assert "refused the user" in found["Management API"].sentence
+    assert "check the user name and the password" in found["Management API"].sentence
     assert not any("wrong-and-secret" in trial.sentence for trial in found.values())
 
 
@@ -115,14 +107,14 @@ def test_a_consumer_whose_thread_fails_in_an_unforeseen_way_says_so_and_never_ha
 def test_a_vhost_that_does_not_exist(vhost: Vhost) -> None:
     found = trials(replace(address_of(vhost), vhost="nowhere"))
     assert "virtual host “nowhere”" in found["AMQP"].sentence
-    assert not found["Management API"].works
+    assert "no virtual host “nowhere”" in found["Management API"].sentence
 
 
 def test_an_account_without_tag_and_permissions(vhost: Vhost, stranger: tuple[str, str]) -> None:
     name, password = stranger
     found = trials(replace(address_of(vhost), username=name, password=password))
     assert "may not use the virtual host" in found["AMQP"].sentence
-    assert "its tag (management)" in found["Management API"].sentence
+    assert "give it the tag “management”" in found["Management API"].sentence
 
 
 def test_an_account_with_the_tag_that_may_not_see_the_vhost(
@@ -133,77 +125,4 @@ def test_an_account_with_the_tag_that_may_not_see_the_vhost(
     call_api(broker_node, "PUT", f"users/{quote(name)}", tagged)
     found = trials(replace(address_of(vhost), username=name, password=password))
     assert not found["AMQP"].works
-    assert "permissions on" in found["Management API"].sentence
-
-
-def erlang_processes(node: PrivateNode) -> list[int]:
-    """The virtual machine of the node and nothing else: known by its folder."""
-    mark = f"DELAYBOARD_NODE={node.folder}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if not entry.name.isdigit() or mark not in (entry / "environ").read_bytes():
-                continue
-            if (entry / "comm").read_text().strip() == "beam.smp":
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
-@contextmanager
-def frozen(node: PrivateNode) -> Iterator[None]:
-    """The broker's process neither answers nor goes away."""
-    stopped = erlang_processes(node)
-    assert stopped
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
-
-
-def grow_old(broker_id: int) -> None:
-    """The last poll was a minute ago, so that the next page asks again."""
-    known = latest.latest(broker_id)
-    assert known is not None
-    latest._latest[broker_id] = replace(known, tried_at=known.tried_at - timedelta(minutes=1))
-
-
-@pytest.mark.django_db(transaction=True)
-def test_every_page_answers_within_seconds_while_the_broker_is_frozen(
-    vhost: Vhost, broker_node: PrivateNode, client: Client
-) -> None:
-    topology = applied_pair(vhost)
-    client.force_login(make_user("ada", Role.ADMIN))
-    latest.poll(topology.broker)
-    slug = topology.broker.slug
-    pages = [
-        "/",
-        "/brokers/",
-        f"/brokers/{slug}/",
-        "/topologies/",
-        f"/topologies/{topology.slug}/",
-        "/publish/",
-        "/scheduled/",
-        "/dead-letters/",
-        f"/dead-letters/{slug}/queue/?name=orders",
-        "/replays/",
-        "/reports/",
-        "/audit/",
-    ]
-    with frozen(broker_node):
-        for page in pages:
-            grow_old(topology.broker.pk)
-            began = time.monotonic()
-            answer = client.get(page)
-            assert answer.status_code == 200, page
-            assert time.monotonic() - began < LONGEST_SECONDS, page
-        known = latest.latest(topology.broker.pk)
-        assert known is not None
-        assert "does not answer in time" in known.error
-        told = client.get(f"/topologies/{topology.slug}/").content.decode()
-        assert "does not answer in time" in told
-    assert latest.poll(topology.broker).is_reachable
+    assert "has no permissions on the virtual host" in found["Management API"].sentence

@@ -12,6 +12,7 @@ from pika.adapters.utils import connection_workflow as workflow
 from tests.topology.builders import an_address
 from topology.broker.amqp import RawProperties, close_quietly, parameters, translated
 from topology.broker.errors import (
+    Blocked,
     BrokerError,
     Conflict,
     Nacked,
@@ -59,7 +60,7 @@ def failed_connect(cause: BaseException) -> pe.AMQPConnectionError:
         ),
         (pe.StreamLostError("reset"), Unreachable, "does not answer"),
         (pe.AMQPHeartbeatTimeout("60 s"), Unreachable, "does not answer"),
-        (pe.ConnectionBlockedTimeout("blocked"), Unreachable, "does not answer"),
+        (pe.ConnectionBlockedTimeout("blocked"), Blocked, "takes no publishes until it is over"),
         (pe.ConnectionWrongStateError(), Unreachable, "does not answer"),
         (pe.ChannelWrongStateError("closed"), Unreachable, "does not answer"),
         (pe.AMQPConnectionError("Timeout during AMQP handshake"), Unreachable, "does not answer"),
@@ -106,7 +107,9 @@ def test_raw_properties_are_what_pika_hands_over_and_sends() -> None:
 def test_the_connection_has_short_times_and_a_name() -> None:
     plain = parameters(ADDRESS, heartbeat=2, name="test")
     assert (plain.host, plain.port, plain.virtual_host) == ("broker.test", 5672, "orders")
-    assert (plain.heartbeat, plain.socket_timeout, plain.stack_timeout) == (2, 3.0, 4.0)
+    assert (plain.heartbeat, plain.socket_timeout, plain.stack_timeout) == (2, 2.0, 2.8)
+    assert plain.blocked_connection_timeout == 3.0
+    assert parameters(ADDRESS, heartbeat=10, name="t").blocked_connection_timeout == 10.0
     assert plain.client_properties == {"connection_name": "delayboard test"}
     assert plain.ssl_options is None
     assert parameters(an_address(tls=True), heartbeat=2, name="t").ssl_options is not None

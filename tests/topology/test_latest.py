@@ -1,23 +1,33 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import responses
 from cryptography.fernet import Fernet
 from pytest_django import Settings
 
-from tests.builders import make_broker
-from topology import latest
+from tests.builders import eventually, make_broker
+from tests.topology.builders import NOON
+from topology import connect, latest
+from topology.broker.address import Address
+from topology.broker.errors import alarm_sentence
+from topology.broker.management import Management
 from topology.connect import Trial, try_connection
+from topology.definitions import Definitions
+from topology.latest import Latest
 from topology.models import Broker
+from topology.snapshot import Snapshot
 
 pytestmark = pytest.mark.django_db
 API = "http://127.0.0.1:9/api"
 LONG = timedelta(hours=1)
 NOW = timedelta(0)
+SEEN = Snapshot("4.3.6", NOON, Definitions(), Definitions(), numbers={})
 
 
 @pytest.fixture
@@ -68,6 +78,15 @@ def test_a_broker_that_stops_answering_keeps_its_last_snapshot(broker: Broker) -
     assert after.tried_at > before.tried_at
 
 
+def test_the_silent_ones_are_those_that_failed_lately(broker: Broker) -> None:
+    assert latest.silent([broker]) == []
+    latest.poll(broker)
+    assert latest.silent([broker]) == [broker]
+    failed = latest._latest[broker.pk]
+    latest._latest[broker.pk] = replace(failed, tried_at=failed.tried_at - LONG)
+    assert latest.silent([broker]) == []
+
+
 def test_a_password_that_cannot_be_opened_is_part_of_the_result(
     broker: Broker, settings: Settings
 ) -> None:
@@ -95,6 +114,89 @@ def test_many_who_ask_at_once_ask_the_broker_once(broker: Broker) -> None:
     assert len(responses.calls) == 5
 
 
+class Silent:
+    """A broker that answers when it is let, in place of `observe`; counts who asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.answers = threading.Event()
+        self.answered = threading.Semaphore(0)
+
+    def __call__(self, management: Management) -> Snapshot:
+        self.asked += 1
+        self.answers.wait(10)
+        self.answered.release()
+        return SEEN
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Silent]:
+    one = Silent()
+    monkeypatch.setattr(latest, "observe", one)
+    yield one
+    one.answers.set()
+    for _ in range(one.asked):
+        assert one.answered.acquire(timeout=10)
+
+
+def test_who_looks_at_a_silent_broker_gets_the_last_known_with_an_error_and_nobody_queues(
+    broker: Broker, silent: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest, "PATIENCE_SECONDS", 0.3)
+    known = latest._latest[broker.pk] = Latest(SEEN, datetime.now(UTC) - LONG)
+    began = time.monotonic()
+    first = latest.fresh(broker)
+    at_first = time.monotonic() - began
+    second = latest.fresh(broker)
+    assert time.monotonic() - began < at_first + 0.2
+    assert at_first >= 0.3
+    for found in (first, second):
+        assert found.snapshot is known.snapshot
+        assert "does not answer in time" in found.error
+    assert silent.asked == 1
+    silent.answers.set()
+    eventually(lambda: latest.latest(broker.pk) is not known, "the late answer is kept")
+    found = latest.fresh(broker)
+    assert (found.is_reachable, silent.asked) == (True, 1)
+
+
+def test_several_silent_brokers_are_waited_for_together(
+    broker: Broker, silent: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest, "PATIENCE_SECONDS", 0.5)
+    brokers = [broker, *(make_broker(name=f"Broker {number}") for number in range(4))]
+    began = time.monotonic()
+    found = latest.fresh_all(brokers)
+    assert time.monotonic() - began < 1.5
+    assert silent.asked == len(found) == 5
+    assert not any(one.is_reachable for one in found)
+
+
+def test_an_answer_that_comes_after_the_address_changed_is_dropped(
+    broker: Broker, silent: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest, "PATIENCE_SECONDS", 0)
+    latest.fresh(broker)
+    latest.forget(broker.pk)
+    silent.answers.set()
+    assert silent.answered.acquire(timeout=10)
+    silent.answered.release()
+    assert latest.latest(broker.pk) is None
+    broker.host = "elsewhere.test"
+    assert latest.poll(broker).is_reachable
+    assert silent.asked == 2
+
+
+def test_an_address_that_changed_is_asked_anew_though_a_poll_is_under_way(
+    broker: Broker, silent: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest, "PATIENCE_SECONDS", 0)
+    latest.fresh(broker)
+    broker.management_url = "http://127.0.0.1:8"
+    assert "127.0.0.1:8 does not answer in time" in latest.fresh(broker).error
+    assert silent.asked == 2
+
+
 @responses.activate
 def test_a_trial_tells_how_each_protocol_answered(broker: Broker) -> None:
     broker_answers()
@@ -104,17 +206,49 @@ def test_a_trial_tells_how_each_protocol_answered(broker: Broker) -> None:
         status=503,
         json={"alarms": [{"resource": "disk", "node": "a@b"}]},
     )
-    amqp, management = try_connection(broker.address)
+    amqp, management, publishing = try_connection(broker.address)
     assert amqp == Trial(
         "AMQP", False, "Nothing listens at 127.0.0.1:9: is RabbitMQ running, is the port right?"
     )
     assert management.works
-    assert management.sentence == (
-        "RabbitMQ 4.3.6 on a@b, 0 queues. Alarms: disk on a@b: the broker takes no publishes."
-    )
+    assert management.sentence == "RabbitMQ 4.3.6 on a@b, 0 queues."
+    assert publishing == Trial("Publishing", False, alarm_sentence(["disk on a@b"]))
 
 
 def test_a_trial_of_nothing_is_two_sentences(broker: Broker) -> None:
     trials = try_connection(broker.address)
     assert [trial.works for trial in trials] == [False, False]
     assert all(trial.sentence for trial in trials)
+
+
+def test_a_trial_that_never_ends_is_given_up(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+
+    def hang(address: Address) -> list[Trial]:
+        release.wait(10)
+        return []
+
+    monkeypatch.setattr(connect, "TRIAL_SECONDS", 0.1)
+    monkeypatch.setattr(connect, "_try_amqp", hang)
+    trial = try_connection(broker.address)[0]
+    release.set()
+    assert not trial.works
+    assert trial.sentence.startswith("No answer from 127.0.0.1")
+
+
+def test_a_defect_in_a_trial_or_a_poll_is_none_of_the_brokers(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object) -> None:
+        raise RuntimeError("never seen before")
+
+    monkeypatch.setattr(latest, "observe", fail)
+    with pytest.raises(RuntimeError, match="never seen"):
+        latest.fresh(broker)
+    with pytest.raises(RuntimeError, match="never seen"):
+        latest.fresh(broker)
+    monkeypatch.setattr(connect, "_try_amqp", fail)
+    with pytest.raises(RuntimeError, match="never seen"):
+        try_connection(broker.address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,16 +16,21 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 from topology.broker.address import Address
 from topology.broker.errors import (
+    Blocked,
     BrokerError,
     Conflict,
     NotFound,
     Refused,
     Unreachable,
+    alarm_sentence,
+    declined,
 )
 
-CONNECT_SECONDS = 3.0
-HANDSHAKE_SECONDS = 4.0
-HEARTBEAT_SECONDS = 10
+CONNECT_SECONDS = 2.0
+HANDSHAKE_SECONDS = 2.8
+HEARTBEAT_SECONDS = 6
+BLOCKED_SECONDS = 10.0
+LOOK_SECONDS = 0.25
 
 
 class RawProperties(pika.spec.BasicProperties):
@@ -57,23 +63,58 @@ def parameters(address: Address, *, heartbeat: int, name: str) -> pika.Connectio
         heartbeat=heartbeat,
         socket_timeout=CONNECT_SECONDS,
         stack_timeout=HANDSHAKE_SECONDS,
-        blocked_connection_timeout=HEARTBEAT_SECONDS,
+        blocked_connection_timeout=min(BLOCKED_SECONDS, silence(heartbeat)),
         client_properties={"connection_name": f"delayboard {name}"},
     )
+
+
+def silence(heartbeat: int) -> float:
+    """How many seconds without a byte mean that the broker is gone: it sends two a heartbeat."""
+    return 1.5 * heartbeat
 
 
 @contextmanager
 def connected(
     address: Address, name: str, *, heartbeat: int = HEARTBEAT_SECONDS
 ) -> Iterator[pika.BlockingConnection]:
-    """A connection for the length of a block; errors leave it as BrokerError."""
+    """A connection for the length of a block; errors leave it as BrokerError.
+
+    A broker that falls silent is noticed after one and a half heartbeats (seconds).
+    """
     with translated(address):
         connection = pika.BlockingConnection(parameters(address, heartbeat=heartbeat, name=name))
+    _Watch(connection, silence(heartbeat)).look()
     try:
         with translated(address):
             yield connection
     finally:
         close_quietly(connection)
+
+
+class _Watch:
+    """Cuts a connection on which nothing comes any more.
+
+    pika's own check lets up to two heartbeats and ten seconds pass (heartbeat.py, 1.4.4), which
+    no page can wait for. The timer runs on the connection's loop, also while a call waits.
+    """
+
+    def __init__(self, connection: pika.BlockingConnection, patience: float) -> None:
+        self._connection = connection._impl
+        self._patience = patience
+        self._heard = -1
+        self._heard_at = 0.0
+
+    def look(self) -> None:
+        received = self._connection.bytes_received
+        if received != self._heard:
+            self._heard, self._heard_at = received, time.monotonic()
+        elif time.monotonic() - self._heard_at > self._patience:
+            self._connection._terminate_stream(
+                pika.exceptions.AMQPHeartbeatTimeout(f"nothing came for {self._patience:g} s")
+            )
+            return
+        if self._connection.is_open:
+            self._connection._adapter_call_later(LOOK_SECONDS, self.look)
 
 
 def close_quietly(connection: pika.BlockingConnection) -> None:
@@ -115,10 +156,13 @@ def explained(error: Exception, address: Address) -> BrokerError:
         case pika.exceptions.ProbableAccessDeniedError():
             return Refused(
                 f"The user “{address.username}” may not use the virtual host "
-                f"“{address.vhost}” at {where}, or there is none of this name."
+                f"“{address.vhost}” at {where}, or there is none of this name: "
+                "check the name and the user's permissions."
             )
         case pika.exceptions.ChannelClosedByBroker() | pika.exceptions.ConnectionClosedByBroker():
             return _closed(error.reply_code, str(error.reply_text), address)
+        case pika.exceptions.ConnectionBlockedTimeout():
+            return Blocked(alarm_sentence())
         case pika.exceptions.IncompatibleProtocolError():
             return Unreachable(
                 f"What listens at {where} does not speak AMQP 0-9-1 "
@@ -135,16 +179,24 @@ def explained(error: Exception, address: Address) -> BrokerError:
 
 
 def _closed(code: int, text: str, address: Address) -> BrokerError:
+    if told := declined(text):
+        return told
     said = f"RabbitMQ said: {text}"
     match code:
         case 403:
-            return Refused(f"The user “{address.username}” lacks a permission. {said}")
+            return Refused(
+                f"The user “{address.username}” lacks a permission on the virtual host "
+                f"“{address.vhost}”: have it given. {said}"
+            )
         case 404:
             return NotFound(said)
         case 405 | 406:
             return Conflict(said)
         case 530:
-            return Refused(f"The virtual host “{address.vhost}” cannot be used. {said}")
+            return Refused(
+                f"The virtual host “{address.vhost}” cannot be used: was it deleted, is it "
+                f"running, has it reached a limit? {said}"
+            )
     return Unreachable(said)
 
 
@@ -172,4 +224,6 @@ def _no_answer(address: Address, cause: object) -> Unreachable:
         return Unreachable(f"Nothing listens at {where}: is RabbitMQ running, is the port right?")
     if isinstance(cause, (socket.gaierror, UnicodeError)):
         return Unreachable(f"There is no host named “{address.host}”.")
-    return Unreachable(f"RabbitMQ at {where} does not answer.")
+    return Unreachable(
+        f"RabbitMQ at {where} does not answer: is it frozen or overloaded, is the network up?"
+    )

@@ -7,6 +7,7 @@ BrokerError
 ├── Conflict        it exists with other arguments, or is in use
 ├── Returned        a mandatory message was routed to no queue
 ├── Nacked          a queue refused the message
+├── Blocked         an alarm: the broker takes no publishes until it has memory and disk again
 ├── OutcomeUnknown  the connection broke before the broker confirmed: published, or not
 ├── Unsupported     this broker cannot do that
 ├── AddressError    the address or its certificate cannot be used (topology.broker.address)
@@ -14,6 +15,9 @@ BrokerError
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
 
 
 class BrokerError(Exception):
@@ -46,9 +50,63 @@ class Nacked(BrokerError):
     retry_helps = True
 
 
+class Blocked(BrokerError):
+    retry_helps = True
+
+
 class OutcomeUnknown(BrokerError):
     retry_helps = True
 
 
 class Unsupported(BrokerError):
     pass
+
+
+_REMEDIES = {
+    "memory": (
+        "have messages consumed or deleted, or give it more memory (vm_memory_high_watermark)"
+    ),
+    "disk": "free disk space on it (the limit is disk_free_limit)",
+}
+
+
+def alarm_sentence(alarms: Sequence[str] = ()) -> str:
+    """What alarms such as "memory on rabbit@host" mean and what ends them; () when not known."""
+    named = f" ({', '.join(alarms)})" if alarms else ""
+    of = [remedy for kind, remedy in _REMEDIES.items() if any(a.startswith(kind) for a in alarms)]
+    return (
+        f"The broker has an alarm{named} and takes no publishes until it is over: "
+        f"{'; '.join(of) or 'free memory or disk space on it'}."
+    )
+
+
+# The words of 3.10.8, 4.0.5 and 4.3.6, over AMQP and in the management API alike.
+_FLAG_IS_OFF = re.compile(r"of type 'rabbit_(\w+)_queue'.*feature flag is disabled")
+_QUEUE_TYPE = re.compile(r"unsupported queue type '([^']*)'")
+_EXCHANGE_TYPE = re.compile(r"(?:unknown|invalid) exchange type '([^']*)'")
+_ARGUMENT = re.compile(r"invalid arg '([^']*)' for queue .* of queue type rabbit_(\w+)_queue")
+
+
+def declined(reason: str) -> Unsupported | None:
+    """What this broker or its version cannot do, by the reason it gives; None for other reasons."""
+    if found := _FLAG_IS_OFF.search(reason):
+        return Unsupported(
+            f"The feature flag {found[1]}_queue is not enabled on this broker, so it has no "
+            f"{found[1]} queues: run `rabbitmqctl enable_feature_flag all` on it."
+        )
+    if found := _QUEUE_TYPE.search(reason):
+        return Unsupported(
+            f"This version of RabbitMQ has no queue type “{found[1]}”: choose another type, or "
+            "update the broker."
+        )
+    if found := _EXCHANGE_TYPE.search(reason):
+        return Unsupported(
+            f"This broker has no exchange type “{found[1]}”: enable the plugin that brings it, "
+            "or choose another type."
+        )
+    if found := _ARGUMENT.search(reason):
+        return Unsupported(
+            f"On this version of RabbitMQ a {found[2]} queue takes no argument “{found[1]}”: "
+            "choose another queue type, or update the broker."
+        )
+    return None

@@ -11,20 +11,19 @@ from urllib.parse import quote
 
 import requests
 import requests.adapters
+import urllib3
 
 from topology.broker.address import Address
-from topology.broker.errors import (
-    BrokerError,
-    Conflict,
-    NotFound,
-    Refused,
-    Unreachable,
-    Unsupported,
-)
+from topology.broker.errors import Conflict, NotFound, Unreachable, Unsupported
+from topology.broker.refusals import explained, late, no_vhost
 from topology.definitions import Binding, Exchange, Queue
 
-CONNECT_SECONDS = 3.0
-READ_SECONDS = 10.0
+# Whoever switched verification off was told on the form.
+urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+CONNECT_SECONDS = 1.5
+REQUEST_SECONDS = 3.0
+# For those whom nobody waits for, such as a worker at a broker with very many queues.
+PATIENCE_SECONDS = 15.0
 
 
 class _TlsAdapter(requests.adapters.HTTPAdapter):
@@ -39,11 +38,16 @@ class _TlsAdapter(requests.adapters.HTTPAdapter):
 
 
 class Management:
-    """A session with the management API of one broker, for one vhost and one thread."""
+    """A session with the management API of one broker, for one vhost and one thread.
 
-    def __init__(self, address: Address, *, read_seconds: float = READ_SECONDS) -> None:
+    Each call waits `seconds` for its answer, connecting included; somebody may be waiting for
+    a page.
+    """
+
+    def __init__(self, address: Address, *, seconds: float = REQUEST_SECONDS) -> None:
         self._address = address
-        self._timeout = (CONNECT_SECONDS, read_seconds)
+        # requests takes one, though its types do not say so.
+        self._timeout: Any = urllib3.Timeout(connect=min(CONNECT_SECONDS, seconds), total=seconds)
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.headers["Authorization"] = _basic(address.username, address.password)
@@ -66,17 +70,17 @@ class Management:
         return _table(self._call("GET", path("overview")))
 
     def exchanges(self) -> list[dict[str, Any]]:
-        return _tables(self._call("GET", path("exchanges", self._address.vhost)))
+        return self._all("exchanges")
 
     def queues(self) -> list[dict[str, Any]]:
-        return _tables(self._call("GET", path("queues", self._address.vhost)))
+        return self._all("queues")
 
     def queue(self, name: str) -> dict[str, Any]:
         """Raises NotFound when there is no such queue."""
         return _table(self._call("GET", path("queues", self._address.vhost, name)))
 
     def bindings(self) -> list[dict[str, Any]]:
-        return _tables(self._call("GET", path("bindings", self._address.vhost)))
+        return self._all("bindings")
 
     def alarms(self) -> list[str]:
         """The alarms in force as "disk on rabbit@host"; empty when there are none."""
@@ -132,6 +136,13 @@ class Management:
     def delete_exchange(self, name: str) -> None:
         self._delete(path("exchanges", self._address.vhost, name))
 
+    def _all(self, kind: str) -> list[dict[str, Any]]:
+        try:
+            return _tables(self._call("GET", path(kind, self._address.vhost)))
+        except NotFound as error:
+            # From 4.3 on it says so too of a virtual host that the user may not see.
+            raise no_vhost(self._address) from error
+
     def _delete(self, where: str) -> None:
         try:
             self._call("DELETE", where)
@@ -162,18 +173,18 @@ class Management:
                 "is its certificate's authority known, is TLS switched on?"
             ) from error
         except requests.exceptions.Timeout as error:
-            raise Unreachable(f"The management API at {url} does not answer in time.") from error
+            raise late(self._address) from error
         except (requests.exceptions.RequestException, ValueError) as error:
             # A host name that none can have is a ValueError of the libraries below requests.
             raise Unreachable(
-                f"No management API at {url}: is the address right, is the plugin "
-                "rabbitmq_management switched on?"
+                f"No management API at {url}: is the address right (http or https, the port), "
+                "is the plugin on (rabbitmq-plugins enable rabbitmq_management)?"
             ) from error
 
     def _check(self, answer: requests.Response) -> None:
         if answer.ok and answer.status_code < 300:
             return
-        raise _explained(answer, self._address)
+        raise explained(answer.status_code, _reason(answer), self._address)
 
 
 def path(*parts: str) -> str:
@@ -193,21 +204,10 @@ def _basic(username: str, password: str) -> str:
     return "Basic " + b64encode(f"{username}:{password}".encode()).decode()
 
 
-def _explained(answer: requests.Response, address: Address) -> BrokerError:
+def _reason(answer: requests.Response) -> str:
     read = _json(answer) if "json" in answer.headers.get("Content-Type", "") else {}
     told = read if isinstance(read, dict) else {}
-    reason = str(told.get("reason") or told.get("error") or answer.reason)[:500]
-    match answer.status_code:
-        case 401 | 403:
-            return Refused(
-                f"The management API refused the user “{address.username}” ({reason}): check "
-                f"its password, its tag (management), and its permissions on “{address.vhost}”."
-            )
-        case 404:
-            return NotFound(f"The management API does not know it ({reason}).")
-        case 400 | 405 | 409:
-            return Conflict(f"RabbitMQ said: {reason}")
-    return Unreachable(f"The management API answered {answer.status_code}: {reason}")
+    return str(told.get("reason") or told.get("error") or answer.reason)[:500]
 
 
 def _json(answer: requests.Response) -> Any:

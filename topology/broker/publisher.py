@@ -11,7 +11,15 @@ import pika.exceptions
 
 from topology.broker.address import Address
 from topology.broker.amqp import RawProperties, connected, explained
-from topology.broker.errors import Conflict, Nacked, NotFound, OutcomeUnknown, Refused, Returned
+from topology.broker.errors import (
+    Conflict,
+    Nacked,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    Returned,
+    alarm_sentence,
+)
 from topology.definitions import Binding, Definitions
 from topology.message import Publish, Route
 
@@ -110,6 +118,8 @@ class Publisher:
             told = explained(error, self._address)
             if isinstance(told, (Refused, Conflict)):
                 return told
+        if isinstance(error, pika.exceptions.ConnectionBlockedTimeout):
+            return OutcomeUnknown(f"{alarm_sentence()} The message may be taken then, or not.")
         return OutcomeUnknown(
             "The connection broke before the broker confirmed the message: "
             "it may have been published, or not."

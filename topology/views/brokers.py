@@ -22,7 +22,9 @@ LIST_AGE = timedelta(seconds=10)
 @require_safe
 def brokers(request: HttpRequest) -> HttpResponse:
     visible = access.visible_brokers(request.user)
-    rows = [{"broker": broker, "latest": latest.fresh(broker, LIST_AGE)} for broker in visible]
+    known = latest.fresh_all(visible, LIST_AGE)
+    pairs = zip(visible, known, strict=True)
+    rows = [{"broker": broker, "latest": one} for broker, one in pairs]
     return render(
         request,
         "topology/brokers.html",

@@ -18,7 +18,7 @@ from topology import work
 from topology.broker.consumer import getter
 from topology.broker.errors import BrokerError, Nacked, Returned
 from topology.broker.fields import FieldError
-from topology.broker.management import Management
+from topology.broker.management import PATIENCE_SECONDS, Management
 from topology.broker.observe import observe
 from topology.broker.properties import strip_for_replay
 from topology.broker.publisher import publisher
@@ -74,7 +74,7 @@ def _settle(batch: ReplayBatch, claimed: Work, lease: work.Lease) -> None:
 def _pass(batch: ReplayBatch, lease: work.Lease, alive: Callable[[], None]) -> bool:
     """Go through the queue from its head; whether another pass could find more."""
     address = batch.broker.address
-    with Management(address) as management:
+    with Management(address, seconds=PATIENCE_SECONDS) as management:
         journal = ItemJournal(batch, management)
         lease.pulse(journal.settled, journal.total)
         if journal.is_complete():

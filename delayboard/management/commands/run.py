@@ -26,6 +26,7 @@ from delayboard.demo.run import (
     own_broker,
     say,
 )
+from topology.broker.errors import BrokerError
 
 
 class Command(BaseCommand):
@@ -48,7 +49,7 @@ class Command(BaseCommand):
             with only_one(settings.VAR), interruptible():
                 demand_free_port(options["port"])
                 run(own, options["port"])
-        except (CannotRun, NodeError) as error:
+        except (CannotRun, NodeError, BrokerError) as error:
             raise CommandError(str(error)) from error
 
 

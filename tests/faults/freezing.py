@@ -1,0 +1,51 @@
+"""A node that is stopped in the middle of what it does: it neither answers nor goes away."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from delayboard.demo.node import PrivateNode
+from topology import latest
+from topology.latest import Latest
+from topology.models import Broker
+
+
+def erlang_processes(node: PrivateNode) -> list[int]:
+    """The virtual machine of the node and nothing else: known by its folder."""
+    mark = f"DELAYBOARD_NODE={node.folder}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if not entry.name.isdigit() or mark not in (entry / "environ").read_bytes():
+                continue
+            if (entry / "comm").read_text().strip() == "beam.smp":
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@contextmanager
+def frozen(node: PrivateNode) -> Iterator[None]:
+    stopped = erlang_processes(node)
+    assert stopped
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+def answered_before(broker: Broker, known: Latest) -> None:
+    """As if the last poll had gone well, a minute ago: the next page asks and expects an answer."""
+    a_minute_ago = datetime.now(UTC) - timedelta(minutes=1)
+    latest._latest[broker.pk] = replace(known, tried_at=a_minute_ago)
+    latest._polls.pop(broker.pk, None)

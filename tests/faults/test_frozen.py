@@ -1,0 +1,224 @@
+"""While a broker is frozen every page answers in time and says so, and every action fails in time.
+
+The bounds are the requirement; they are measured from outside.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from delayboard.demo.node import PrivateNode
+from delayboard.live.feed import Feed
+from delayboard.live.messages import State
+from delayboard.live.subjects import find
+from delayboard.models import Publication
+from tests.brokers import Vhost
+from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
+from tests.faults.freezing import answered_before, frozen
+from tests.site.desk import draft
+from topology import latest
+from topology.broker.background import in_background
+from topology.broker.consumer import getter
+from topology.broker.errors import BrokerError
+from topology.broker.properties import build_properties
+from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
+from topology.definitions import Definitions, Queue
+from topology.message import Publish
+from topology.models import Role, Topology
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PAGE_SECONDS = 3.0
+ACTION_SECONDS = 5.0
+SILENT = "does not answer in time"
+
+
+@pytest.fixture
+def pair(vhost: Vhost) -> Topology:
+    return applied_pair(vhost)
+
+
+@pytest.fixture
+def client(pair: Topology) -> Client:
+    client = Client()
+    client.force_login(make_user("ada", Role.ADMIN))
+    return client
+
+
+def addresses(pair: Topology) -> dict[str, str]:
+    """Every address of the URL conf but the admin's, by its name, with objects that exist."""
+    publication = Publication.objects.create(broker=pair.broker, size=1)
+    batch = draft(pair.broker)
+    there = {
+        ("slug", "SlugConverter"): pair.slug,
+        ("broker_slug", "SlugConverter"): pair.broker.slug,
+        ("kind", "SlugConverter"): pair.kind,
+        ("kind", "StringConverter"): pair.kind,
+        ("pk", "UUIDConverter"): publication.pk,
+        ("pk", "IntConverter"): batch.pk,
+    }
+    found = {}
+    for name, pattern in named(get_resolver().url_patterns):
+        converters = pattern.pattern.converters
+        values = {key: there[key, type(kind).__name__] for key, kind in converters.items()}
+        found[name] = reverse(name, kwargs=values)
+    return found
+
+
+def named(patterns: list[Any], space: str = "") -> Iterator[tuple[str, URLPattern]]:
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver) and pattern.namespace != "admin":
+            inner = f"{pattern.namespace}:" if pattern.namespace else ""
+            yield from named(pattern.url_patterns, space + inner)
+        elif isinstance(pattern, URLPattern) and pattern.name:
+            yield space + pattern.name, pattern
+
+
+def timed(client: Client, method: str, address: str, **data: Any) -> tuple[float, Any]:
+    began = time.monotonic()
+    answer = getattr(client, method)(address, data)
+    return time.monotonic() - began, answer
+
+
+def test_every_page_answers_in_time_and_says_so(
+    pair: Topology, broker_node: PrivateNode, client: Client
+) -> None:
+    pages = addresses(pair)
+    del pages["logout"]
+    known = latest.poll(pair.broker)
+    took: dict[str, float] = {}
+    with frozen(broker_node):
+        for name, address in pages.items():
+            answered_before(pair.broker, known)
+            more = {"name": "orders"} if name == "dead_letter_queue" else {}
+            took[name], answer = timed(client, "get", address, **more)
+            assert answer.status_code in (200, 302, 405), name
+        latest.poll(pair.broker)
+        eventually(lambda: latest.silent([pair.broker]), "the poll has failed", seconds=5)
+        for name, address in pages.items():
+            answer = client.get(address, {"name": "orders"} if "queue" in name else {})
+            if answer.status_code == 200 and name != "login":
+                assert "does not answer" in answer.content.decode(), name
+    assert {name: seconds for name, seconds in took.items() if seconds > PAGE_SECONDS} == {}
+    eventually(lambda: latest.poll(pair.broker).is_reachable, "it answers again")
+
+
+def actions(pair: Topology) -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """Whatever a person does that asks the broker, by a name for it: method, address, form."""
+    at = addresses(pair)
+    address = pair.broker.address
+    edited = {
+        "name": "Test broker",
+        "environment": "test",
+        "colour": "slate",
+        "host": address.host,
+        "port": address.port,
+        "vhost": address.vhost,
+        "management_url": address.management_url,
+        "username": address.username,
+        "password": address.password,
+        "verify_tls": "on",
+    }
+    letter = {"broker": pair.broker.pk, "exchange": "orders", "routing_key": "orders", "send": "1"}
+    return {
+        "test the connection": ("post", at["topology:broker_test"], {}),
+        "edit the broker": ("post", at["topology:broker_edit"], edited),
+        "apply": ("post", at["topology:topology_apply"], {}),
+        "verify": ("post", at["topology:topology_verify"], {}),
+        "tear down": ("post", at["topology:topology_teardown"], {"name": "orders"}),
+        "unbind": ("post", at["topology:topology_unbind"], {"destination": "orders"}),
+        "publish": ("post", at["publish"], letter),
+        "prepare a replay": ("post", at["replay_prepare"], {"name": "orders", "message": "x.1"}),
+        "look": ("get", at["dead_letter_queue"], {"name": "orders", "look": "1"}),
+    }
+
+
+def test_every_action_ends_in_time_with_a_sentence(
+    pair: Topology, broker_node: PrivateNode, client: Client
+) -> None:
+    todo, known = actions(pair), latest.poll(pair.broker)
+    began = time.monotonic()
+    with frozen(broker_node):
+        answered_before(pair.broker, known)
+        # All at once, as by as many people: none of them waits for another one.
+        tried = {
+            name: in_background(partial(acted, client, *act), name) for name, act in todo.items()
+        }
+        ended = {name: future.result(20) for name, future in tried.items()}
+    for name, (ended_at, told) in ended.items():
+        assert "does not answer" in told, name
+        assert ended_at - began < ACTION_SECONDS, name
+
+
+def acted(of: Client, method: str, address: str, form: dict[str, Any]) -> tuple[float, str]:
+    """When the answer was there (monotonic), and the page that the person then sees."""
+    client = Client()
+    client.cookies.update(of.cookies)
+    try:
+        answer = getattr(client, method)(address, form)
+        ended_at = time.monotonic()
+        shown = answer if answer.status_code == 200 else client.get(answer["Location"])
+        return ended_at, shown.content.decode()
+    finally:
+        connection.close()
+
+
+def test_many_frozen_brokers_on_a_page_take_no_longer_than_one(
+    pair: Topology, vhost: Vhost, broker_node: PrivateNode, client: Client
+) -> None:
+    brokers = [pair.broker, *(make_broker(vhost, name=f"Broker {n}") for n in range(5))]
+    known = latest.poll(pair.broker)
+    with frozen(broker_node):
+        for name in ("now", "topology:brokers"):
+            for broker in brokers:
+                answered_before(broker, known)
+            took, answer = timed(client, "get", reverse(name))
+            assert answer.content.decode().count(SILENT) >= len(brokers), name
+            assert took < PAGE_SECONDS
+
+
+def test_a_publish_and_a_look_that_are_caught_in_the_middle_end_in_time(
+    vhost: Vhost, broker_node: PrivateNode
+) -> None:
+    address, seconds = address_of(vhost), REQUEST_HEARTBEAT_SECONDS
+    with publisher(address, "test") as channel:
+        channel.declare(Definitions.of([Queue("q")]))
+    letter = Publish("", "q", build_properties(), b"x")
+
+    def publish() -> None:
+        with publisher(address, "test", heartbeat=seconds) as channel, frozen(broker_node):
+            channel.publish(letter)
+
+    def look() -> None:
+        with getter(address, "q", heartbeat=seconds) as source, frozen(broker_node):
+            source.get()
+
+    for act, sentence in ((publish, "may have been published"), (look, "does not answer")):
+        began = time.monotonic()
+        with pytest.raises(BrokerError, match=sentence):
+            act()
+        assert time.monotonic() - began < ACTION_SECONDS
+
+
+def test_a_live_page_says_that_it_is_stale_and_recovers(
+    pair: Topology, broker_node: PrivateNode
+) -> None:
+    subject = find("brokers", pair.broker.slug, poll_seconds=0.2)
+    assert subject is not None
+    feed, states = Feed(), list[State]()
+    feed.watch(subject, states.append)
+    try:
+        eventually(lambda: states and not states[-1]["error"], "it is live")
+        with frozen(broker_node):
+            eventually(lambda: SILENT in states[-1]["error"], "it is stale", seconds=10)
+            assert states[-1]["cells"]
+        eventually(lambda: not states[-1]["error"], "it is live again", seconds=10)
+    finally:
+        feed.end()

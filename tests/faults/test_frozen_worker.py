@@ -1,0 +1,53 @@
+"""A worker whose broker is frozen: its duties say so, and go on when it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from delayboard.demo.node import PrivateNode
+from delayboard.models import Duty
+from delayboard.models.duty import recorder_key
+from tests.brokers import Vhost
+from tests.builders import address_of, applied_pair, eventually, make_user
+from tests.faults.freezing import frozen
+from tests.faults.processes import environment, started
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.message import Publish
+from topology.models import Role
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_recorder_shows_as_late_while_its_broker_is_frozen_and_recovers_without_a_restart(
+    vhost: Vhost, broker_node: PrivateNode, settings: Settings, tmp_path: Path
+) -> None:
+    settings.EVENT_LOG = tmp_path / "log"
+    recorder = Duty.objects.filter(key=recorder_key(applied_pair(vhost, delay="1h").slug))
+    client = Client()
+    client.force_login(make_user("ada", Role.ADMIN))
+
+    def runs() -> bool:
+        return any(not duty.is_late and not duty.is_failing for duty in recorder.all())
+
+    def recorded() -> bool:
+        return any(duty.details.get("recorded") == 1 for duty in recorder.all())
+
+    with started("worker", "--only", "recorder", variables=environment()) as worker:
+        eventually(runs, "the recorder is at work")
+        with frozen(broker_node):
+            eventually(lambda: not runs(), "the recorder shows that it is not")
+            page = client.get(reverse("now")).content.decode()
+            assert "No sign of life" in page or "Failing" in page
+            assert "does not answer" in page
+            assert not Duty.objects.get(key="facts").is_late
+        eventually(runs, "the recorder is at work again")
+        with publisher(address_of(vhost), "test") as channel:
+            channel.publish(Publish("orders-retry", "orders", build_properties(), b"{}"))
+        eventually(recorded, "it records again")
+        assert worker.poll() is None
+    assert "Runs" in client.get(reverse("now")).content.decode()

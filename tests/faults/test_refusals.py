@@ -1,0 +1,148 @@
+"""What each generation of RabbitMQ cannot or will not do, as a sentence that says what helps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from delayboard.demo.node import PrivateNode
+from delayboard.models import Publication
+from tests.brokers import SUITES, Vhost, call_api
+from tests.builders import address_of, make_broker, make_user
+from tests.faults.alarms import alarmed
+from topology import latest
+from topology.broker.address import Address
+from topology.broker.errors import OutcomeUnknown, Refused, Unsupported
+from topology.broker.management import Management
+from topology.broker.properties import build_properties
+from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
+from topology.connect import try_connection
+from topology.definitions import Arguments, Definitions, Exchange, Queue
+from topology.message import Publish
+from topology.models import Role
+
+LONGEST_SECONDS = 5.0
+every_generation = pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
+
+
+def declare_by_api(address: Address, thing: Any) -> None:
+    with Management(address) as management:
+        if isinstance(thing, Queue):
+            management.declare_queue(thing)
+        else:
+            management.declare_exchange(thing)
+
+
+def declare_by_amqp(address: Address, thing: Any) -> None:
+    with publisher(address, "test", heartbeat=REQUEST_HEARTBEAT_SECONDS) as channel:
+        channel.declare(Definitions.of([thing]))
+
+
+def queue_of(**arguments: Any) -> Queue:
+    named = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+    return Queue("q", arguments=Arguments(named))
+
+
+@every_generation
+@pytest.mark.parametrize(
+    ("thing", "sentence"),
+    [
+        (queue_of(queue_type="sand"), "no queue type “sand”: choose another"),
+        (queue_of(queue_type="classic", delivery_limit=3), "classic queue takes no argument"),
+        (queue_of(queue_type="stream", dead_letter_exchange="a"), "stream queue takes no argument"),
+        (Exchange("x", "x-delayed-message"), "type “x-delayed-message”: enable the plugin"),
+    ],
+    ids=["queue type", "argument", "argument of a stream", "exchange type"],
+)
+def test_what_this_version_lacks_is_said_the_same_way_over_both_protocols(
+    vhost: Vhost, thing: Any, sentence: str
+) -> None:
+    for declare in (declare_by_api, declare_by_amqp):
+        with pytest.raises(Unsupported, match=sentence):
+            declare(address_of(vhost), thing)
+
+
+@pytest.fixture
+def account(broker_node: PrivateNode) -> Iterator[tuple[str, str]]:
+    """A user that may use the management API and sees no virtual host."""
+    name, password = "outsider", "a secret that nobody may read"
+    call_api(broker_node, "PUT", f"users/{name}", {"password": password, "tags": "management"})
+    yield name, password
+    call_api(broker_node, "DELETE", f"users/{name}")
+
+
+@every_generation
+def test_a_user_is_told_what_it_lacks_though_rabbitmq_answers_alike(
+    vhost: Vhost, broker_node: PrivateNode, account: tuple[str, str]
+) -> None:
+    name, password = account
+    outsider = replace(address_of(vhost), username=name, password=password)
+    assert "permissions" in refusal(outsider)
+    assert "check the user name and the password" in refusal(replace(outsider, password="wrong"))
+    nowhere = refusal(replace(address_of(vhost), vhost="nowhere"))
+    assert "There is no virtual host “nowhere”" in nowhere
+    call_api(broker_node, "PUT", f"users/{name}", {"password": password, "tags": ""})
+    assert "give it the tag “management”" in refusal(outsider)
+
+
+def refusal(address: Address) -> str:
+    """The same sentence whether it is looked or something is declared."""
+    with Management(address) as management, pytest.raises(Refused) as raised:
+        management.queues()
+    return str(raised.value)
+
+
+@every_generation
+@pytest.mark.parametrize(
+    ("resource", "remedy"),
+    [("memory", "have messages consumed or deleted"), ("disk", "free disk space")],
+)
+def test_an_alarm_is_named_with_what_ends_it(
+    vhost: Vhost, broker_node: PrivateNode, resource: str, remedy: str
+) -> None:
+    with alarmed(broker_node, resource):
+        trial = {trial.name: trial for trial in try_connection(address_of(vhost))}["Publishing"]
+    assert not trial.works
+    assert trial.sentence.startswith(f"The broker has an alarm ({resource}")
+    assert remedy in trial.sentence
+
+
+@every_generation
+def test_a_publish_that_an_alarm_holds_up_ends_in_time_and_is_not_said_to_be_lost(
+    vhost: Vhost, broker_node: PrivateNode
+) -> None:
+    """Tried: sometimes the broker takes it when the alarm is over, sometimes not."""
+    address = address_of(vhost)
+    declare_by_api(address, queue_of(queue_type="classic"))
+    with alarmed(broker_node, "memory"):
+        began = time.monotonic()
+        with (
+            publisher(address, "test", heartbeat=REQUEST_HEARTBEAT_SECONDS) as channel,
+            pytest.raises(OutcomeUnknown, match="has an alarm and takes no publishes"),
+        ):
+            channel.publish(Publish("", "q", build_properties(), b"x"))
+        assert time.monotonic() - began < LONGEST_SECONDS
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_pages_say_so_and_publish_nothing(vhost: Vhost, broker_node: PrivateNode) -> None:
+    broker = make_broker(vhost)
+    client = Client()
+    client.force_login(make_user("ada", Role.ADMIN))
+    letter = {"broker": broker.pk, "exchange": "", "routing_key": "q", "send": "1"}
+    with alarmed(broker_node, "memory"):
+        latest.poll(broker)
+        began = time.monotonic()
+        sent = client.post(reverse("publish"), letter).content.decode()
+        assert time.monotonic() - began < LONGEST_SECONDS
+        front = client.get(reverse("now")).content.decode()
+    for page in (sent, front):
+        assert "takes no publishes until it is over: have messages consumed" in page
+    assert "Nothing was published" in sent
+    assert not Publication.objects.exists()

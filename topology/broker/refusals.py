@@ -1,0 +1,57 @@
+"""What the management API's refusals mean, as sentences: pure."""
+
+from __future__ import annotations
+
+from topology.broker.address import Address
+from topology.broker.errors import BrokerError, Conflict, NotFound, Refused, Unreachable, declined
+
+
+def explained(status: int, reason: str, address: Address) -> BrokerError:
+    """The error for an answer from 300 on, by its status and the reason that it gives."""
+    if known := declined(reason):
+        return known
+    match status:
+        case 401 | 403:
+            return _refused(reason, address)
+        case 404 if reason == "vhost_not_found":
+            return no_vhost(address)
+        case 404:
+            return NotFound(f"The management API does not know it ({reason}).")
+        case 400 | 405 | 409:
+            return Conflict(f"RabbitMQ said: {reason}")
+    return Unreachable(f"The management API answered {status}: {reason}")
+
+
+def no_vhost(address: Address) -> Refused:
+    return Refused(
+        f"There is no virtual host “{address.vhost}” at {address.management_url}, or the user "
+        f"“{address.username}” may not see it: check the name and the user's permissions."
+    )
+
+
+def late(address: Address) -> Unreachable:
+    return Unreachable(
+        f"The management API at {address.management_url} does not answer in time: is RabbitMQ "
+        "frozen or overloaded, is the network up?"
+    )
+
+
+def _refused(reason: str, address: Address) -> Refused:
+    """Told apart by RabbitMQ's words, which are the same from 3.10 to 4.3: all are a 401."""
+    user, vhost = f"The user “{address.username}”", f"the virtual host “{address.vhost}”"
+    if "Not management user" in reason:
+        return Refused(
+            f"{user} may not use the management API: give it the tag “management” "
+            f"(rabbitmqctl set_user_tags {address.username} management)."
+        )
+    if "access virtual host" in reason:
+        return Refused(f"{user} has no permissions on {vhost}: give it some.")
+    if reason in ("Login failed", "Not_Authorized"):
+        return Refused(
+            f"The management API refused the user “{address.username}”: check the user name "
+            "and the password."
+        )
+    return Refused(
+        f"The management API refused the user “{address.username}” ({reason}): check "
+        f"its password, its tag (management), and its permissions on “{address.vhost}”."
+    )
