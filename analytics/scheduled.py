@@ -14,11 +14,13 @@ from datetime import UTC, datetime, timedelta
 from django.db.models import Q, QuerySet
 
 from analytics.events import MessageEvent
-from analytics.models import ScheduledMessage
-from topology.models import Broker, Topology
+from analytics.models import Recording, ScheduledMessage
+from topology.models import Broker, State, Topology
 
 # The recorder gathers copies for a moment before it shows them: that is not late yet.
 OVERDUE_AFTER = timedelta(seconds=1)
+# A recorder says every three seconds that it is there.
+SILENT_AFTER = timedelta(seconds=20)
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,14 @@ def waiting(
     if topology_slug:
         rows = rows.filter(topology__slug=topology_slug)
     return rows.select_related("broker", "topology").order_by("due_at", "id")
+
+
+def unread(brokers: Iterable[Broker], now: datetime) -> list[tuple[Topology, datetime | None]]:
+    """Applied topologies whose tap nobody reads, and since when."""
+    applied = Topology.objects.filter(broker__in=brokers, state=State.APPLIED)
+    read_at = dict(Recording.objects.values_list("topology", "read_at"))
+    last = [(row, read_at.get(row.pk, row.applied_at)) for row in applied if row.has_tap]
+    return [(row, at) for row, at in last if at is None or now - at > SILENT_AFTER]
 
 
 def overdue(rows: QuerySet[ScheduledMessage], now: datetime) -> QuerySet[ScheduledMessage]:

@@ -62,12 +62,15 @@ def _line(broker: Broker, known: Latest) -> BrokerLine:
 
 
 def _troubles(lines: Sequence[BrokerLine], duties: Sequence[Duty]) -> list[str]:
-    told = [f"{line.broker.name}: {line.latest.error}" for line in lines if line.latest.error]
+    told = []
+    is_dead = not duties or all(duty.is_late for duty in duties)
+    if is_dead:
+        told.append("The worker is not running: nothing is recorded, replayed or reported.")
+    told += [f"{line.broker.name}: {line.latest.error}" for line in lines if line.latest.error]
     for line in lines:
         if line.latest.snapshot and line.latest.snapshot.alarms:
             told.append(f"{line.broker.name}: {alarm_sentence(line.latest.snapshot.alarms)}")
-    if not duties or all(duty.is_late for duty in duties):
-        told.append("The worker is not running: nothing is recorded, replayed or reported.")
+    if is_dead:
         return told
     silent = {line.broker.pk for line in lines if line.latest.error}
     failing = [duty for duty in duties if duty.is_failing and duty.broker_id not in silent]

@@ -34,6 +34,7 @@ def scheduled(request: HttpRequest) -> HttpResponse:
         "topologies": Topology.objects.filter(broker__in=brokers),
         "topology_slug": topology,
         "unobserved": [one for one in Topology.unobserved() if one.broker in brokers],
+        "unread": index.unread(brokers, now),
         "gaps": gaps.select_related("topology"),
         "is_first": place is None,
         "next_query": _after(page[PAGE - 1], topology) if len(page) > PAGE else "",

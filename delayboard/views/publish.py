@@ -44,7 +44,11 @@ def publish(request: HttpRequest) -> HttpResponse:
                 return _sent(request, form, letter, prediction, context)
     may_publish = access.visible_brokers(request.user, Role.OPERATOR).exists()
     recent = Publication.objects.filter(broker__in=access.visible_brokers(request.user))[:10]
-    context |= {"recent": recent, "may_publish": may_publish}
+    context |= {
+        "recent": recent,
+        "may_publish": may_publish,
+        "has_brokers": access.visible_brokers(request.user).exists(),
+    }
     return render(request, "delayboard/publish.html", context)
 
 

@@ -8,10 +8,10 @@ from django.test import Client
 from django.urls import reverse
 
 from analytics import scheduled
-from analytics.models import Gap
+from analytics.models import Gap, Recording
 from analytics.views.scheduled import PAGE
 from tests.analytics.builders import an_entry, ms
-from topology.models import Grant, Role, Topology
+from topology.models import Grant, Role, State, Topology
 
 NOW = datetime.now(UTC)
 LATER = NOW + timedelta(hours=1)
@@ -51,6 +51,18 @@ def test_what_waits_is_listed_with_its_destination_and_whether_it_is_overdue(
     assert text.count('<span class="state state-warn">overdue</span>') == 1
     assert "<strong>2</strong><span>waiting</span>" in text
     assert "<strong>1</strong><span>overdue" in text
+
+
+def test_a_tap_that_nobody_reads_is_told_so_that_an_empty_list_is_not_believed(
+    viewer: Client, topology: Topology
+) -> None:
+    Topology.objects.update(state=State.APPLIED, applied_at=NOW - timedelta(hours=1))
+    told = "Nobody reads the taps of"
+    assert told in page(viewer)
+    Recording.objects.create(topology=topology, read_at=datetime.now(UTC))
+    assert told not in page(viewer)
+    Recording.objects.update(read_at=datetime.now(UTC) - timedelta(minutes=1))
+    assert told in page(viewer)
 
 
 def test_a_user_without_a_grant_sees_no_message(topology: Topology) -> None:

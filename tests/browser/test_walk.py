@@ -110,7 +110,7 @@ def watch_the_picture(page: Page, vhost: Vhost, album: Album) -> None:
 def publish_and_follow(page: Page, album: Album) -> None:
     page.goto("/topologies/orders/")
     page.get_by_role("link", name="Publish through it").click()
-    expect(page.get_by_label("Delay")).to_have_value("delayed")
+    expect(page.get_by_label("Delay")).to_have_value("2s")
     page.get_by_label("Body").fill('{"order": 1, "amount": 12.50}')
     page.get_by_label("Headers").fill('{"tenant": 42}')
     page.get_by_role("button", name="Predict").click()

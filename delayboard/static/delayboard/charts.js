@@ -56,6 +56,26 @@ function themed(layout) {
   return result;
 }
 
+// The middle of a name that would take more than a third of the picture is left out.
+function shortened(name, longest) {
+  if (typeof name !== "string" || name.length <= longest) return name;
+  const tail = Math.floor(longest / 3);
+  return `${name.slice(0, longest - tail - 1)}…${name.slice(-tail)}`;
+}
+
+function fitted(figure, width) {
+  const longest = Math.max(14, Math.floor(width / 20));
+  const data = (figure.data ?? []).map((trace) => ({ ...trace, name: shortened(trace.name, longest) }));
+  const labels = data.flatMap((trace) => [...(trace.x ?? []), ...(trace.y ?? [])]);
+  const long = labels.filter((label) => typeof label === "string" && label.length > longest);
+  const labelalias = Object.fromEntries(long.map((label) => [label, shortened(label, longest)]));
+  const layout = themed(figure.layout ?? {});
+  for (const key of Object.keys(layout)) {
+    if (/^[xy]axis\d*$/.test(key)) layout[key] = { ...layout[key], labelalias };
+  }
+  return [data, layout];
+}
+
 function fail(element, sentence) {
   element.classList.add("chart-problem");
   element.textContent = sentence;
@@ -68,7 +88,7 @@ async function draw(element) {
   if (!source) return fail(element, "The figure of this chart is missing on the page.");
   try {
     const figure = coloured(JSON.parse(source.textContent));
-    await window.Plotly.react(element, figure.data ?? [], themed(figure.layout ?? {}), CONFIG);
+    await window.Plotly.react(element, ...fitted(figure, element.clientWidth), CONFIG);
   } catch (error) {
     fail(element, `This chart could not be drawn (${error.message}). Its table is below.`);
   }

@@ -15,9 +15,13 @@ function say(sentence) {
 }
 
 function replace(old, fresh) {
+  const unfolded = [...old.querySelectorAll("details")].map((details) => details.open);
   const places = [...old.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
   const focused = [...old.querySelectorAll("a")].indexOf(document.activeElement);
   old.replaceWith(fresh);
+  fresh.querySelectorAll("details").forEach((details, index) => {
+    details.open = unfolded[index] ?? details.open;
+  });
   fresh.querySelectorAll(".scroll").forEach((box, index) => {
     box.scrollLeft = places[index] ?? 0;
   });

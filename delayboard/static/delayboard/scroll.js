@@ -1,5 +1,7 @@
-// What scrolls sideways can be reached and named from the keyboard.
+// What scrolls sideways can be reached and named from the keyboard; a name that is cut off says
+// the whole of it when one points at it.
 
+const names = document.querySelectorAll("table.data :is(.name, .label)");
 const boxes = document.querySelectorAll(".scroll, .picture, pre");
 
 function nameOf(box) {
@@ -9,6 +11,9 @@ function nameOf(box) {
 }
 
 function show() {
+  for (const name of names) {
+    if (name.scrollHeight > name.clientHeight + 1) name.title ||= name.textContent.trim();
+  }
   for (const box of boxes) {
     const scrolls =
       box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;

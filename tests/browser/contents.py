@@ -1,0 +1,48 @@
+"""What lies in a real vhost: queues, and dead letters with their histories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.brokers import Vhost
+from tests.builders import address_of
+from topology.broker.management import Management
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.definitions import Queue
+from topology.message import Publish
+
+
+def declare(vhost: Vhost, names: Sequence[str]) -> None:
+    with Management(address_of(vhost)) as management:
+        for name in names:
+            management.declare_queue(Queue(name))
+
+
+def history(names: Sequence[str]) -> dict[str, Any]:
+    """An x-death header with an entry for each name, the newest first."""
+    noon = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    entries = [
+        {
+            "count": 1 + number * 7,
+            "reason": ("rejected", "expired", "maxlen", "delivery_limit")[number % 4],
+            "queue": name,
+            "time": noon - timedelta(minutes=number),
+            "exchange": name if number % 2 else "",
+            "routing-keys": [name],
+        }
+        for number, name in enumerate(names)
+    ]
+    return {"x-death": entries}
+
+
+def dead_letters(vhost: Vhost, queue: str, names: Sequence[str], *, deaths: int) -> None:
+    """A message for each name; its body is JSON, text, bytes or nothing."""
+    bodies = (b'{"order": 1, "lines": [1, 2, 3]}', b"", b"\x00\xff\x10binary", b"a word " * 400)
+    with publisher(address_of(vhost), "test") as channel:
+        for number, name in enumerate(names):
+            headers = history(names[:deaths]) | {"tenant": number, "name": name}
+            properties = build_properties(headers, message_id=name, content_type="text/plain")
+            channel.publish(Publish("", queue, properties, bodies[number % len(bodies)]))

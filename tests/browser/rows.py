@@ -1,0 +1,208 @@
+"""Rows of the database for the states that a page can be in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from analytics import results
+from analytics.launch import Result
+from analytics.models import Gap, Run, ScheduledMessage
+from delayboard.models import Duty, ItemState, Publication, ReplayBatch, ReplayItem
+from delayboard.models.publication import Sent
+from topology.models import AuditEntry, Broker, Topology, Work, WorkState
+
+FAILURE = "Spark ended with status 1: java.lang.OutOfMemoryError: Java heap space"
+REFUSAL = (
+    "The broker refused it: NOT_FOUND - no exchange 'orders-retry' in vhost '/'. "
+    "Apply the topology again, or publish to another exchange."
+)
+
+
+def duties(*subjects: Topology, at: datetime | None = None, error: str = "") -> None:
+    """A duty for the replays, one for the nightly run, one for each topology's recorder."""
+    beat_at = at or timezone.now()
+    error_at = beat_at if error else None
+    common = {"started_at": beat_at, "beat_at": beat_at}
+    Duty.objects.create(key="replay", name="Replay dead letters", **common)
+    Duty.objects.create(key="nightly", name="Compute reports", **common)
+    Duty.objects.bulk_create(
+        Duty(
+            key=f"record:{topology.slug}",
+            name=f"Record {topology.name}"[:200],
+            broker=topology.broker,
+            last_error=error,
+            last_error_at=error_at,
+            details={"caught_up": not error, "events": 12345, "read_at": f"{beat_at:%FT%T}"},
+            **common,
+        )
+        for topology in subjects
+    )
+
+
+def audit_entries(user: User, broker: Broker, names: Sequence[str]) -> None:
+    AuditEntry.objects.bulk_create(
+        AuditEntry(
+            user=user,
+            username=user.username,
+            action=("message published", "queue looked into", "topology applied")[n % 3],
+            broker=broker,
+            broker_name=broker.name,
+            what=name,
+            outcome=REFUSAL if n % 5 == 4 else "done",
+            details={"exchange": name, "messages": n} if n % 2 else {},
+        )
+        for n, name in enumerate(names)
+    )
+
+
+def publications(
+    broker: Broker, user: User, names: Sequence[str], *, sent: Sent = Sent.CONFIRMED
+) -> Publication:
+    """One to each of these names; return the last."""
+    made = Publication.objects.bulk_create(
+        Publication(
+            broker=broker,
+            user=user,
+            exchange=name,
+            routing_key=name,
+            message_id=name,
+            size=1000 * n,
+            sent=sent,
+            predicted_delay_ms=15_000 * n,
+            predicted_queue=name,
+            prediction=f"It waits {15 * n}s, then arrives in {name}.",
+            error=REFUSAL if sent == Sent.REFUSED else "",
+            confirmed_at=timezone.now() if sent == Sent.CONFIRMED else None,
+        )
+        for n, name in enumerate(names)
+    )
+    return made[-1]
+
+
+def batch(
+    broker: Broker,
+    user: User,
+    names: Sequence[str],
+    states: Sequence[ItemState],
+    work_state: WorkState | None = None,
+    error: str = "",
+) -> ReplayBatch:
+    """A replay of a message for each name; their states come round in turn."""
+    made = ReplayBatch.objects.create(broker=broker, queue=names[0], created_by=user)
+    if work_state is not None:
+        made.work = Work.objects.create(
+            kind="replay", subject=made.pk, broker=broker, state=work_state, error=error
+        )
+        made.save()
+    ReplayItem.objects.bulk_create(
+        _item(made, n, name, states[n % len(states)]) for n, name in enumerate(names)
+    )
+    return made
+
+
+def _item(made: ReplayBatch, number: int, name: str, state: ItemState) -> ReplayItem:
+    is_good = number % 4 != 3
+    is_bad_end = state in (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
+    return ReplayItem(
+        batch=made,
+        position=number + 1,
+        content_id=f"{number:032x}",
+        message_id=name if number % 2 else "",
+        size=512 * number,
+        target_exchange="" if number % 3 else name,
+        target_key=name,
+        target_why="where it was published first",
+        verdict="Arrives at once." if is_good else "No binding takes it: it would be lost.",
+        verdict_is_good=is_good,
+        state=state,
+        may_be_duplicated=state == ItemState.PUBLISHING,
+        error=REFUSAL if is_bad_end else "",
+    )
+
+
+def scheduled(topology: Topology, names: Sequence[str]) -> None:
+    """What waits: the first three are overdue, the last due in days."""
+    now = timezone.now()
+    ScheduledMessage.objects.bulk_create(
+        ScheduledMessage(
+            broker=topology.broker,
+            topology=topology,
+            key=name,
+            message_id=name if n % 2 else "",
+            content_id=f"{n:032x}",
+            attempt=n % 12,
+            requested_delay=timedelta(seconds=15 * 2 ** (n % 16)),
+            entered_at=now - timedelta(seconds=60),
+            due_at=now + timedelta(seconds=(n - 3) * 97),
+            destination=name,
+            queue=name,
+            size=7 ** (n % 9),
+        )
+        for n, name in enumerate(names)
+    )
+
+
+def gap(topology: Topology, why: str) -> None:
+    now = timezone.now()
+    Gap.objects.create(
+        topology=topology,
+        from_at=now - timedelta(hours=2),
+        until_at=now - timedelta(hours=1),
+        at_most=12345,
+        why=why,
+    )
+
+
+def run(day: date, state: str, error: str = "") -> None:
+    now = datetime.now(UTC)
+    Run.objects.create(
+        day=day, state=state, error=error, started_at=now, finished_at=now, lines=1234567
+    )
+
+
+def report(day: date, broker: Broker, names: Sequence[str]) -> None:
+    """Figures of one day: a topology and a queue for each name, with two delays."""
+    group = [{"broker": broker.slug, "topology": name[:80]} for name in names]
+    results.replace_day(day, Result(1234567, 3, _tables(day, group)))
+
+
+def _tables(day: date, groups: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    delays = (5_000, 3_600_000)
+    return {
+        "accuracy": [
+            group
+            | {"requested_delay_ms": delay, "measured": 12345 + n, "p50_ms": 1.5, "p95_ms": 12.0}
+            | {"p99_ms": 250.5 + n, "max_ms": 3125.9, "early_share": 0.001, "uncounted": n}
+            | {"open": 17, "missing": n % 3}
+            for n, group in enumerate(groups)
+            for delay in delays
+        ],
+        "histogram": [
+            group
+            | {"requested_delay_ms": delay, "hour_at": f"{day}T{hour:02}:00:00.000Z"}
+            | {"from_ms": 2.0**power, "to_ms": 2.0 ** (power + 1), "messages": 100 + power}
+            for group in groups
+            for delay in delays
+            for hour in (2, 14)
+            for power in range(4)
+        ],
+        "retries": [
+            group | {"messages": 54321, "retried": 1234, "retried_share": 0.0227}
+            for group in groups
+        ],
+        "attempts": [
+            group | {"attempt": attempt, "messages": 900 // attempt}
+            for group in groups
+            for attempt in (1, 2, 3)
+        ],
+        "deaths": [
+            group | {"reason": reason, "queue": group["topology"], "deaths": 77}
+            for group in groups
+            for reason in ("rejected", "expired", "maxlen")
+        ],
+    }

@@ -1,0 +1,296 @@
+"""The states that the site is looked at in, and every page of it in each.
+
+A sight is one picture: a page's address, and what is done on it first where the picture is
+of what a form answers. `PAGES` of the URL conf without a sight fail tests/browser/test_sights.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.urls import NoReverseMatch, reverse
+from django.utils.http import urlencode
+from playwright.sync_api import Page
+
+from delayboard.models import ItemState, Publication, ReplayBatch
+from delayboard.models.publication import Sent
+from tests.brokers import Vhost
+from tests.browser import contents, rows
+from tests.browser.names import crowd, long_name
+from tests.builders import eventually, make_broker, make_pair
+from topology import latest
+from topology.models import Broker, State, Topology, WorkState
+from topology.patterns import PATTERNS
+from topology.provision import apply
+
+YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
+PARKED = "orders-parked"
+MANY = 300
+LIFETIME = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """`view` is the name of the address in the URL conf; `act` leads from it to the picture."""
+
+    name: str
+    view: str
+    address: str
+    act: Callable[[Page], None] | None = None
+    status: int = 200
+    is_public: bool = False
+
+
+@dataclass
+class Scene:
+    """What there is to look at, and who is signed in."""
+
+    user: User
+    sights: list[Sight] = field(default_factory=list)
+
+    def add(self, name: str, view: str, *arguments: object, **options: object) -> None:
+        """A sight of the view's address; `query` becomes its query string."""
+        query = options.pop("query", None)
+        tail = f"?{urlencode(query)}" if isinstance(query, dict) else ""
+        address = reverse(view, args=arguments) + tail
+        self.sights.append(Sight(name, view, address, **options))  # type: ignore[arg-type]
+
+    def add_lists(self, **queries: dict[str, str]) -> None:
+        """The pages that need no row."""
+        for view in (
+            "now",
+            "publish",
+            "dead_letters",
+            "replays",
+            "topology:brokers",
+            "topology:topologies",
+            "topology:audit",
+            "analytics:scheduled",
+            "analytics:reports",
+        ):
+            name = view.rpartition(":")[2].replace("_", "-")
+            self.add(name, view, query=queries.get(name.replace("-", "_")))
+
+
+def some_address(view: str) -> str:
+    """An address of this view, of a thing that need not exist."""
+    for arguments in ([], ["x"], ["1"], ["00000000-0000-0000-0000-000000000000"]):
+        try:
+            return reverse(view, args=arguments)
+        except NoReverseMatch:
+            continue
+    raise AssertionError(f"{view} takes other arguments than a slug, a number or a UUID")
+
+
+def fresh(user: User) -> Scene:
+    """Just installed: an account and nothing else."""
+    scene = Scene(user)
+    scene.add_lists()
+    scene.add("login", "login", is_public=True)
+    scene.add("password", "password")
+    scene.add("broker-add", "topology:broker_add")
+    for kind in PATTERNS:
+        scene.add(f"explain-{kind}", "topology:explain", kind)
+    missing = reverse("topology:topology", args=["not-there"])
+    scene.sights.append(Sight("not-found", "topology:topology", missing, status=404))
+    refused = reverse("topology:topology_add")
+    scene.sights.append(Sight("refused", "topology:topology_add", refused, status=403))
+    return scene
+
+
+def empty(user: User, vhost: Vhost) -> Scene:
+    """A broker that holds nothing and for which nothing was made."""
+    broker = make_broker(vhost, name="Empty rabbit")
+    scene = Scene(user)
+    scene.add_lists()
+    scene.add("broker", "topology:broker", broker.slug)
+    for kind in PATTERNS:
+        scene.add(f"plan-{kind}", "topology:topology_add", query={"kind": kind})
+    return scene
+
+
+def normal(user: User, vhost: Vhost) -> Scene:
+    """A pair that works, a few messages that wait, a few that died."""
+    broker = make_broker(vhost, name="Orders staging")
+    _dress(broker, environment="staging", colour="violet")
+    pair = _applied(broker, "orders")
+    planned = make_pair(broker, name="invoices", delay="2m")
+    names = ["orders", "invoices", "letters", "refunds", "returns"]
+    contents.declare(vhost, [PARKED, *names[1:]])
+    contents.dead_letters(vhost, PARKED, names, deaths=3)
+    rows.duties(pair)
+    rows.audit_entries(user, broker, names)
+    rows.scheduled(pair, names)
+    eventually(lambda: _numbers_known(broker), "the broker counts its messages")
+    rows.run(YESTERDAY, "done")
+    rows.report(YESTERDAY, broker, [pair.slug, planned.slug])
+    sent = rows.publications(broker, user, names)
+    states = [ItemState.DONE]
+    batch = rows.batch(broker, user, [PARKED, *names], states, WorkState.DONE)
+    scene = Scene(user)
+    scene.add_lists()
+    _add_rows(scene, broker, pair, sent, batch)
+    _add_acts(scene, broker, pair, planned)
+    return scene
+
+
+def crowded(user: User, vhost: Vhost) -> Scene:
+    """Three hundred of everything, and names as long and as hostile as AMQP allows."""
+    names = crowd(MANY)
+    broker = make_broker(vhost, name="The broker of " + long_name("everything", 86))
+    _dress(broker, environment="production of all the things", colour="red", is_production=True)
+    contents.declare(vhost, names)
+    pair = _applied(broker, long_name("orders", 240))
+    _many_topologies(broker, names)
+    contents.dead_letters(vhost, names[0], names[:60], deaths=40)
+    rows.duties(*Topology.objects.filter(broker=broker)[:40])
+    rows.audit_entries(user, broker, names)
+    rows.scheduled(pair, names)
+    rows.gap(pair, "the tap queue was full, so that its oldest copies were dropped")
+    for back in range(20):
+        rows.run(YESTERDAY - timedelta(days=back), "done")
+    rows.report(YESTERDAY, broker, names[-30:])
+    sent = rows.publications(broker, user, names)
+    states = list(ItemState)
+    for _ in range(60):
+        rows.batch(broker, user, names[:2], states, WorkState.DONE)
+    batch = rows.batch(broker, user, names, states, WorkState.DONE)
+    draft = rows.batch(broker, user, names, [ItemState.PENDING])
+    for number in range(40):
+        _dress(_unreachable(f"Rabbit {number}"), environment=f"test {number}", colour="amber")
+    scene = Scene(user)
+    scene.add_lists(dead_letters={"broker": broker.slug})
+    _add_rows(scene, broker, pair, sent, batch, queue=names[0])
+    scene.add("replay-draft", "replay_batch", draft.pk)
+    return scene
+
+
+def broken(user: User, vhost: Vhost) -> Scene:
+    """One broker went away, one was never there; the worker is dead; what ran has failed."""
+    gone = make_broker(vhost, name="Orders production")
+    _dress(gone, environment="production", colour="red", is_production=True)
+    pair = _applied(gone, "orders")
+    contents.declare(vhost, [PARKED])
+    eventually(lambda: _numbers_known(gone), "the broker counts its messages")
+    _dress(gone, port=9, management_url="http://127.0.0.1:9")
+    latest.poll(gone)
+    never = _unreachable("Never reached")
+    other = make_pair(never, name="invoices", delay="2m")
+    _dress(pair, state=State.APPLYING)
+    rows.duties(pair, other, at=datetime.now(UTC) - timedelta(hours=3), error=rows.REFUSAL)
+    rows.run(YESTERDAY, "failed", rows.FAILURE)
+    rows.gap(pair, "the tap queue was gone")
+    rows.audit_entries(user, gone, [PARKED] * 10)
+    lost = rows.publications(gone, user, ["orders"], sent=Sent.REFUSED)
+    doubt = rows.publications(gone, user, ["orders"], sent=Sent.UNKNOWN)
+    failed = rows.batch(
+        gone, user, [PARKED] * 9, list(ItemState), WorkState.FAILED, error=rows.REFUSAL
+    )
+    torn = rows.batch(gone, user, [PARKED] * 9, list(ItemState), WorkState.RUNNING, rows.REFUSAL)
+    scene = Scene(user)
+    scene.add_lists(dead_letters={"broker": gone.slug})
+    _add_rows(scene, gone, pair, lost, failed)
+    scene.add("publication-in-doubt", "publication", doubt.pk)
+    scene.add("replay-torn", "replay_batch", torn.pk)
+    scene.add("broker-never-reached", "topology:broker", never.slug)
+    scene.add("topology-never-reached", "topology:topology", other.slug)
+    scene.add("dead-letters-never-reached", "dead_letters", query={"broker": never.slug})
+    scene.add("verify-refused", "topology:topology", pair.slug, act=_press("Verify"))
+    scene.add("form-refused", "topology:broker_edit", gone.slug, act=_send_nothing)
+    return scene
+
+
+def _add_rows(
+    scene: Scene,
+    broker: Broker,
+    topology: Topology,
+    sent: Publication,
+    batch: ReplayBatch,
+    *,
+    queue: str = PARKED,
+) -> None:
+    scene.add("publication", "publication", sent.pk)
+    name = {"name": queue}
+    scene.add("queue", "dead_letter_queue", broker.slug, query=name)
+    scene.add("queue-look", "dead_letter_queue", broker.slug, query=name | {"look": "1"}, act=_open)
+    scene.add("replay", "replay_batch", batch.pk)
+    scene.add("broker", "topology:broker", broker.slug)
+    scene.add("broker-edit", "topology:broker_edit", broker.slug)
+    scene.add("topology", "topology:topology", topology.slug)
+
+
+def _add_acts(scene: Scene, broker: Broker, pair: Topology, planned: Topology) -> None:
+    """What forms answer, and an open menu."""
+    through = {"topology": str(pair.pk), "delay": "delayed"}
+    scene.add("topology-planned", "topology:topology", planned.slug)
+    scene.add("verdict", "topology:topology", pair.slug, act=_press("Verify"))
+    scene.add("teardown", "topology:topology", pair.slug, act=_open_teardown)
+    scene.add("prediction", "publish", query=through, act=_press("Predict"))
+    scene.add("broker-tested", "topology:broker", broker.slug, act=_press("Test the connection"))
+    scene.add("nothing-found", "topology:audit", query={"q": "never happened"})
+    scene.add("account-menu", "now", act=lambda page: page.locator(".top-end summary").click())
+
+
+def _press(name: str) -> Callable[[Page], None]:
+    def act(page: Page) -> None:
+        page.get_by_role("button", name=name).first.click()
+        page.wait_for_load_state()
+
+    return act
+
+
+def _open(page: Page) -> None:
+    letters = page.locator("li.letter summary")
+    if letters.count():
+        letters.first.click()
+
+
+def _open_teardown(page: Page) -> None:
+    page.get_by_text("Delete what Delayboard created for it").click()
+
+
+def _send_nothing(page: Page) -> None:
+    page.locator("main form").evaluate("form => { form.noValidate = true }")
+    for box in page.locator("main input[type=text]").all():
+        box.fill("")
+    _press("Save and try it")(page)
+
+
+def _applied(broker: Broker, name: str) -> Topology:
+    pair = make_pair(broker, name=name, delay="15s")
+    apply(None, pair)
+    pair.refresh_from_db()
+    return pair
+
+
+def _unreachable(name: str) -> Broker:
+    return make_broker(name=name)
+
+
+def _dress(row: Broker | Topology, **values: object) -> None:
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.save()
+
+
+def _numbers_known(broker: Broker) -> bool:
+    snapshot = latest.poll(broker).snapshot
+    assert snapshot is not None
+    return all(numbers.messages is not None for numbers in snapshot.numbers.values())
+
+
+def _many_topologies(broker: Broker, names: list[str]) -> None:
+    Topology.objects.bulk_create(
+        Topology(
+            broker=broker,
+            slug=f"crowd-{n}",
+            kind="retry_pair",
+            name=name[:240],
+            params={"name": name[:240], "delay": "1h30m", "routing_key": name[:240]},
+            state=list(State)[n % 3],
+        )
+        for n, name in enumerate(names)
+    )

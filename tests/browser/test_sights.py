@@ -1,0 +1,125 @@
+"""Every page in every state: nothing serious for axe, nothing cut off, nothing beside the window.
+
+`make screenshots` keeps the pictures of it, in four widths and both themes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+from playwright.sync_api import Page
+from pytest_django import Settings
+
+from delayboard.models import duty
+from tests.brokers import Vhost
+from tests.browser import scenes
+from tests.browser.album import Album
+from tests.browser.sign_in import sign_in
+from tests.builders import make_user
+from topology import latest
+from topology.models import Role
+
+pytestmark = pytest.mark.django_db(transaction=True)
+BUILDERS: dict[str, Callable[..., scenes.Scene]] = {
+    "empty": scenes.empty,
+    "normal": scenes.normal,
+    "crowded": scenes.crowded,
+    "broken": scenes.broken,
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet_site(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """A log of its own, and signs of life that last as long as the looking does."""
+    settings.EVENT_LOG = tmp_path / "log"
+    monkeypatch.setattr(duty, "LATE", scenes.LIFETIME)
+    latest._latest.clear()
+    yield
+    latest._latest.clear()
+
+
+@pytest.fixture
+def ada() -> User:
+    return make_user("ada", Role.ADMIN)
+
+
+def look_at(page: Page, album: Album, scene: scenes.Scene, site_url: str) -> None:
+    """Take every sight of the scene; all that is wrong with all of them fails together."""
+    for sight in scene.sights:
+        if sight.is_public:
+            page.context.clear_cookies()
+        else:
+            sign_in(page.context, scene.user, site_url)
+        answer = page.goto(sight.address)
+        assert answer is not None
+        assert (answer.status, page.url) == (sight.status, site_url + sight.address)
+        if sight.act is not None:
+            sight.act(page)
+        album.take(page, sight.name)
+    album.errors = [error for error in album.errors if not re.search("status of 40[34]", error)]
+    assert "\n".join(album.defects + album.violations + album.errors) == ""
+
+
+def test_a_fresh_installation_is_a_pleasure_to_look_at(
+    page: Page, album: Album, ada: User, site_url: str
+) -> None:
+    look_at(page, album, scenes.fresh(ada), site_url)
+
+
+@pytest.mark.parametrize("state", BUILDERS)
+def test_every_page_is_a_pleasure_to_look_at(
+    page: Page, album: Album, ada: User, vhost: Vhost, site_url: str, state: str
+) -> None:
+    look_at(page, album, BUILDERS[state](ada, vhost), site_url)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_focus_can_be_seen_wherever_it_goes(
+    page: Page, ada: User, site_url: str, theme: Literal["light", "dark"]
+) -> None:
+    sign_in(page.context, ada, site_url)
+    page.emulate_media(color_scheme=theme)
+    page.goto("/brokers/add/")
+    seen = set()
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        focused = page.locator(":focus")
+        if not focused.count():
+            continue
+        width = focused.evaluate("element => parseFloat(getComputedStyle(element).outlineWidth)")
+        style = focused.evaluate("element => getComputedStyle(element).outlineStyle")
+        what = focused.evaluate("element => element.outerHTML.slice(0, 80)")
+        assert (width >= 2, style) == (True, "solid"), what
+        seen.add(what)
+    assert len(seen) > 20
+
+
+def addresses(patterns: list[URLPattern | URLResolver], space: str = "") -> Iterator[str]:
+    """The names of the URL conf, except for Django's own admin."""
+    for pattern in patterns:
+        if isinstance(pattern, URLPattern):
+            if pattern.name:
+                yield f"{space}{pattern.name}"
+        elif pattern.namespace != "admin":
+            inner = f"{space}{pattern.namespace}:" if pattern.namespace else space
+            yield from addresses(pattern.url_patterns, inner)
+
+
+def test_no_page_is_without_a_picture(page: Page, ada: User, vhost: Vhost) -> None:
+    """An address that takes only POST is no page; any other belongs into tests/browser/scenes."""
+    made = [scenes.fresh(ada), scenes.empty(ada, vhost), scenes.normal(ada, vhost)]
+    pictured = {sight.view for scene in made for sight in scene.sights}
+    client = Client()
+    client.force_login(ada)
+    unpictured = set(addresses(get_resolver().url_patterns)) - pictured
+    answers = {name: client.get(scenes.some_address(name)).status_code for name in unpictured}
+    assert {name for name, status in answers.items() if status != 405} == set()

@@ -1,0 +1,200 @@
+"""Every link leads somewhere and every form does its work in a browser that runs no script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Browser, Page, expect
+from pytest_django import Settings
+
+from delayboard.models import Publication, ReplayBatch
+from tests.brokers import Vhost
+from tests.browser import contents, scenes
+from tests.browser.sign_in import sign_in
+from tests.builders import address_of, eventually, make_user
+from topology import latest
+from topology.models import Role, State, Topology
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PASSWORD = "a long enough password"
+
+
+@pytest.fixture(autouse=True)
+def quiet_site(settings: Settings, tmp_path: Path) -> Iterator[None]:
+    settings.EVENT_LOG = tmp_path / "log"
+    latest._latest.clear()
+    yield
+    latest._latest.clear()
+
+
+@pytest.fixture
+def ada() -> User:
+    return make_user("ada", Role.ADMIN)
+
+
+@pytest.fixture
+def plain(browser: Browser, site_url: str) -> Iterator[Page]:
+    context = browser.new_context(
+        base_url=site_url, java_script_enabled=False, viewport={"width": 1280, "height": 800}
+    )
+    context.set_default_timeout(15_000)
+    yield context.new_page()
+    context.close()
+
+
+def links(page: Page, site_url: str) -> set[str]:
+    """Where the page's links lead inside the site, without fragments and Django's admin."""
+    anchors = page.locator("a[href]").all()
+    found = {urljoin(page.url, anchor.get_attribute("href") or "") for anchor in anchors}
+    inside = {link.partition("#")[0] for link in found if link.startswith(site_url)}
+    return {link for link in inside if not urlsplit(link).path.startswith("/admin/")}
+
+
+def test_every_link_leads_somewhere(plain: Page, ada: User, vhost: Vhost, site_url: str) -> None:
+    scene = scenes.normal(ada, vhost)
+    sign_in(plain.context, ada, site_url)
+    waiting = {site_url + sight.address for sight in scene.sights}
+    seen: set[str] = set()
+    while waiting:
+        address = waiting.pop()
+        seen.add(address)
+        answer = plain.goto(address)
+        assert answer is not None
+        assert answer.status == 200, address
+        assert plain.locator("main h1").count() == 1, address
+        # From day to day a report leads on for ever.
+        if "/reports/" not in address:
+            waiting |= links(plain, site_url) - seen
+    assert len(seen) > len(scene.sights)
+
+
+def test_what_is_behind_a_fold_can_be_unfolded(
+    plain: Page, ada: User, vhost: Vhost, site_url: str
+) -> None:
+    scenes.normal(ada, vhost)
+    sign_in(plain.context, ada, site_url)
+    plain.goto("/")
+    plain.locator(".top-end summary").click()
+    expect(plain.get_by_role("button", name="Sign out")).to_be_visible()
+    plain.set_viewport_size({"width": 390, "height": 800})
+    plain.get_by_text("Menu", exact=True).click()
+    plain.locator(".menu-pages").get_by_role("link", name="Replays").click()
+    expect(plain).to_have_url(f"{site_url}/replays/")
+
+
+def press(page: Page, name: str | re.Pattern[str]) -> None:
+    page.get_by_role("button", name=name).first.click()
+
+
+def add_a_broker(page: Page, vhost: Vhost) -> None:
+    address = address_of(vhost)
+    page.goto("/brokers/add/")
+    page.get_by_label("Name", exact=True).fill("Rabbit")
+    page.get_by_label("AMQP host").fill(address.host)
+    page.get_by_label("AMQP port").fill(str(address.port))
+    page.get_by_label("Virtual host").fill(address.vhost)
+    page.get_by_label("Management address").fill(address.management_url)
+    page.locator("[name=username]").fill(address.username)
+    page.locator("[name=password]").fill(address.password)
+    press(page, "Save and try it")
+    expect(page.get_by_text("AMQP: Connected to the virtual host")).to_be_visible()
+    press(page, "Test the connection")
+    expect(page.get_by_text("AMQP: Connected to the virtual host")).to_be_visible()
+
+
+def plan_apply_and_verify(page: Page) -> None:
+    page.goto("/topologies/add/?kind=retry_pair")
+    page.get_by_label("Name", exact=True).fill("orders")
+    page.get_by_label("Delay", exact=True).fill("2s")
+    press(page, "Make the plan")
+    press(page, re.compile("^Apply"))
+    expect(page.get_by_text(re.compile(r"Applied: \d+ created"))).to_be_visible()
+    press(page, "Verify")
+    expect(page.get_by_text("It holds.")).to_be_visible()
+
+
+def predict_and_publish(page: Page) -> None:
+    page.goto("/topologies/orders/")
+    page.get_by_role("link", name="Publish through it").click()
+    page.get_by_label("Body").fill("{}")
+    press(page, "Predict")
+    page.locator("#prediction button").click()
+    expect(page.get_by_role("heading", name="Published message")).to_be_visible()
+    assert Publication.objects.count() == 1
+
+
+def look_choose_and_replay(page: Page, vhost: Vhost) -> None:
+    contents.declare(vhost, [scenes.PARKED])
+    contents.dead_letters(vhost, scenes.PARKED, ["orders", "orders"], deaths=1)
+    latest._latest.clear()
+    page.goto("/dead-letters/")
+    page.get_by_role("link", name=scenes.PARKED).click()
+    press(page, "Look")
+    page.locator("li.letter summary").first.click()
+    expect(page.get_by_role("heading", name="Where it died").first).to_be_visible()
+    page.get_by_role("checkbox", name="Choose message 1").check()
+    press(page, "Dry run of the replay…")
+    press(page, "Start the replay of 1")
+    press(page, "Cancel the rest")
+    expect(page.get_by_text("1 of 1 was not replayed.")).to_be_visible()
+    assert ReplayBatch.objects.get().items.count() == 1
+
+
+def filter_the_lists(page: Page) -> None:
+    page.goto("/audit/")
+    page.get_by_label("Action, object or person").fill("applied")
+    press(page, "Search")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.goto("/topologies/")
+    page.get_by_label("Torn down too").check()
+    press(page, "Filter")
+    assert "torn_down=yes" in page.url
+    page.goto("/reports/")
+    press(page, "Compute this day now")
+    expect(page.locator(".messages")).to_contain_text("The worker will compute")
+
+
+def tear_down(page: Page) -> None:
+    """Its message is still somewhere in it, so that its name must be typed."""
+
+    def asks() -> bool:
+        page.goto("/topologies/orders/")
+        return page.locator("#typed").count() == 1
+
+    eventually(asks, "the page knows of the message")
+    page.get_by_text("Delete what Delayboard created for it").click()
+    page.locator("#typed").fill("orders")
+    press(page, re.compile("^Tear down"))
+    expect(page.get_by_text(re.compile(r"orders: \d+ deleted"))).to_be_visible()
+    assert Topology.objects.get().state == State.TORN_DOWN
+
+
+def change_the_password_and_leave(page: Page) -> None:
+    page.goto("/password/")
+    page.get_by_label("Old password").fill(PASSWORD)
+    page.get_by_label("New password", exact=True).fill(PASSWORD + "!")
+    page.get_by_label("New password confirmation").fill(PASSWORD + "!")
+    press(page, "Change it")
+    expect(page.get_by_text("Your password was changed.")).to_be_visible()
+    page.locator(".top-end summary").click()
+    press(page, "Sign out")
+    expect(page.get_by_role("button", name="Sign in")).to_be_visible()
+
+
+def test_every_form_does_its_work(plain: Page, ada: User, vhost: Vhost) -> None:
+    plain.goto("/")
+    plain.get_by_label("Username").fill("ada")
+    plain.get_by_label("Password").fill(PASSWORD)
+    press(plain, "Sign in")
+    add_a_broker(plain, vhost)
+    plan_apply_and_verify(plain)
+    predict_and_publish(plain)
+    look_choose_and_replay(plain, vhost)
+    filter_the_lists(plain)
+    tear_down(plain)
+    change_the_password_and_leave(plain)
