@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
+MINUTES ?= 60
 PYTEST_ARGS ?=
 
 run_hash := $(shell cat requirements-pip.txt requirements.txt 2>/dev/null | sha256sum | cut -c1-16)
@@ -54,9 +55,15 @@ test-long: packages-test brokers $(DEV_STAMP) ## the tests that take minutes
 bench: packages-test $(DEV_STAMP) ## measure; prints the numbers
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -m tests.bench
 
+.PHONY: soak
+soak: packages-test $(DEV_STAMP) ## an hour (MINUTES=3 for less) of everything at work: what grows, what is lost; prints the figures
+	@exec $(BIN)/python -m tests.soak --minutes $(MINUTES)
+
 .PHONY: screenshots
-screenshots: packages-test $(DEV_STAMP) ## the browser tests, every page kept as a picture in var/screenshots
-	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest tests/browser --screenshots var/screenshots $(PYTEST_ARGS)
+screenshots: packages-test $(DEV_STAMP) ## every page in every state, four widths, both themes, as pictures in var/screenshots
+	@rm -rf var/screenshots
+	mkdir -p var/screenshots
+	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest tests/browser --screenshots var/screenshots $(PYTEST_ARGS)
 
 .PHONY: format
 format: $(DEV_STAMP) ## format and sort imports

@@ -11,7 +11,7 @@ from delayboard.demo.seed import PARKED, WORK
 from topology.broker.address import Address
 from topology.broker.consumer import Consumer, Delivery
 from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.publisher import Publisher, publisher
 from topology.deaths import read_history
 from topology.message import Publish
 
@@ -54,23 +54,26 @@ def send_orders(address: Address, stop: Event) -> None:
 def work_on_orders(address: Address, stop: Event) -> None:
     """Work on orders; reject some, and give those up that failed three times.
 
-    What is given up is published to the parking queue, confirmed, before it is acked.
+    What is given up is published to the parking queue, confirmed, before it is acked: seldom,
+    so that its connection goes without heartbeats, which nobody would be there to answer.
     """
-    with Consumer(address, WORK, prefetch=10) as consumer:
+    with (
+        Consumer(address, WORK, prefetch=10) as consumer,
+        publisher(address, "demo consumer", heartbeat=0) as channel,
+    ):
         while not stop.is_set():
             for delivery in consumer.batch(limit=1, limit_bytes=1_000_000, wait=0.5, linger=0):
-                _work_on(delivery, consumer, address)
+                _work_on(delivery, consumer, channel)
 
 
-def _work_on(delivery: Delivery, consumer: Consumer, address: Address) -> None:
+def _work_on(delivery: Delivery, consumer: Consumer, channel: Publisher) -> None:
     message = delivery.message
     if not fails(message.body):
         consumer.ack_through(delivery)
     elif read_history(message.headers).count(WORK, "rejected") < GIVE_UP_AFTER:
         consumer.reject(delivery)
     else:
-        with publisher(address, "demo consumer") as channel:
-            channel.publish(Publish("", PARKED, message.properties, message.body))
+        channel.publish(Publish("", PARKED, message.properties, message.body))
         consumer.ack_through(delivery)
 
 

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.topology import strategies
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.routing.match import Index, headers_match, route_queues, topic_matches
+from topology.routing.headers import headers_match
+from topology.routing.index import Index
+from topology.routing.match import Matched, keys_of, match, route_queues
+from topology.routing.topic import Trie, topic_matches
 
 
 def routed(found: Definitions, exchange: str, *keys: str, **headers: Any) -> list[str]:
@@ -74,6 +79,14 @@ def oracle(pattern: list[str], words: list[str]) -> bool:
     return bool(words) and pattern[0] in ("*", words[0]) and oracle(pattern[1:], words[1:])
 
 
+@given(st.lists(strategies.patterns, max_size=12), strategies.keys)
+def test_many_patterns_match_together_as_each_does_alone(patterns: list[str], key: str) -> None:
+    trie = Trie[str]()
+    for pattern in patterns:
+        trie.add(pattern, pattern)
+    assert sorted(trie.match(key)) == sorted(p for p in patterns if topic_matches(p, key))
+
+
 @given(strategies.patterns, strategies.keys)
 def test_topics_match_as_trying_every_way_does(pattern: str, key: str) -> None:
     split = [text.split(".") if text else [] for text in (pattern, key)]
@@ -108,6 +121,41 @@ def test_headers_match_by_mode_value_and_type(
 
 
 @pytest.mark.parametrize(
+    ("value", "header", "before_4", "from_4"),
+    [
+        (1, 1.0, True, False),
+        (1.5, 1.5, True, True),
+        (True, 1, False, False),
+        ("v", b"v", True, True),
+        (1_700_000_000, datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC), True, False),
+    ],
+)
+def test_numbers_and_times_in_headers_match_otherwise_before_4(
+    value: Any, header: Any, before_4: bool, from_4: bool
+) -> None:
+    assert headers_match({"k": value}, {"k": header}, (3, 10, 8)) == before_4
+    assert headers_match({"k": value}, {"k": header}, (4, 0, 5)) == from_4
+
+
+@pytest.mark.parametrize(
+    "kind", ["x-local-random", "x-consistent-hash", "x-modulus-hash", "x-delayed-message"]
+)
+def test_a_type_that_chooses_for_itself_is_named_and_not_guessed(kind: str) -> None:
+    chooser = Exchange("x", kind)
+    found = vhost(Exchange("first", "fanout"), chooser, into("first", "x"), into("first", "a"))
+    index = Index(found | Definitions.of([into("x", "b", "k")]))
+    assert match(index, "first", ["k"], {}) == Matched(("a",), (chooser,))
+
+
+def test_cc_and_bcc_are_keys_too_and_a_wrong_one_is_refused() -> None:
+    assert keys_of("k", {"CC": ["l"], "BCC": ["m", 7], "other": ["n"]}) == ("k", "l", "m")
+    with pytest.raises(ValueError, match="CC is no list"):
+        keys_of("k", {"CC": "l"})
+    with pytest.raises(ValueError, match="longer than 255 bytes"):
+        keys_of("é" * 128, {})
+
+
+@pytest.mark.parametrize(
     ("kind", "key", "queues"),
     [
         ("direct", "k", ["a"]),
@@ -115,7 +163,6 @@ def test_headers_match_by_mode_value_and_type(
         ("fanout", "anything", ["a", "b"]),
         ("topic", "k", ["a"]),
         ("topic", "k.l", ["b"]),
-        ("x-unknown", "k", []),
     ],
 )
 def test_each_type_of_exchange_routes_in_its_own_way(
@@ -173,6 +220,12 @@ def test_an_alternate_exchange_is_not_asked_when_a_bound_exchange_takes_it_in_va
     dead_end = Exchange("y")
     found = vhost(first, dead_end, Exchange("lost", "fanout"), into("x", "y"), into("lost", "b"))
     assert routed(found, "x", "") == []
+
+
+def test_an_alternate_exchange_named_like_the_default_one_takes_nothing() -> None:
+    """The broker looks the default exchange up and finds no binding (rabbit_exchange.erl)."""
+    first = Exchange("x", arguments=Arguments({"alternate-exchange": ""}))
+    assert routed(vhost(first), "x", "a") == []
 
 
 def test_alternate_exchanges_in_a_ring_end() -> None:

@@ -212,22 +212,27 @@ def remarks(params: Params, found: Definitions) -> Sequence[str]:
 
 
 def read(params: Params, copy: Copy) -> Reading | None:
-    """A copy at a level's exchange is an entry, one at the delivery exchange an exit."""
+    """A copy at the exchange below the lowest 1 is an exit, one at or above the highest an entry.
+
+    What passes on between exchanges keeps the name of the one it was published to or died into:
+    after an even delay the delivery exchange sees it with that of a level.
+    """
     bits, target = split_key(params, copy.routing_key)
     if not bits:
         return None
     units = int(bits, 2)
     delay, death = units * params.unit, newest_death(copy.headers) or ("", "")
-    if copy.exchange == delivery_name(params):
-        if units:
-            return Reading("exit", target, target, delay, 1, *death)
-        return Reading("publish", target, target, delay, 0, *death)
-    first = level_name(params, max(0, units.bit_length() - 1))
-    if copy.exchange != first:
-        return None
+    entries = [level_name(params, n) for n in range(max(0, units.bit_length() - 1), params.levels)]
     if not units:
-        return Reading("publish", target, target, delay, 0)
-    return Reading("entry", target, first, delay, 1, *death)
+        if copy.exchange not in (*entries, delivery_name(params)):
+            return None
+        return Reading("publish", target, target, delay, 0, *death)
+    lowest = (units & -units).bit_length() - 1
+    if copy.exchange in (next_name(params, lowest), delivery_name(params)):
+        return Reading("exit", target, target, delay, 1, *death)
+    if copy.exchange in entries:
+        return Reading("entry", target, entries[0], delay, 1, *death)
+    return None
 
 
 def split_key(params: Params, key: str) -> tuple[str, str]:

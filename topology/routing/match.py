@@ -4,113 +4,88 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-from topology.definitions import Binding, Definitions, Exchange, Queue
+from topology.definitions import Exchange
+from topology.routing.headers import NEWEST
+from topology.routing.index import Index
+
+FORESEEABLE = ("direct", "fanout", "topic", "headers")
+# A shortstr of the protocol: one byte of length.
+MAXIMUM_KEY_BYTES = 255
 
 
 @dataclass(frozen=True)
-class Index:
-    """Definitions made quick to ask: build it once and match many times."""
+class Matched:
+    """The queues that get one copy each, sorted, and the exchanges that choose in a way of their
+    own, behind which nothing was followed."""
 
-    definitions: Definitions
+    queues: tuple[str, ...] = ()
+    unforeseeable: tuple[Exchange, ...] = ()
 
-    @cached_property
-    def exchanges(self) -> Mapping[str, Exchange]:
-        return {exchange.name: exchange for exchange in self.definitions.exchanges}
 
-    @cached_property
-    def queues(self) -> Mapping[str, Queue]:
-        return {queue.name: queue for queue in self.definitions.queues}
+def match(
+    index: Index,
+    exchange: str,
+    routing_keys: Sequence[str],
+    headers: Mapping[str, Any],
+    version: tuple[int, ...] = NEWEST,
+) -> Matched:
+    """Follow the bindings from `exchange`; "" is the default one: every queue by its name.
 
-    @cached_property
-    def leaving(self) -> Mapping[str, Sequence[Binding]]:
-        by_source: dict[str, list[Binding]] = {}
-        for binding in sorted(self.definitions.bindings, key=lambda binding: binding.identity):
-            by_source.setdefault(binding.source, []).append(binding)
-        return by_source
+    `routing_keys` is the key and what CC and BCC add; headers are asked once for all of them.
+    An exchange passed twice is not passed again, so rings end, and an alternate exchange takes
+    what no binding of its own exchange took, even one that leads nowhere. Neither a binding nor an
+    alternate exchange can name the default exchange to any effect (rabbit_exchange.erl route/2
+    3.10.8, route/3 4.3.6).
+    """
+    if exchange == "":
+        return Matched(tuple(sorted({key for key in routing_keys if key in index.queues})))
+    reached: set[str] = set()
+    seen = {exchange}
+    unforeseeable = []
+    waiting = [exchange]
+    while waiting:
+        found = index.exchanges.get(waiting.pop())
+        if found is None:
+            continue
+        if found.type not in FORESEEABLE:
+            unforeseeable.append(found)
+            continue
+        leading = index.leading(found, routing_keys, headers, version)
+        further = [name for is_queue, name in leading if not is_queue]
+        reached.update(name for is_queue, name in leading if is_queue)
+        alternate = found.arguments.text("alternate-exchange")
+        if not leading and alternate:
+            further = [alternate]
+        waiting.extend(name for name in further if name not in seen)
+        seen.update(further)
+    queues = tuple(sorted(name for name in reached if name in index.queues))
+    return Matched(queues, tuple(sorted(unforeseeable, key=lambda exchange: exchange.name)))
 
 
 def route_queues(
-    index: Index, exchange: str, routing_keys: Sequence[str], headers: Mapping[str, Any]
+    index: Index,
+    exchange: str,
+    routing_keys: Sequence[str],
+    headers: Mapping[str, Any],
+    version: tuple[int, ...] = NEWEST,
 ) -> list[str]:
-    """The queues that get one copy each, sorted; empty when none does.
+    """The queues that surely get a copy each, sorted; empty when none does."""
+    return list(match(index, exchange, routing_keys, headers, version).queues)
 
-    `routing_keys` is the key and what CC and BCC add. "" is the default exchange: every
-    queue by its name. An exchange passed twice is not passed again, so cycles end.
+
+def keys_of(routing_key: str, headers: Mapping[str, Any]) -> tuple[str, ...]:
+    """The routing key and those that the headers CC and BCC add (rabbit_basic:header_routes).
+
+    Raises ValueError with a sentence for what makes the broker refuse the publish.
     """
-    if exchange == "":
-        return sorted({key for key in routing_keys if key in index.queues})
-    reached: set[str] = set()
-    seen: set[str] = set()
-    waiting = [exchange]
-    while waiting:
-        name = waiting.pop()
-        found = index.exchanges.get(name)
-        if found is None or name in seen:
-            continue
-        seen.add(name)
-        bindings = [
-            b for b in index.leaving.get(name, ()) if _takes(found, b, routing_keys, headers)
-        ]
-        reached.update(b.destination for b in bindings if b.destination_is_queue)
-        waiting.extend(b.destination for b in bindings if not b.destination_is_queue)
-        alternate = found.arguments.text("alternate-exchange")
-        if not bindings and alternate:
-            waiting.append(alternate)
-    return sorted(name for name in reached if name in index.queues)
-
-
-def _takes(
-    exchange: Exchange, binding: Binding, routing_keys: Sequence[str], headers: Mapping[str, Any]
-) -> bool:
-    match exchange.type:
-        case "fanout":
-            return True
-        case "direct":
-            return binding.routing_key in routing_keys
-        case "topic":
-            return any(topic_matches(binding.routing_key, key) for key in routing_keys)
-        case "headers":
-            return headers_match(binding.arguments, headers)
-    return False
-
-
-def topic_matches(pattern: str, key: str) -> bool:
-    """`*` is exactly one word, `#` any number of them; words may be empty, dots part them."""
-    words = key.split(".") if key else []
-    return _words_match(pattern.split(".") if pattern else [], words)
-
-
-def _words_match(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Which lengths of `words` the pattern so far can have eaten, word by word of the pattern."""
-    eaten = {0}
-    for part in pattern:
-        if part == "#":
-            eaten = set(range(min(eaten), len(words) + 1))
-        else:
-            eaten = {n + 1 for n in eaten if n < len(words) and part in ("*", words[n])}
-        if not eaten:
-            return False
-    return len(words) in eaten
-
-
-def headers_match(arguments: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
-    """x-match all (the default), any, all-with-x, any-with-x; others ignore x- names.
-
-    Values match when their type class does too: `True` is not `1`, nor is `1.0`
-    (rabbit_exchange_type_headers.erl).
-    """
-    mode = arguments.get("x-match", "all")
-    with_x = mode in ("all-with-x", "any-with-x")
-    wanted = {
-        name: value
-        for name, value in arguments.items()
-        if name != "x-match" and (with_x or not name.startswith("x-"))
-    }
-    hits = [
-        type(headers.get(name)) is type(value) and headers[name] == value
-        for name, value in wanted.items()
-    ]
-    return any(hits) if str(mode).startswith("any") else all(hits)
+    keys = [routing_key]
+    for name in ("CC", "BCC"):
+        stated = headers.get(name, ())
+        if not isinstance(stated, (list, tuple)):
+            raise ValueError(f"its header {name} is no list of routing keys")
+        keys.extend(key for key in stated if isinstance(key, str))
+    if len(routing_key.encode()) > MAXIMUM_KEY_BYTES:
+        raise ValueError(f"its routing key is longer than {MAXIMUM_KEY_BYTES} bytes")
+    return tuple(keys)

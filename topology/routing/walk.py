@@ -3,183 +3,238 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any
 
-from topology.definitions import Definitions, Queue
-from topology.delays import format_delay
-from topology.routing.match import Index, route_queues
+from topology.definitions import MAXIMUM_TTL_MS, Definitions, Queue
+from topology.routing import sentences
+from topology.routing.consumer import Consumer, delivery_limit
+from topology.routing.copies import Copy, added, duration
+from topology.routing.cycle import (
+    count_of,
+    headers_of_dead,
+    is_cycle,
+    is_interpreted,
+    published_deaths,
+    record,
+)
+from topology.routing.headers import NEWEST
+from topology.routing.index import Index
+from topology.routing.match import keys_of, match
+from topology.routing.outcome import Ending, Hop, Outcome, Walk
+from topology.routing.stay import Dies, Stays, stay
 
-Ending = Literal["delivered", "held", "dropped"]
+__all__ = ["Consumer", "Ending", "Hop", "Index", "Outcome", "Walk", "walk"]
+
 # Enough for every topology that means something; a fan-out of rings has more ways than time.
 MAXIMUM_OUTCOMES = 200
 MAXIMUM_COPIES = 2000
 
 
 @dataclass(frozen=True)
-class Hop:
-    """A stay in a queue: reached through an exchange with a key, `after` the publish.
+class Circumstances:
+    """What holds for all of a walk: the vhost, the broker's version, who consumes what and how."""
 
-    `stays` is how long, None when it ends there; `why` says what put the message in.
-    """
+    index: Index
+    version: tuple[int, ...] = NEWEST
+    consumers: Mapping[str, Consumer] = field(default_factory=dict)
 
-    exchange: str
-    routing_key: str
-    queue: str
-    after: timedelta
-    stays: timedelta | None
-    why: str
+    def state(self, copy: Copy, queue: Queue) -> Hashable:
+        """All that the further way depends on: one in the same state twice goes round for ever."""
+        counts = [
+            min(count_of(copy.visible_deaths, name, "rejected"), times)
+            for name, times in self._counting
+        ]
+        return (
+            queue.name,
+            copy.exchange,
+            copy.keys,
+            copy.expiration_ms,
+            tuple((entry.queue, entry.reason) for entry in copy.deaths),
+            min(copy.failed, self._most_failures),
+            tuple(counts),
+        )
 
+    @cached_property
+    def _counting(self) -> list[tuple[str, int]]:
+        return [(name, c.times) for name, c in self.consumers.items() if c.times is not None]
 
-@dataclass(frozen=True)
-class Outcome:
-    """How one copy ends: in `queue` `after` the publish, or dropped, with a sentence why."""
-
-    ending: Ending
-    queue: str
-    after: timedelta
-    why: str
-    hops: tuple[Hop, ...] = ()
-
-
-@dataclass(frozen=True)
-class Walk:
-    """Every copy's outcome; never empty: a publish that no queue takes is one `dropped`."""
-
-    outcomes: tuple[Outcome, ...]
-
-    @property
-    def delivered(self) -> tuple[Outcome, ...]:
-        return tuple(outcome for outcome in self.outcomes if outcome.ending == "delivered")
-
-    @property
-    def is_routed(self) -> bool:
-        """Whether the broker would confirm it rather than give it back."""
-        return any(outcome.hops for outcome in self.outcomes)
-
-    @property
-    def hops(self) -> tuple[Hop, ...]:
-        seen = {hop: None for outcome in self.outcomes for hop in outcome.hops}
-        return tuple(seen)
-
-
-@dataclass(frozen=True)
-class _Copy:
-    exchange: str
-    keys: tuple[str, ...]
-    why: str
-    after: timedelta = timedelta(0)
-    expiration_ms: int | None = None
-    deaths: tuple[tuple[str, str], ...] = ()
-    hops: tuple[Hop, ...] = field(default=())
+    @cached_property
+    def _most_failures(self) -> int:
+        """More failed deliveries than this make no difference."""
+        limits = [
+            delivery_limit(self.index.queues[name], self.version) or 0
+            for name, consumer in self.consumers.items()
+            if consumer.does in ("requeues", "crashes") and name in self.index.queues
+        ]
+        return max(limits, default=-1) + 1
 
 
 def walk(
-    definitions: Definitions,
+    found: Definitions | Index,
     exchange: str,
     routing_key: str,
     *,
+    version: tuple[int, ...] = NEWEST,
     headers: Mapping[str, Any] | None = None,
+    expiration: str | None = None,
     expiration_ms: int | None = None,
     consumed: AbstractSet[str] = frozenset(),
+    consumers: Mapping[str, Consumer] | None = None,
     extra_keys: Sequence[str] = (),
 ) -> Walk:
-    """Follow one publish through queue TTLs, expirations and dead-letter exchanges.
+    """Follow one publish through queue TTLs, expirations and dead-letter exchanges to every end.
 
-    A queue without a TTL, and one of `consumed`, ends the way: delivered. What dies by
-    `expired` twice in one queue without a rejection between is dropped, as the broker's
-    cycle rule has it (rabbit_dead_letter.erl 3.10.8, mc.erl 4.3.5). Where the way branches
-    beyond all measure the last outcome is one `held`, which says that it was not followed on.
+    `found` holds policies folded into the arguments, as Snapshot.definitions does; give an Index
+    to walk it often. `consumers` is what they do by queue, `consumed` the queues whose consumer
+    acks. `headers` brings CC, BCC and, to brokers before 4.0, x-death. `expiration` is the
+    property as it stands, `expiration_ms` the same as a number. Where the way branches beyond all
+    measure the last outcome is one `uncertain`, which says that it was not followed on.
     """
-    index = Index(definitions)
-    start = _Copy(exchange, (routing_key, *extra_keys), "published", expiration_ms=expiration_ms)
-    waiting, outcomes = deque([start]), list[Outcome]()
+    around = Circumstances(
+        Index.of(found), version or NEWEST, with_consumed(consumed, consumers or {})
+    )
+    stated = headers or {}
+    start = Copy(exchange, (routing_key,), stated)
+    target = around.index.exchanges.get(exchange)
+    try:
+        if target is not None and target.internal:
+            raise ValueError(sentences.internal(exchange))
+        if expiration is not None:
+            expiration_ms = read_expiration(expiration)
+        keys = (*keys_of(routing_key, stated), *extra_keys)
+    except ValueError as error:
+        return Walk((start.ends("dropped", sentences.refused(str(error))),))
+    believed = published_deaths(stated) if is_interpreted(around.version) else ()
+    return follow([replace(start, keys=keys, expiration_ms=expiration_ms, deaths=believed)], around)
+
+
+def read_expiration(text: str) -> int:
+    """The milliseconds of an expiration; ValueError with a sentence for what brokers refuse."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    is_number = digits.isascii() and digits.isdecimal()
+    if not is_number or not 0 <= int(text) <= MAXIMUM_TTL_MS:
+        raise ValueError(sentences.bad_expiration(text))
+    return int(text)
+
+
+def with_consumed(
+    consumed: AbstractSet[str], consumers: Mapping[str, Consumer]
+) -> Mapping[str, Consumer]:
+    return {**dict.fromkeys(consumed, Consumer()), **consumers}
+
+
+def follow(copies: Sequence[Copy], around: Circumstances, outcomes: Sequence[Outcome] = ()) -> Walk:
+    """Route the copies, then all that they become, until each has an end."""
+    waiting, ended = deque(copies), list(outcomes)
     for _ in range(MAXIMUM_COPIES):
-        if not waiting or len(outcomes) >= MAXIMUM_OUTCOMES:
+        if not waiting or len(ended) >= MAXIMUM_OUTCOMES:
             break
         copy = waiting.popleft()
-        reached, lost = _route(index, copy, headers or {})
-        outcomes.extend(lost)
+        reached, lost = _route(copy, around)
+        ended.extend(lost)
         for queue in reached:
-            ended, onward = _stay(copy, queue, consumed)
-            outcomes.extend(ended)
-            waiting.extend(onward)
+            after = enter(copy, queue, around)
+            if isinstance(after, Copy):
+                waiting.append(after)
+            else:
+                ended.append(after)
     if waiting:
-        outcomes.append(_given_up(waiting[0]))
-    return Walk(tuple(outcomes))
+        ended.append(waiting[0].ends("uncertain", sentences.branches_too_often()))
+    return Walk(tuple(ended))
 
 
-def _route(
-    index: Index, copy: _Copy, headers: Mapping[str, Any]
-) -> tuple[list[Queue], list[Outcome]]:
+def _route(copy: Copy, around: Circumstances) -> tuple[list[Queue], list[Outcome]]:
+    """The queues that it gets into, and how the copies that get into none end."""
+    index = around.index
     if copy.exchange and copy.exchange not in index.exchanges:
-        return [], [_lost(copy, f"there is no exchange “{copy.exchange}”")]
-    names = route_queues(index, copy.exchange, copy.keys, headers)
-    if not names:
-        where = f"the exchange “{copy.exchange}”" if copy.exchange else "the default exchange"
-        key = ", ".join(f"“{key}”" for key in copy.keys)
-        return [], [_lost(copy, f"{where} has no queue for the key {key}")]
-    in_cycle = {name for name in names if _is_cycle(copy.deaths, name)}
-    lost = [
-        _lost(copy, f"the broker drops it before “{name}”: it expired there before, unrejected")
-        for name in sorted(in_cycle)
+        return [], [_lost(copy, sentences.no_exchange(copy.exchange))]
+    matched = match(index, copy.exchange, copy.keys, copy.headers, around.version)
+    unclear = [
+        copy.ends("uncertain", sentences.unforeseeable(exchange))
+        for exchange in matched.unforeseeable
     ]
-    return [index.queues[name] for name in names if name not in in_cycle], lost
+    if not matched.queues:
+        nowhere = sentences.no_queue(copy.exchange, copy.keys)
+        return [], unclear or [_lost(copy, nowhere)]
+    cut = {name for name in matched.queues if copy.hops and is_cycle(copy.deaths, name)}
+    left = [index.queues[name] for name in matched.queues if name not in cut]
+    whole = replace(copy, holder="") if left or unclear else copy
+    return left, unclear + [_lost(whole, sentences.cut_ring(name)) for name in sorted(cut)]
 
 
-def _stay(
-    copy: _Copy, queue: Queue, consumed: AbstractSet[str]
-) -> tuple[list[Outcome], list[_Copy]]:
-    ttl = _smaller(queue.message_ttl_ms, copy.expiration_ms)
-    hop = Hop(copy.exchange, copy.keys[0], queue.name, copy.after, None, copy.why)
-    if ttl is None or queue.name in consumed or queue.type == "stream":
-        hops = (*copy.hops, hop)
-        return [Outcome("delivered", queue.name, copy.after, "it stays for a consumer", hops)], []
-    stays = timedelta(milliseconds=ttl)
-    hops = (*copy.hops, replace(hop, stays=stays))
-    after = copy.after + stays
+def _lost(copy: Copy, why: str) -> Outcome:
+    """Not routed: gone, unless the queue that it died in keeps what it cannot hand on."""
+    if copy.holder:
+        return copy.ends("held", sentences.kept_back(copy.holder, why), queue=copy.holder)
+    return copy.ends("dropped", why)
+
+
+def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | Outcome:
+    """Into the queue: how it ends there, or what leaves it for the dead-letter exchange."""
+    state = around.state(copy, queue)
+    if state in copy.passed:
+        names = [hop.queue for hop in copy.hops]
+        last_lap = names[len(names) - 1 - names[::-1].index(queue.name) :]
+        return copy.ends("held", sentences.goes_round(last_lap), queue=queue.name)
+    consumer = around.consumers.get(queue.name)
+    passed = replace(copy, passed=copy.passed | {state})
+    return leave(passed, queue, stay(queue, copy, consumer, around.version), around.version)
+
+
+def leave(
+    copy: Copy, queue: Queue, found: Stays | Dies, version: tuple[int, ...]
+) -> Copy | Outcome:
+    """The end in this queue, or the dead letter: without its expiration, and with one death more.
+
+    The queue's x-dead-letter-routing-key replaces all keys; without one, all are kept, those of
+    CC and BCC too.
+    """
+    hop = Hop(
+        exchange=copy.exchange,
+        routing_key=copy.keys[0],
+        queue=queue.name,
+        after=timedelta(milliseconds=copy.after),
+        stays=duration(found.ms) if isinstance(found, Dies) else None,
+        why=copy.why,
+        spread=duration(copy.spread),
+    )
+    there = replace(copy, hops=(*copy.hops, hop), doubts=(*copy.doubts, *found.doubts))
+    if isinstance(found, Stays):
+        return there.ends(found.ending, found.why)
+    gone = replace(there, after=copy.after + found.ms, spread=added(copy.spread, found.spread))
     if queue.dead_letter_exchange is None:
-        why = (
-            f"it expires in “{queue.name}” after {format_delay(stays)}, which dead-letters nowhere"
-        )
-        return [Outcome("dropped", queue.name, after, why, hops)], []
+        return gone.ends("dropped", sentences.dead_letters_nowhere(found.how))
     key = queue.dead_letter_routing_key
-    onward = _Copy(
+    return replace(
+        gone,
         exchange=queue.dead_letter_exchange,
         keys=copy.keys if key is None else (key,),
-        why=f"expired in {queue.name} after {format_delay(stays)}",
-        after=after,
-        deaths=((queue.name, "expired"), *copy.deaths),
-        hops=hops,
+        headers=headers_of_dead(copy.headers, queue.name, found.reason, copy.exchange, version),
+        why=found.told(queue.name),
+        expiration_ms=None,
+        deaths=record(copy.deaths, queue.name, found.reason, version),
+        failed=found.failed,
+        holder=queue.name if keeps_back(queue) else "",
+        doubts=(*gone.doubts, *_fallen_back(queue)),
     )
-    return [], [onward]
 
 
-def _is_cycle(deaths: Sequence[tuple[str, str]], queue: str) -> bool:
-    """Deaths are newest first: back to the last one in `queue`, none of them `rejected`."""
-    if not deaths or deaths[0][1] == "rejected":
-        return False
-    for name, reason in deaths:
-        if reason == "rejected":
-            return False
-        if name == queue:
-            return True
-    return False
+def keeps_back(queue: Queue) -> bool:
+    """Whether it dead-letters at least once (rabbit_quorum_queue.erl dlh/5, all versions)."""
+    return _asks_for_at_least_once(queue) and queue.arguments.text("x-overflow") == "reject-publish"
 
 
-def _given_up(copy: _Copy) -> Outcome:
-    why = "the way branches too often to be followed to all its ends"
-    return Outcome("held", copy.hops[-1].queue if copy.hops else "", copy.after, why, copy.hops)
+def _asks_for_at_least_once(queue: Queue) -> bool:
+    strategy = queue.arguments.text("x-dead-letter-strategy")
+    return queue.type == "quorum" and strategy == "at-least-once"
 
 
-def _lost(copy: _Copy, why: str) -> Outcome:
-    queue = copy.hops[-1].queue if copy.hops else ""
-    return Outcome("dropped", queue, copy.after, why, copy.hops)
-
-
-def _smaller(first: int | None, second: int | None) -> int | None:
-    stated = [value for value in (first, second) if value is not None]
-    return min(stated) if stated else None
+def _fallen_back(queue: Queue) -> tuple[str, ...]:
+    if _asks_for_at_least_once(queue) and not keeps_back(queue):
+        return (sentences.fell_back(queue.name),)
+    return ()

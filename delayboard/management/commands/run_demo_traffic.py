@@ -1,47 +1,65 @@
-"""Runs the demo's shop and its flaky consumer."""
+"""Runs the demo's shop, its flaky consumer and its reminders."""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
+from delayboard.demo.reminders import remind
+from delayboard.demo.run import STEADY_SECONDS, pause
 from delayboard.demo.seed import DEMO_BROKER
 from delayboard.demo.traffic import send_orders, work_on_orders
-from topology.broker.address import Address
 from topology.broker.errors import BrokerError
 from topology.models import Broker
+from topology.provision import Refusal
 
-PAUSE_SECONDS = 2.0
+Part: TypeAlias = Callable[[threading.Event], None]
+JOIN_SECONDS = 1.5
 
 
 class Command(BaseCommand):
-    help = "Send orders through the demo topology and work on them, flakily, until stopped."
+    help = "Send orders and reminders through the demo's topologies, and work on them, flakily."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        address = Broker.objects.get(name=DEMO_BROKER).address
+        broker = Broker.objects.filter(name=DEMO_BROKER).first()
+        if broker is None:
+            raise CommandError(f"There is no broker named “{DEMO_BROKER}”: make run adds it.")
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        parts = [send_orders, work_on_orders]
-        threads = [threading.Thread(target=self._keep, args=(p, address, stop)) for p in parts]
+        try:
+            address = broker.address
+        except BrokerError as error:
+            raise CommandError(str(error)) from error
+        parts: list[Part] = [
+            partial(send_orders, address),
+            partial(work_on_orders, address),
+            partial(remind, broker),
+        ]
+        # A part that still sets up the reminders must not hold up the end.
+        threads = [
+            threading.Thread(target=self._keep, args=(part, stop), daemon=True) for part in parts
+        ]
         for thread in threads:
             thread.start()
+        stop.wait()
+        until = time.monotonic() + JOIN_SECONDS
         for thread in threads:
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()))
 
-    def _keep(
-        self,
-        part: Callable[[Address, threading.Event], None],
-        address: Address,
-        stop: threading.Event,
-    ) -> None:
+    def _keep(self, part: Part, stop: threading.Event) -> None:
+        failures = 0
         while not stop.is_set():
+            began = time.monotonic()
             try:
-                part(address, stop)
-            except BrokerError as error:
+                part(stop)
+            except (BrokerError, Refusal) as error:
+                failures = 1 if time.monotonic() - began > STEADY_SECONDS else failures + 1
                 self.stderr.write(str(error))
-                stop.wait(PAUSE_SECONDS)
+                stop.wait(pause(failures))

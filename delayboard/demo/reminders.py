@@ -1,0 +1,137 @@
+"""What the demo's shop sends for later: reminders, through delay levels and through hold queues."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from threading import Event
+from typing import Any
+
+from django.db import connection
+
+from topology import provision
+from topology.broker.consumer import Consumer
+from topology.broker.management import Management
+from topology.broker.observe import observe
+from topology.broker.properties import build_properties
+from topology.broker.publisher import Publisher, publisher
+from topology.definitions import Arguments, Binding, Exchange, Queue
+from topology.message import Publish
+from topology.models import Broker, State, Topology
+from topology.patterns import PATTERNS, delay_levels, hold_queues
+from topology.patterns.pattern import Pattern
+
+REMINDERS = "reminders"
+KEY = "mail"
+HOLDS = (timedelta(seconds=10), timedelta(seconds=30), timedelta(minutes=2))
+# Most wait for seconds or minutes; a few for hours, so that the high levels are seen at work.
+SELDOM = 0.02
+SHORT_BITS, LONG_BITS = (1.0, 8.5), (12.0, 17.0)
+PAUSE_SECONDS = (1.5, 5.0)
+TICK_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Way:
+    """One of the ways to delay a reminder: the pattern with its parameters, and the target."""
+
+    kind: str
+    params: Any
+    target: str
+
+    @property
+    def pattern(self) -> Pattern:
+        return PATTERNS[self.kind]
+
+
+LEVELS = Way(delay_levels.KIND, delay_levels.Params(), REMINDERS)
+HOLD = Way(hold_queues.KIND, hold_queues.Params(REMINDERS, (KEY,), HOLDS), KEY)
+
+
+def remind(broker: Broker, stop: Event) -> None:
+    """Set up what is missing, then send reminders and take those that are due, until `stop`.
+
+    Raises BrokerError, and Refusal when other things have the names.
+    """
+    ways = prepare(broker)
+    connection.close()
+    address = broker.address
+    with (
+        Consumer(address, REMINDERS, prefetch=50) as consumer,
+        # Where both ways were torn down nothing is sent, and nobody would answer heartbeats.
+        publisher(address, "demo reminders", heartbeat=0) as channel,
+    ):
+        due = time.monotonic()
+        while not stop.is_set():
+            for delivery in consumer.batch(
+                limit=50, limit_bytes=1_000_000, wait=TICK_SECONDS, linger=0
+            ):
+                consumer.ack_through(delivery)
+            if ways and time.monotonic() >= due:
+                due = time.monotonic() + random.uniform(*PAUSE_SECONDS)
+                way = random.choice(ways)
+                send(channel, way, random_delay(way))
+
+
+def prepare(broker: Broker) -> list[Way]:
+    """Make and apply both topologies; the ways that stand, without those that were torn down.
+
+    The levels are 28 exchanges and as many queues: the first time takes seconds.
+    """
+    with Management(broker.address) as management:
+        management.declare_exchange(Exchange(REMINDERS))
+        management.declare_queue(Queue(REMINDERS, arguments=Arguments({"x-queue-type": "classic"})))
+        management.bind(Binding(REMINDERS, REMINDERS, KEY))
+        applied = [(way, row) for way in (HOLD, LEVELS) if (row := _applied(broker, way))]
+        for way, row in applied:
+            if way == LEVELS:
+                _bind_the_way_out(row, management)
+    return [way for way, _ in applied]
+
+
+def send(channel: Publisher, way: Way, delay: timedelta) -> None:
+    """Declare what the route needs and publish at once, on one channel. Raises BrokerError."""
+    route = way.pattern.route(way.params, delay, way.target)
+    channel.declare(route.declares)
+    body = json.dumps({"remind": random.choice(["Ada", "Grace", "Edsger"]), "of": "an invoice"})
+    properties = build_properties(
+        content_type="application/json",
+        delivery_mode=2,
+        message_id=str(uuid.uuid4()),
+        type="reminder.due",
+        app_id="demo-shop",
+    )
+    channel.publish(Publish(route.exchange, route.routing_key, properties, body.encode()))
+
+
+def random_delay(way: Way) -> timedelta:
+    """One that is on offer, or any: short ones far more often than long ones."""
+    offered = way.pattern.delays(way.params)
+    if offered:
+        return random.choice(offered)
+    bits = LONG_BITS if random.random() < SELDOM else SHORT_BITS
+    return timedelta(seconds=round(2 ** random.uniform(*bits)))
+
+
+def _applied(broker: Broker, way: Way) -> Topology | None:
+    """Its topology, made and applied if it never was; None when it was torn down."""
+    rows = Topology.objects.filter(broker=broker, kind=way.kind)
+    topology = rows.filter(params=way.pattern.store(way.params)).order_by("-pk").first()
+    if topology is None:
+        topology = provision.create_topology(None, broker, way.kind, way.params)
+    if topology.state in (State.PLANNED, State.APPLYING):
+        provision.apply(None, topology)
+        topology.refresh_from_db()
+    return topology if topology.state == State.APPLIED else None
+
+
+def _bind_the_way_out(levels: Topology, management: Management) -> None:
+    """Before the first message: a level keeps what it cannot route. Torn down with the levels."""
+    out = delay_levels.route(LEVELS.params, timedelta(0), LEVELS.target).declares
+    provision.own_declared(levels, out, observe(management).definitions)
+    for binding in out.bindings:
+        management.bind(binding)

@@ -1,0 +1,75 @@
+"""What a walk found: stays in queues with their times, and the end of every copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+Ending = Literal["delivered", "held", "dropped", "uncertain"]
+NOW = timedelta(0)
+
+
+@dataclass(frozen=True)
+class Hop:
+    """A stay in a queue: reached through an exchange with a key, `after` the start at the earliest.
+
+    `stays` is how long at least, None when it ends there; `why` says what put the message in.
+    `spread` is how much later than `after` it may come, None without a bound.
+    """
+
+    exchange: str
+    routing_key: str
+    queue: str
+    after: timedelta
+    stays: timedelta | None
+    why: str
+    spread: timedelta | None = NOW
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one copy ends: in `queue`, no earlier than `after` the start, with a sentence why.
+
+    delivered: in the queue, for a consumer. held: it never gets out of the broker. dropped: it is
+    lost. uncertain: nobody can foretell. `spread` is how much later it may be, None without a
+    bound; `doubts` are sentences on what may still make it go otherwise.
+    """
+
+    ending: Ending
+    queue: str
+    after: timedelta
+    why: str
+    hops: tuple[Hop, ...] = ()
+    spread: timedelta | None = NOW
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def latest(self) -> timedelta | None:
+        """None when nothing bounds it."""
+        return None if self.spread is None else self.after + self.spread
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Every copy's outcome; never empty: a publish that no queue takes is one `dropped`."""
+
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def delivered(self) -> tuple[Outcome, ...]:
+        return tuple(outcome for outcome in self.outcomes if outcome.ending == "delivered")
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether the broker would confirm it rather than give it back."""
+        return any(outcome.hops for outcome in self.outcomes)
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        seen = {hop: None for outcome in self.outcomes for hop in outcome.hops}
+        return tuple(seen)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(doubt for o in self.outcomes for doubt in o.doubts))

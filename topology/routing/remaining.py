@@ -1,0 +1,87 @@
+"""The rest of the way of a message that already waits in a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from datetime import timedelta
+
+from topology.definitions import Definitions, Queue
+from topology.delays import milliseconds
+from topology.message import Message
+from topology.routing import sentences
+from topology.routing.consumer import Consumer
+from topology.routing.copies import Copy, added
+from topology.routing.cycle import Entries, is_interpreted, published_deaths
+from topology.routing.headers import NEWEST
+from topology.routing.index import Index
+from topology.routing.match import keys_of
+from topology.routing.outcome import Walk
+from topology.routing.stay import Dies, Stays, stay
+from topology.routing.walk import Circumstances, follow, leave, read_expiration, with_consumed
+
+
+def remaining(
+    found: Definitions | Index,
+    message: Message,
+    queue: str,
+    *,
+    version: tuple[int, ...] = NEWEST,
+    waited: timedelta | None = None,
+    consumed: AbstractSet[str] = frozenset(),
+    consumers: Mapping[str, Consumer] | None = None,
+) -> Walk:
+    """Follow a message on from `queue`, in times from now on; the first hop is its stay there.
+
+    A message does not tell when it came. `waited` is how long it has been there; without it, the
+    time that is left lies between none and its whole TTL. Its keys are its routing key and CC,
+    for BCC is removed on publish.
+    """
+    around = Circumstances(
+        Index.of(found), version or NEWEST, with_consumed(consumed, consumers or {})
+    )
+    headers = message.headers
+    copy = Copy(message.exchange, (message.routing_key,), headers, why="waiting")
+    there = around.index.queues.get(queue)
+    if there is None:
+        return Walk((copy.ends("uncertain", sentences.no_such_queue(queue)),))
+    expiration = message.properties.expiration
+    failed = headers.get("x-delivery-count")
+    copy = replace(
+        copy,
+        keys=keys_of(message.routing_key, headers),
+        expiration_ms=None if expiration is None else read_expiration(expiration),
+        deaths=own_deaths(around.index, message, around.version),
+        failed=failed if isinstance(failed, int) and not isinstance(failed, bool) else 0,
+    )
+    whole = stay(there, copy, around.consumers.get(queue), around.version)
+    passed = replace(copy, passed=frozenset({around.state(copy, there)}))
+    after = leave(passed, there, _what_is_left(whole, waited), around.version)
+    return follow([after], around) if isinstance(after, Copy) else Walk((after,))
+
+
+def _what_is_left(found: Stays | Dies, waited: timedelta | None) -> Stays | Dies:
+    if isinstance(found, Stays) or found.reason != "expired":
+        return found
+    if waited is None:
+        return replace(found, ms=0, spread=added(found.spread, found.ms))
+    return replace(found, ms=max(0, found.ms - milliseconds(waited)))
+
+
+def own_deaths(index: Index, message: Message, version: tuple[int, ...]) -> Entries:
+    """The deaths that the broker goes by.
+
+    From 4.0 on an x-death that the message was published with is shown, but not believed: it is
+    one when the message does not come from where its last death would have sent it.
+    """
+    deaths = published_deaths(message.headers)
+    if is_interpreted(version) or not deaths:
+        return deaths
+    last = index.queues.get(str(message.headers.get("x-last-death-queue", deaths[0].queue)))
+    return () if last is not None and not _came_from(last, message) else deaths
+
+
+def _came_from(last: Queue, message: Message) -> bool:
+    key = last.dead_letter_routing_key
+    return last.dead_letter_exchange == message.exchange and key in (None, message.routing_key)
