@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-VAR = Path(os.environ.get("DELAYBOARD_VAR", BASE_DIR / "var"))
+VAR = Path(os.environ.get("DELAYBOARD_VAR", BASE_DIR / "var")).resolve()
 EVENT_LOG = Path(os.environ.get("EVENT_LOG", VAR / "log"))
 
 
