@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +14,7 @@ from delayboard.publishing.send import Letter
 from topology import access
 from topology.definitions import TAP_PREFIX, Definitions
 from topology.delays import DelayError, format_delay, parse_delay
+from topology.forms import HeadersField
 from topology.message import Route
 from topology.models import Broker, Role, State, Topology
 from topology.patterns.pattern import ParamsError
@@ -31,28 +31,6 @@ RARE = (
     "content_encoding",
 )
 LARGEST_BODY = 8 * 1024 * 1024
-
-
-class HeadersField(forms.CharField):
-    """A JSON object; its values keep their JSON types as AMQP types."""
-
-    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
-
-    def clean(self, value: Any) -> dict[str, Any]:
-        text = super().clean(value).strip()
-        if not text:
-            return {}
-        try:
-            read = json.loads(text)
-        except RecursionError as error:
-            raise forms.ValidationError("The headers are nested too deep.") from error
-        except ValueError as error:
-            raise forms.ValidationError(
-                f"The headers are no JSON: {error}. Write them like {{“tenant”: 42}}."
-            ) from error
-        if not isinstance(read, dict):
-            raise forms.ValidationError("The headers must be a JSON object, like {“tenant”: 42}.")
-        return read
 
 
 class TopologyChoice(forms.ModelChoiceField):  # type: ignore[type-arg]

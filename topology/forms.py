@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from ipaddress import ip_address
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from topology.broker.address import AddressError, check_management_url
 from topology.models import Broker, Role
 from topology.patterns import PATTERNS
 from topology.patterns.pattern import Field, ParamsError
+from topology.routing.question import Question
 
 # Whoever may change these must know the password: it is sent to where they point.
 WHERE_THE_PASSWORD_GOES = (
@@ -42,6 +44,28 @@ def check_host(host: str) -> None:
     except UnicodeError as error:
         sentence = "This cannot be a host's name: its parts have 1 to 63 bytes each."
         raise forms.ValidationError(sentence) from error
+
+
+class HeadersField(forms.CharField):
+    """A JSON object; its values keep their JSON types as AMQP types."""
+
+    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
+
+    def clean(self, value: Any) -> dict[str, Any]:
+        text = super().clean(value).strip()
+        if not text:
+            return {}
+        try:
+            read = json.loads(text)
+        except RecursionError as error:
+            raise forms.ValidationError("The headers are nested too deep.") from error
+        except ValueError as error:
+            raise forms.ValidationError(
+                f"The headers are no JSON: {error}. Write them like {{“tenant”: 42}}."
+            ) from error
+        if not isinstance(read, dict):
+            raise forms.ValidationError("The headers must be a JSON object, like {“tenant”: 42}.")
+        return read
 
 
 class BrokerForm(forms.ModelForm):
@@ -186,3 +210,54 @@ def _form_field(field: Field) -> forms.Field:
         return forms.ChoiceField(choices=field.choices, **told)
     widget = forms.TextInput(attrs={"class": "name"})
     return forms.CharField(max_length=2000, strip=False, widget=widget, **told)
+
+
+class QuestionForm(forms.Form):
+    """A publish to ask about, by GET: an answer has an address that can be handed on."""
+
+    exchange = forms.CharField(
+        required=False,
+        max_length=255,
+        help_text="Empty: the default exchange.",
+        widget=forms.TextInput(attrs={"class": "name"}),
+    )
+    routing_key = forms.CharField(
+        required=False,
+        max_length=255,
+        strip=False,
+        widget=forms.TextInput(attrs={"class": "name"}),
+    )
+    headers = HeadersField(
+        required=False,
+        help_text="A JSON object; CC, BCC and, for brokers before 4.0, x-death count too.",
+    )
+    expiration = forms.CharField(
+        required=False,
+        max_length=40,
+        help_text="The message's own TTL as AMQP has it: milliseconds in digits. Empty: none.",
+        widget=forms.TextInput(attrs={"class": "name", "inputmode": "numeric"}),
+    )
+    rejecting = forms.CharField(
+        required=False,
+        label="Rejected in",
+        max_length=2000,
+        help_text="Queues, parted by blanks, whose consumer rejects it every time.",
+        widget=forms.TextInput(attrs={"class": "name"}),
+    )
+    without_consumers = forms.BooleanField(
+        required=False,
+        label="As if nobody consumed",
+        help_text="Else a queue that has a consumer now is where the way ends.",
+    )
+
+    def question(self) -> Question:
+        """Of a valid form."""
+        data = self.cleaned_data
+        return Question(
+            exchange=data["exchange"],
+            routing_key=data["routing_key"],
+            headers=data["headers"],
+            expiration=data["expiration"] or None,
+            rejecting=data["rejecting"].split(),
+            without_consumers=data["without_consumers"],
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from topology.views import audit, brokers, topologies
+from topology.views import audit, brokers, topologies, where
 
 app_name = "topology"
 urlpatterns = [
@@ -13,6 +13,7 @@ urlpatterns = [
     path("brokers/<slug:broker_slug>/", brokers.broker, name="broker"),
     path("brokers/<slug:broker_slug>/edit/", brokers.broker_edit, name="broker_edit"),
     path("brokers/<slug:broker_slug>/test/", brokers.broker_test, name="broker_test"),
+    path("brokers/<slug:broker_slug>/where/", where.where, name="where"),
     path("topologies/", topologies.topologies, name="topologies"),
     path("topologies/add/", topologies.topology_add, name="topology_add"),
     path("topologies/patterns/<slug:kind>/", topologies.explain, name="explain"),

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from delayboard.dead_letters.browse import Letter
 from delayboard.dead_letters.replay.verdict import Target, default_target
-from topology.snapshot import Snapshot
+from topology.definitions import Definitions
+from topology.routing.index import Index
 
 SHOWN_BYTES = 16_384
 HEX_BYTES = 2048
@@ -46,15 +47,14 @@ class Shown:
     target: Target | None
 
 
-def show(letter: Letter, snapshot: Snapshot, delay_queues: Collection[str]) -> Shown:
+def show(letter: Letter, found: Definitions | Index, delay_queues: Collection[str]) -> Shown:
     message = letter.message
-    definitions = snapshot.definitions.without_taps()
     return Shown(
         letter=letter,
         body=show_body(message.body),
         headers=rows(message.headers),
         properties=rows(message.properties.stated()),
-        target=default_target(letter.history, definitions, delay_queues),
+        target=default_target(letter.history, found, delay_queues),
     )
 
 

@@ -39,7 +39,7 @@ def predict(
     routing_key: str,
     *,
     headers: dict[str, Any] | None = None,
-    expiration_ms: int | None = None,
+    expiration: str | None = None,
     declares: Definitions = NOTHING,
     note: str = "",
 ) -> Prediction:
@@ -52,8 +52,9 @@ def predict(
         snapshot.definitions.without_taps() | declares,
         exchange,
         routing_key,
+        version=snapshot.version_tuple,
         headers=headers,
-        expiration_ms=expiration_ms,
+        expiration=expiration,
         consumed=consumed,
     )
     first = min(walked.delivered, key=lambda outcome: outcome.after, default=None)
@@ -82,5 +83,7 @@ def _sentence(outcome: Outcome) -> str:
     if outcome.ending == "delivered":
         return f"It arrives in {outcome.queue} {when}."
     if outcome.ending == "held":
+        return f"It is held for ever {when}: {outcome.why}."
+    if outcome.ending == "uncertain":
         return f"What becomes of it {when} is not known: {outcome.why}."
     return f"It is lost {when}: {outcome.why}."

@@ -22,6 +22,7 @@ from topology.broker.errors import BrokerError
 from topology.definitions import Queue
 from topology.latest import Latest
 from topology.models import Broker, Role, State, Topology
+from topology.routing.index import Index
 
 
 @require_safe
@@ -118,7 +119,8 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
     except BrokerError as error:
         return {"look_error": str(error)}
     waits = batches.delay_queues(broker)
-    shown: list[Shown] = [show(letter, known.snapshot, waits) for letter in seen.letters]
+    index = Index(known.snapshot.definitions.without_taps())
+    shown: list[Shown] = [show(letter, index, waits) for letter in seen.letters]
     return {"look": seen, "letters": shown}
 
 

@@ -69,7 +69,7 @@ def _predict(snapshot: Any, letter: Letter) -> Prediction:
         letter.exchange,
         letter.routing_key,
         headers=dict(letter.headers),
-        expiration_ms=int(expiration) if expiration else None,
+        expiration=expiration,
         declares=letter.declares,
         note=letter.note,
     )

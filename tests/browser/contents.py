@@ -7,12 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.brokers import Vhost
-from tests.builders import address_of
+from tests.builders import address_of, eventually
 from topology.broker.management import Management
 from topology.broker.properties import build_properties
 from topology.broker.publisher import publisher
-from topology.definitions import Queue
+from topology.definitions import Binding, Exchange, Queue
+from topology.delays import parse_delay
 from topology.message import Publish
+from topology.models import Topology
+from topology.patterns.level_params import delivery_name, level_name
 
 
 def declare(vhost: Vhost, names: Sequence[str]) -> None:
@@ -46,3 +49,33 @@ def dead_letters(vhost: Vhost, queue: str, names: Sequence[str], *, deaths: int)
             headers = history(names[:deaths]) | {"tenant": number, "name": name}
             properties = build_properties(headers, message_id=name, content_type="text/plain")
             channel.publish(Publish("", queue, properties, bodies[number % len(bodies)]))
+
+
+def declare_exchange(vhost: Vhost, name: str) -> None:
+    with Management(address_of(vhost)) as management:
+        management.declare_exchange(Exchange(name))
+
+
+def delayed(vhost: Vhost, topology: Topology, delays: Sequence[str], target: str) -> None:
+    """A message for each delay, into the topology."""
+    with publisher(address_of(vhost), "test") as channel:
+        for delay in delays:
+            route = topology.pattern.route(topology.parsed, parse_delay(delay), target)
+            properties = build_properties(delivery_mode=2)
+            letter = Publish(route.exchange, route.routing_key, properties, b"{}")
+            channel.publish_by(route, letter)
+
+
+def held_up(vhost: Vhost, levels: Topology, target: str) -> None:
+    """Messages whose destination is unbound while they wait, until the broker counts them so."""
+    lowest = level_name(levels.parsed, 0)
+    delayed(vhost, levels, ["1s", "1s", "1s"], target)
+    with Management(address_of(vhost)) as management:
+        delivery = delivery_name(levels.parsed)
+        management.unbind(Binding(delivery, target, f"#.{target}"))
+
+        def is_held() -> bool:
+            seen = management.queue(lowest)
+            return bool(seen.get("messages") and not seen.get("messages_ready"))
+
+        eventually(is_held, "the lowest level holds what it cannot route")

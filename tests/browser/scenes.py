@@ -23,8 +23,8 @@ from tests.browser.names import crowd, long_name
 from tests.builders import eventually, make_broker, make_pair
 from topology import latest
 from topology.models import Broker, State, Topology, WorkState
-from topology.patterns import PATTERNS
-from topology.provision import apply
+from topology.patterns import PATTERNS, delay_levels, hold_queues
+from topology.provision import apply, create_topology
 
 YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
 PARKED = "orders-parked"
@@ -121,7 +121,8 @@ def normal(user: User, vhost: Vhost) -> Scene:
     names = ["orders", "invoices", "letters", "refunds", "returns"]
     contents.declare(vhost, [PARKED, *names[1:]])
     contents.dead_letters(vhost, PARKED, names, deaths=3)
-    rows.duties(pair)
+    levels, holds = _other_patterns(vhost, broker)
+    rows.duties(pair, levels, holds)
     rows.audit_entries(user, broker, names)
     rows.scheduled(pair, names)
     eventually(lambda: _numbers_known(broker), "the broker counts its messages")
@@ -134,6 +135,9 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add_lists()
     _add_rows(scene, broker, pair, sent, batch)
     _add_acts(scene, broker, pair, planned)
+    scene.add("levels", "topology:topology", levels.slug)
+    scene.add("hold-queues", "topology:topology", holds.slug)
+    scene.add("prediction-levels", "publish", query=_far(levels), act=_press("Predict"))
     return scene
 
 
@@ -219,12 +223,14 @@ def _add_rows(
     scene.add("replay", "replay_batch", batch.pk)
     scene.add("broker", "topology:broker", broker.slug)
     scene.add("broker-edit", "topology:broker_edit", broker.slug)
+    published = {"exchange": "", "routing_key": queue, "expiration": "90000"}
+    scene.add("where", "topology:where", broker.slug, query=published)
     scene.add("topology", "topology:topology", topology.slug)
 
 
 def _add_acts(scene: Scene, broker: Broker, pair: Topology, planned: Topology) -> None:
     """What forms answer, and an open menu."""
-    through = {"topology": str(pair.pk), "delay": "delayed"}
+    through = {"topology": str(pair.pk), "delay": "15s"}
     scene.add("topology-planned", "topology:topology", planned.slug)
     scene.add("verdict", "topology:topology", pair.slug, act=_press("Verify"))
     scene.add("teardown", "topology:topology", pair.slug, act=_open_teardown)
@@ -232,6 +238,23 @@ def _add_acts(scene: Scene, broker: Broker, pair: Topology, planned: Topology) -
     scene.add("broker-tested", "topology:broker", broker.slug, act=_press("Test the connection"))
     scene.add("nothing-found", "topology:audit", query={"q": "never happened"})
     scene.add("account-menu", "now", act=lambda page: page.locator(".top-end summary").click())
+
+
+def _other_patterns(vhost: Vhost, broker: Broker) -> tuple[Topology, Topology]:
+    """Delay levels in which one destination is gone, and hold queues in use."""
+    levels = create_topology(None, broker, delay_levels.KIND, delay_levels.Params())
+    apply(None, levels)
+    contents.delayed(vhost, levels, ["45s", "2m", "1h", "3d", "400d"], "letters")
+    contents.held_up(vhost, levels, "returns")
+    contents.declare_exchange(vhost, "mail")
+    holds = create_topology(None, broker, hold_queues.KIND, hold_queues.Params("mail", ("out",)))
+    apply(None, holds)
+    contents.delayed(vhost, holds, ["5m", "1h"], "out")
+    return levels, holds
+
+
+def _far(levels: Topology) -> dict[str, str]:
+    return {"topology": str(levels.pk), "delay": "1h1m1s", "target": "letters"}
 
 
 def _press(name: str) -> Callable[[Page], None]:

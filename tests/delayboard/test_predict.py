@@ -47,7 +47,7 @@ def test_a_tap_is_no_arrival_and_a_consumer_ends_the_way() -> None:
 
 def test_an_expiration_is_part_of_the_prediction() -> None:
     there = Definitions.of([a_queue("in", dlx="", key="out"), a_queue("out")])
-    found = predict(a_snapshot(there), "", "in", expiration_ms=700)
+    found = predict(a_snapshot(there), "", "in", expiration="700")
     assert (found.queue, found.arrives_after) == ("out", timedelta(milliseconds=700))
 
 

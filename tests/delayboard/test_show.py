@@ -22,7 +22,6 @@ from delayboard.dead_letters.show import (
 )
 from tests.delayboard.builders import a_message, letters, shop
 from tests.topology import strategies
-from tests.topology.builders import a_snapshot
 
 
 def exactly(text: str) -> Any:
@@ -170,7 +169,7 @@ def test_the_deepest_header_can_be_shown() -> None:
 
 def test_a_letter_is_shown_whole() -> None:
     (letter,) = letters(a_message(b'{"a":1}', message_id="m1", content_type="application/json"))
-    found = show(letter, a_snapshot(shop()), {"hold"})
+    found = show(letter, shop(), {"hold"})
     assert found.body.form == "json"
     assert [row.name for row in found.headers] == ["x-death"]
     assert [(row.name, row.value) for row in found.properties] == [

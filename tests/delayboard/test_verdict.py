@@ -129,11 +129,22 @@ def test_the_message_s_own_headers_and_expiration_count() -> None:
     assert expires.sentence.startswith("Lost after 700ms: it expires in “audit”")
 
 
-@pytest.mark.parametrize("expiration", ["soon", "", "-5", "1.5"])
-def test_an_expiration_that_no_broker_takes_is_left_out(expiration: str) -> None:
+@pytest.mark.parametrize("expiration", ["soon", "-5", "1.5"])
+def test_an_expiration_that_no_broker_takes_is_told_before_it_is_refused(expiration: str) -> None:
     letter = a_message(expiration=expiration)
     verdict = judge(Target("", "audit", ""), "dead", shop(), [], letter)
-    assert verdict == Verdict(True, "Arrives in audit at once.")
+    assert not verdict.is_good
+    assert f"its expiration “{expiration}” is no whole number" in verdict.sentence
+
+
+def test_the_deaths_that_a_replay_leaves_out_do_not_count() -> None:
+    """Before 4.0 a broker believes a published x-death, and would drop it as a cycle."""
+    there = shop(a_queue("wait", ttl=5, dlx="", key="audit"))
+    died = {"x-death": [{"queue": "audit", "reason": "expired", "count": 1}]}
+    verdict = judge(
+        Target("", "wait", ""), "dead", there, [], a_message(headers=died), version=(3, 10, 8)
+    )
+    assert verdict == Verdict(True, "Arrives in audit after 5ms.")
 
 
 deaths = st.builds(

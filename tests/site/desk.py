@@ -86,6 +86,7 @@ def pages(pair: Topology) -> dict[str, str]:
         "replay_batch": reverse("replay_batch", args=[replay.pk]),
         "topology:broker": reverse("topology:broker", args=["test-broker"]),
         "topology:broker_edit": reverse("topology:broker_edit", args=["test-broker"]),
+        "topology:where": reverse("topology:where", args=["test-broker"]) + "?routing_key=work",
         "topology:topology": reverse("topology:topology", args=[pair.slug]),
         "topology:explain": reverse("topology:explain", args=["retry_pair"]),
     }
@@ -97,6 +98,7 @@ def actions(pair: Topology) -> dict[str, str]:
     return {
         "topology:broker_test": reverse("topology:broker_test", args=["test-broker"]),
         "topology:topology_apply": reverse("topology:topology_apply", args=[pair.slug]),
+        "topology:topology_unbind": reverse("topology:topology_unbind", args=[pair.slug]),
         "topology:topology_teardown": reverse("topology:topology_teardown", args=[pair.slug]),
         "replay_prepare": reverse("replay_prepare", args=["test-broker"]),
         "replay_start": reverse("replay_start", args=[replay.pk]),

@@ -31,6 +31,7 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
         "replay_batch",
         "topology:broker",
         "topology:broker_edit",
+        "topology:where",
         "topology:topology",
     }
     assert {name for name, code in codes.items() if code == 403} == {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
@@ -21,7 +21,8 @@ class Node:
     """An exchange or a queue of the picture; its id is "queue/<name>" or "exchange/<name>".
 
     `missing`: it is named or wanted, but the broker does not have it. `foreign`: it is not
-    among the highlighted ones. `mark` is one of `cells.MARK_WORDS`, "" for an exchange.
+    among the highlighted ones. `mark` is one of `cells.MARK_WORDS`, "" for an exchange. `badge`
+    is written on its upper edge.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Node:
     numbers: QueueNumbers | None = None
     rate: float | None = None
     mark: str = ""
+    badge: str = ""
 
     @property
     def title(self) -> str:
@@ -97,6 +99,12 @@ def build(
         for _, node in sorted(nodes.items())
     )
     return Graph(finished, edges, _groups(nodes, edges))
+
+
+def with_badges(graph: Graph, badges: Mapping[str, str]) -> Graph:
+    """The graph with a few words on the nodes of these ids."""
+    nodes = tuple(replace(node, badge=badges.get(node.id, "")) for node in graph.nodes)
+    return replace(graph, nodes=nodes)
 
 
 def split(graph: Graph) -> tuple[Graph, ...]:

@@ -88,7 +88,21 @@ def _node(box: Box) -> str:
     words = f" Now: {MARK_WORDS[node.mark]}." if node.mark in MARK_WORDS else ""
     return (
         f'<g class="{" ".join(classes)}"{mark}>'
-        f"<title>{content(sentence(node) + words)}</title>{_shape(box)}{_texts(box)}</g>"
+        f"<title>{content(sentence(node) + words)}</title>"
+        f"{_shape(box)}{_texts(box)}{_badge(box)}</g>"
+    )
+
+
+def _badge(box: Box) -> str:
+    """On the upper border, from the left."""
+    words = box.node.badge
+    if not words:
+        return ""
+    width = len(words) * (SMALL_CELL + 0.5) + 14
+    left, middle = box.left + 8, box.top
+    return (
+        f'<g class="step"><rect x="{n(left)}" y="{n(middle - 12)}" width="{n(width)}" height="16"'
+        f' rx="8"/><text x="{n(left + 7)}" y="{n(middle)}">{content(words)}</text></g>'
     )
 
 

@@ -11,15 +11,18 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
-from topology.graph.build import Fact, Graph, build, facts
+from topology.delays import format_delay
+from topology.graph.build import Fact, Graph, build, facts, with_badges
 from topology.graph.ladder import Ladder, Levels
 from topology.graph.ladder_svg import draw_ladder
 from topology.graph.layout import arrange
 from topology.graph.rungs import build_ladder
 from topology.graph.svg import draw as draw_svg
-from topology.models import Topology
+from topology.models import Broker, Topology
 from topology.patterns import PATTERNS, delay_levels, hold_queues, level_params
 from topology.patterns.pattern import ParamsError, Pattern
+from topology.routing.outcome import Walk
+from topology.routing.question import Answer
 from topology.snapshot import Snapshot
 
 MOST_MEMBERS = 30
@@ -61,6 +64,22 @@ def explanation_picture(kind: str) -> Picture:
     if kind == delay_levels.KIND:
         return _ladder(build_ladder(_levels(pattern.EXAMPLE), drawn, drawn), title, name)
     return _graph(build(drawn), title, name)
+
+
+def way_picture(answer: Answer, snapshot: Snapshot, broker: Broker) -> Picture:
+    """What a walk passes, with the order and the times of its stays."""
+    found = replace(snapshot, definitions=answer.way)
+    graph = with_badges(build(found), _steps(answer.walk))
+    return _graph(graph, f"The way through {broker.name}", f"way-{broker.pk}")
+
+
+def _steps(walked: Walk) -> dict[str, str]:
+    """Queue ids -> their number on the way and when the message first comes there."""
+    steps: dict[str, str] = {}
+    for number, hop in enumerate(sorted(walked.hops, key=lambda hop: hop.after), start=1):
+        when = f"after {format_delay(hop.after)}" if hop.after else "at once"
+        steps.setdefault(f"queue/{hop.queue}", f"{number}: {when}")
+    return steps
 
 
 def _levels(params: level_params.Params) -> Levels:

@@ -14,6 +14,7 @@ from delayboard.dead_letters.replay.verdict import Target, default_target, judge
 from delayboard.models import ItemState, ReplayBatch, ReplayItem
 from topology import audit, work
 from topology.models import Broker, State, Topology, WorkState
+from topology.routing.index import Index
 from topology.snapshot import Snapshot
 
 KIND = "replay"
@@ -49,18 +50,20 @@ def freeze(
     """
     if not letters:
         raise BatchError("No message was chosen, or the chosen ones are no longer in the queue.")
-    definitions = snapshot.definitions.without_taps()
+    index = Index(snapshot.definitions.without_taps())
     consumed = [name for name, numbers in snapshot.numbers.items() if numbers.consumers]
     waits = delay_queues(broker)
     items = []
     for position, letter in enumerate(letters, start=1):
-        target = typed or default_target(letter.history, definitions, waits)
+        target = typed or default_target(letter.history, index, waits)
         if target is None:
             raise BatchError(
                 f"Message {position} has no death that tells where it came from: "
                 "type the exchange and key to send it to."
             )
-        verdict = judge(target, queue, definitions, consumed, letter.message)
+        verdict = judge(
+            target, queue, index, consumed, letter.message, version=snapshot.version_tuple
+        )
         items.append(_item(position, letter, target, verdict.sentence, verdict.is_good))
     return _saved(user, broker, queue, items)
 

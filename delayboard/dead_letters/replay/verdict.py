@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from topology.deaths import Death, History
 from topology.definitions import Definitions
 from topology.delays import format_delay
-from topology.message import Message
+from topology.message import DEATH_HEADERS, Message
+from topology.routing.index import Index
 from topology.routing.walk import Outcome, Walk, walk
 
 
@@ -30,7 +31,7 @@ class Verdict:
 
 
 def default_target(
-    history: History, definitions: Definitions, delay_queues: Collection[str]
+    history: History, found: Definitions | Index, delay_queues: Collection[str]
 ) -> Target | None:
     """The exchange and key of the earliest death that was no expiry; None without one.
 
@@ -38,24 +39,25 @@ def default_target(
     there reaches any other queue than the one it died in, that queue itself, through the
     default exchange, so that a fanout does not hand copies to those that had theirs.
     """
+    index = Index.of(found)
     death = history.first_failure or next(
         (death for death in history.deaths if death.queue not in delay_queues), None
     )
     if death is None:
         return None
-    if reaches_only(definitions, death):
+    if reaches_only(index, death):
         key = death.routing_keys[0] if death.routing_keys else ""
         return Target(
             death.exchange, key, f"where it was published before it first died in {death.queue}"
         )
-    if definitions.queue(death.queue) is None:
+    if death.queue not in index.queues:
         return None
     return Target("", death.queue, f"straight to {death.queue}, where it first died")
 
 
-def reaches_only(definitions: Definitions, death: Death) -> bool:
+def reaches_only(index: Index, death: Death) -> bool:
     key = death.routing_keys[0] if death.routing_keys else ""
-    walked = walk(definitions, death.exchange, key)
+    walked = walk(index, death.exchange, key)
     first = {outcome.hops[0].queue for outcome in walked.outcomes if outcome.hops}
     return first == {death.queue}
 
@@ -63,18 +65,24 @@ def reaches_only(definitions: Definitions, death: Death) -> bool:
 def judge(
     target: Target,
     source: str,
-    definitions: Definitions,
+    found: Definitions | Index,
     consumed: Collection[str],
     message: Message | None = None,
+    *,
+    version: tuple[int, ...] = (),
 ) -> Verdict:
-    """Walk from the target and say where every copy ends; `message` brings its own properties."""
-    expiration = message.properties.expiration if message else None
+    """Walk from the target and say where every copy ends; `message` brings its own properties.
+
+    Its deaths are left out, as a replay leaves them out.
+    """
+    headers = message.headers if message else {}
     walked = walk(
-        definitions,
+        found,
         target.exchange,
         target.routing_key,
-        headers=message.headers if message else None,
-        expiration_ms=int(expiration) if expiration and expiration.isdecimal() else None,
+        version=version,
+        headers={name: headers[name] for name in headers if name not in DEATH_HEADERS},
+        expiration=message.properties.expiration if message else None,
         consumed=frozenset(consumed),
     )
     if not walked.is_routed:
@@ -96,5 +104,7 @@ def _end(outcome: Outcome) -> str:
     if outcome.ending == "delivered":
         return f"Arrives in {outcome.queue} {f'after {after}' if outcome.after else 'at once'}."
     if outcome.ending == "held":
+        return f"Held for ever after {after}: {outcome.why}."
+    if outcome.ending == "uncertain":
         return f"Not known after {after}: {outcome.why}."
     return f"Lost after {after}: {outcome.why}."

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.urls import reverse
+
+from tests.site.desk import know, signed_in, text_of
+from tests.topology.builders import a_queue
+from topology import latest
+from topology.definitions import Binding, Exchange
+from topology.models import Broker, Role
+
+pytestmark = pytest.mark.django_db
+
+SHOP = (
+    Exchange("orders"),
+    Exchange("audit", "fanout"),
+    a_queue("work"),
+    a_queue("copies"),
+    a_queue("hold", ttl=90_000, dlx="orders", key="work"),
+    Binding("orders", "work", "work"),
+    Binding("orders", "audit", "work", destination_is_queue=False),
+    Binding("audit", "copies", ""),
+)
+
+
+def asked(broker: Broker, **query: str) -> str:
+    address = reverse("topology:where", args=[broker.slug])
+    return text_of(signed_in(Role.VIEWER).get(address, query))
+
+
+def test_the_way_is_told_hop_by_hop_and_drawn_with_its_times(broker: Broker) -> None:
+    know(broker, *SHOP, a_queue("elsewhere"))
+    text = asked(broker, exchange="", routing_key="hold")
+    assert "2 copies, each with an end of its own." in text
+    assert 'Waits 1m30s in <span class="name">hold</span>' in text
+    assert "after 1m30s" in text
+    for step in ("1: at once", "2: after 1m30s", "3: after 1m30s"):
+        assert step in text
+    assert 'data-mark="queue/copies"' in text
+    assert "elsewhere" not in text
+
+
+def test_a_publish_that_nobody_takes_is_said_to_be_lost(broker: Broker) -> None:
+    know(broker, *SHOP)
+    text = asked(broker, exchange="orders", routing_key="<b>nobody</b>")
+    assert "No queue takes it." in text
+    assert "<strong>Lost</strong>" in text
+    assert "<b>nobody" not in text
+
+
+def test_headers_expiration_and_rejections_count(broker: Broker) -> None:
+    know(broker, *SHOP)
+    text = asked(broker, exchange="", routing_key="hold", expiration="5")
+    assert 'Waits 5ms in <span class="name">hold</span>' in text
+    text = asked(broker, exchange="orders", routing_key="work", headers='{"CC": ["x"]}')
+    assert "2 copies" in text
+    text = asked(broker, routing_key="work", rejecting="work")
+    assert "the consumer of “work” rejects it, which dead-letters nowhere" in text
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"headers": "{"}, "are no JSON"),
+        ({"routing_key": "x" * 256}, "at most 255 characters"),
+        ({"routing_key": "work", "expiration": "soon"}, "is no whole number of milliseconds"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(broker: Broker, query: dict[str, str], said: str) -> None:
+    know(broker, *SHOP)
+    assert said in asked(broker, **query)
+
+
+def test_without_an_answer_of_the_broker_no_way_is_made_up(broker: Broker) -> None:
+    text = asked(broker, routing_key="work")
+    assert "is not known" in text
+    assert "Lost" not in text
+
+
+def test_the_command_tells_the_same_and_as_json(
+    broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    know(broker, *SHOP)
+    monkeypatch.setattr(latest, "poll", lambda broker: latest.latest(broker.pk))
+    call_command("walk", broker.slug, "", "hold")
+    told = capsys.readouterr().out
+    assert "at once: waits 1m30s in hold, through the default exchange with 'hold'" in told
+    assert "delivered: it stays for a consumer" in told
+    call_command("walk", broker.slug, "", "hold", "--json")
+    answer = json.loads(capsys.readouterr().out)
+    ends = {(o["ending"], o["queue"], o["after_ms"]) for o in answer["outcomes"]}
+    assert ends == {("delivered", "work", 90_000), ("delivered", "copies", 90_000)}
+    assert answer["routed"] is True
+    assert [hop["stays_ms"] for hop in answer["outcomes"][0]["hops"]] == [90_000, None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nobody", "", "x"], "There is no broker “nobody”. Known: test-broker."),
+        (["test-broker", "", "x", "--headers", "{"], "The headers are no JSON"),
+        (["test-broker", "", "x", "--headers", "[]"], "must be a JSON object"),
+    ],
+)
+def test_the_command_refuses_with_a_sentence(
+    broker: Broker, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    know(broker, *SHOP)
+    monkeypatch.setattr(latest, "poll", lambda broker: latest.latest(broker.pk))
+    with pytest.raises(CommandError, match=said.replace("(", r"\(")):
+        call_command("walk", *arguments)

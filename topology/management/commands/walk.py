@@ -1,0 +1,74 @@
+"""Where a publish would go through a broker, and when: as sentences or as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from topology import latest
+from topology.delays import format_delay
+from topology.models import Broker
+from topology.routing.outcome import Outcome
+from topology.routing.question import Question, as_json, ask
+
+
+class Command(BaseCommand):
+    help = "Follow a publish that nobody makes to every end, through a broker as it stands."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("broker", help="the broker's slug, as in its page's address")
+        parser.add_argument("exchange", help='"" is the default exchange')
+        parser.add_argument("routing_key")
+        parser.add_argument("--headers", default="{}", help="a JSON object; CC and BCC count")
+        parser.add_argument("--expiration", help="the message's own TTL in milliseconds")
+        parser.add_argument("--rejecting", action="append", default=[], metavar="QUEUE")
+        parser.add_argument("--without-consumers", action="store_true")
+        parser.add_argument("--json", action="store_true", help="times in milliseconds")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        broker = Broker.objects.filter(slug=options["broker"]).first()
+        if broker is None:
+            known = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none yet"
+            raise CommandError(f"There is no broker “{options['broker']}”. Known: {known}.")
+        found = latest.poll(broker)
+        if found.snapshot is None or found.error:
+            raise CommandError(found.error)
+        question = Question(
+            exchange=options["exchange"],
+            routing_key=options["routing_key"],
+            headers=_headers(options["headers"]),
+            expiration=options["expiration"],
+            rejecting=options["rejecting"],
+            without_consumers=options["without_consumers"],
+        )
+        answer = ask(question, found.snapshot)
+        if options["json"]:
+            self.stdout.write(json.dumps(as_json(answer), indent=2, ensure_ascii=False))
+            return
+        for number, outcome in enumerate(answer.walk.outcomes, start=1):
+            self.stdout.write(f"Copy {number}")
+            for line in _lines(outcome):
+                self.stdout.write(f"  {line}")
+
+
+def _lines(outcome: Outcome) -> list[str]:
+    lines = []
+    for hop in outcome.hops:
+        when = f"after {format_delay(hop.after)}" if hop.after else "at once"
+        stays = "stays" if hop.stays is None else f"waits {format_delay(hop.stays)}"
+        through = hop.exchange or "the default exchange"
+        lines.append(f"{when}: {stays} in {hop.queue}, through {through} with {hop.routing_key!r}")
+    lines.append(f"{outcome.ending}: {outcome.why}")
+    return lines + [f"doubt: {doubt}" for doubt in outcome.doubts]
+
+
+def _headers(text: str) -> dict[str, Any]:
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"The headers are no JSON: {error}") from error
+    if not isinstance(read, dict):
+        raise CommandError("The headers must be a JSON object.")
+    return read

@@ -1,0 +1,171 @@
+"""Where would this go? A publish that nobody makes, its walk, and the way that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from topology.definitions import Definitions, Identity
+from topology.delays import milliseconds
+from topology.routing.consumer import Consumer
+from topology.routing.index import Index
+from topology.routing.match import keys_of
+from topology.routing.outcome import Hop, Outcome, Walk
+from topology.routing.walk import walk
+from topology.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Question:
+    """A publish to ask about; the exchange "" is the default one.
+
+    `expiration` is the property as text. `rejecting` names queues whose consumer is to reject
+    every message; the others that have one ack, unless `without_consumers`.
+    """
+
+    exchange: str
+    routing_key: str
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    expiration: str | None = None
+    rejecting: Sequence[str] = ()
+    without_consumers: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The walk, and the exchanges, queues and bindings that it passes."""
+
+    walk: Walk
+    way: Definitions
+
+    @property
+    def identities(self) -> frozenset[Identity]:
+        return frozenset(thing.identity for thing in self.way)
+
+
+def ask(question: Question, snapshot: Snapshot) -> Answer:
+    """Walk the vhost as it stands, without Delayboard's own taps."""
+    index = Index(snapshot.definitions.without_taps())
+    rejecting = dict.fromkeys(question.rejecting, Consumer("rejects"))
+    consumed = {name for name, numbers in snapshot.numbers.items() if numbers.consumers}
+    walked = walk(
+        index,
+        question.exchange,
+        question.routing_key,
+        version=snapshot.version_tuple,
+        headers=question.headers,
+        expiration=question.expiration,
+        consumed=frozenset() if question.without_consumers else consumed,
+        consumers=rejecting,
+    )
+    return Answer(walked, _way(index, walked, question.headers, snapshot.version_tuple))
+
+
+def as_json(answer: Answer) -> dict[str, Any]:
+    """What `walk --json` prints: every copy's outcome with its hops, times in milliseconds.
+
+    `later_at_most_ms` is null where nothing bounds it.
+    """
+    return {
+        "routed": answer.walk.is_routed,
+        "outcomes": [_outcome(outcome) for outcome in answer.walk.outcomes],
+    }
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "ending": outcome.ending,
+        "queue": outcome.queue,
+        "after_ms": milliseconds(outcome.after),
+        "later_at_most_ms": None if outcome.spread is None else milliseconds(outcome.spread),
+        "why": outcome.why,
+        "doubts": list(outcome.doubts),
+        "hops": [_hop(hop) for hop in outcome.hops],
+    }
+
+
+def _hop(hop: Hop) -> dict[str, Any]:
+    return {
+        "exchange": hop.exchange,
+        "routing_key": hop.routing_key,
+        "queue": hop.queue,
+        "after_ms": milliseconds(hop.after),
+        "stays_ms": None if hop.stays is None else milliseconds(hop.stays),
+        "why": hop.why,
+    }
+
+
+def _way(
+    index: Index, walked: Walk, headers: Mapping[str, Any], version: tuple[int, ...]
+) -> Definitions:
+    """The objects of every hop, with the bindings that took the message from one to the next."""
+    passed: set[Identity] = set()
+    for hop in walked.hops:
+        passed.add(("queue", hop.queue))
+        passed |= _between(index, hop, headers, version)
+    for outcome in walked.outcomes:
+        last = outcome.hops[-1].queue if outcome.hops else ""
+        dead = index.queues[last].dead_letter_exchange if last in index.queues else None
+        if outcome.ending != "delivered" and dead:
+            passed.add(("exchange", dead))
+    return Definitions.of(thing for thing in index.definitions if thing.identity in passed)
+
+
+def _between(
+    index: Index, hop: Hop, headers: Mapping[str, Any], version: tuple[int, ...]
+) -> set[Identity]:
+    """From the exchange that it was put into, over others, to the queue of this hop.
+
+    CC and BCC lead out of the first exchange too, so their keys are asked with it.
+    """
+    keys = (hop.routing_key, *_copied_to(headers))
+    came_from: dict[str, set[str]] = {}
+    waiting, seen, ends = [hop.exchange], {hop.exchange}, set[str]()
+    while waiting:
+        name = waiting.pop()
+        exchange = index.exchanges.get(name)
+        if exchange is None:
+            continue
+        leading = list(index.leading(exchange, keys, headers, version))
+        further = [target for is_queue, target in leading if not is_queue]
+        alternate = exchange.arguments.text("alternate-exchange")
+        if not leading and alternate:
+            further = [alternate]
+        if (True, hop.queue) in leading:
+            ends.add(name)
+        for target in further:
+            came_from.setdefault(target, set()).add(name)
+            if target not in seen:
+                seen.add(target)
+                waiting.append(target)
+    passed = _back(ends, came_from)
+    exchanges: set[Identity] = {("exchange", name) for name in passed}
+    return exchanges | {
+        binding.identity
+        for binding in index.definitions.bindings
+        if binding.source in passed
+        and (
+            binding.destination == hop.queue
+            if binding.destination_is_queue
+            else binding.destination in passed
+        )
+    }
+
+
+def _back(ends: set[str], came_from: Mapping[str, set[str]]) -> set[str]:
+    """All exchanges from which these ends were reached."""
+    passed, waiting = set(ends), list(ends)
+    while waiting:
+        for name in came_from.get(waiting.pop(), ()):
+            if name not in passed:
+                passed.add(name)
+                waiting.append(name)
+    return passed
+
+
+def _copied_to(headers: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        return keys_of("", headers)[1:]
+    except ValueError:
+        return ()

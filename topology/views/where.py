@@ -1,0 +1,30 @@
+"""Where would this go? A publish that nobody makes, followed through a broker to every end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from topology import access, latest
+from topology.forms import QuestionForm
+from topology.models import Broker, Role
+from topology.routing.question import ask
+from topology.views.picture import way_picture
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def where(request: HttpRequest, broker: Broker) -> HttpResponse:
+    form = QuestionForm(request.GET if request.GET else None)
+    known = latest.fresh(broker)
+    context: dict[str, Any] = {"broker": broker, "form": form, "latest": known}
+    if form.is_valid() and known.snapshot is not None:
+        answer = ask(form.question(), known.snapshot)
+        context |= {
+            "answer": answer,
+            "picture": way_picture(answer, known.snapshot, broker) if len(answer.way) else None,
+        }
+    return render(request, "topology/where.html", context)
