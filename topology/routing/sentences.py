@@ -49,6 +49,13 @@ def kept_back(holder: str, why: str) -> str:
     return f"“{holder}” dead-letters at least once, so it keeps it for ever: {why}"
 
 
+def kept_by_itself(queue: str) -> str:
+    return (
+        f"“{queue}” dead-letters at least once into itself: before RabbitMQ 4.0 it keeps for ever "
+        "what it has handed on"
+    )
+
+
 def goes_round(queues: Sequence[str]) -> str:
     ring = ", ".join(f"“{name}”" for name in queues)
     return (

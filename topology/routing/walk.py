@@ -149,7 +149,11 @@ def follow(copies: Sequence[Copy], around: Circumstances, outcomes: Sequence[Out
 
 
 def _route(copy: Copy, around: Circumstances) -> tuple[list[Queue], list[Outcome]]:
-    """The queues that it gets into, and how the copies that get into none end."""
+    """The queues that it gets into, and how the copies that get into none end.
+
+    Before 4.0 a quorum queue that dead-letters at least once into itself never learns that it
+    has taken the message, and keeps it besides (tried on 3.10.8; not so on 4.0.5 and 4.3.6).
+    """
     index = around.index
     if copy.exchange and copy.exchange not in index.exchanges:
         return [], [_lost(copy, sentences.no_exchange(copy.exchange))]
@@ -164,7 +168,11 @@ def _route(copy: Copy, around: Circumstances) -> tuple[list[Queue], list[Outcome
     cut = {name for name in matched.queues if copy.hops and is_cycle(copy.deaths, name)}
     left = [index.queues[name] for name in matched.queues if name not in cut]
     whole = replace(copy, holder="") if left or unclear else copy
-    return left, unclear + [_lost(whole, sentences.cut_ring(name)) for name in sorted(cut)]
+    lost = [_lost(whole, sentences.cut_ring(name)) for name in sorted(cut)]
+    if around.version < (4, 0) and copy.holder in (queue.name for queue in left):
+        into_itself = sentences.kept_by_itself(copy.holder)
+        lost.append(copy.ends("held", into_itself, queue=copy.holder))
+    return left, unclear + lost
 
 
 def _lost(copy: Copy, why: str) -> Outcome:
