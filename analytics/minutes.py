@@ -48,7 +48,7 @@ def tally(
         elif event.kind == "delivered":
             counts["left"] += 1
     for row in closed:
-        if row.left_at is not None and (row.lateness or timedelta(0)) > LATE:
+        if row.left_at is not None and row.caught_up and (row.lateness or timedelta(0)) > LATE:
             minutes[_minute(row.left_at)]["late"] += 1
     return {minute_at: counts for minute_at, counts in minutes.items() if counts}
 

@@ -200,6 +200,7 @@ class PublishForm(forms.Form):
             declares=route.declares,
             lease=route.lease,
             topology=topology,
+            target=self._target(topology.pattern.targets(topology.parsed)),
             note=rounded if given != asked else "",
             id=data["letter_id"] or uuid4(),
         )

@@ -12,6 +12,7 @@ from analytics import scheduled
 from delayboard.models import Duty, Publication, ReplayBatch
 from topology import latest
 from topology.broker.errors import alarm_sentence
+from topology.definitions import TAP_PREFIX
 from topology.latest import Latest
 from topology.models import Broker, State, Topology
 
@@ -55,7 +56,10 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
 
 
 def _line(broker: Broker, known: Latest) -> BrokerLine:
-    depths = [n.messages for n in known.snapshot.numbers.values()] if known.snapshot else [None]
+    depths: list[int | None] = [None]
+    if known.snapshot:
+        numbers = known.snapshot.numbers.items()
+        depths = [one.messages for name, one in numbers if not name.startswith(TAP_PREFIX)]
     messages = None if None in depths else sum(depth or 0 for depth in depths)
     topologies = Topology.objects.filter(broker=broker, state=State.APPLIED).count()
     return BrokerLine(broker, known, messages, topologies)

@@ -24,6 +24,8 @@ from topology.models import Broker
 from topology.snapshot import Snapshot
 
 FRESH = timedelta(seconds=2)
+# For the line on every page that says who is silent.
+LOOKED_AT = timedelta(seconds=10)
 RECENT = timedelta(minutes=1)
 PATIENCE_SECONDS = 1.5
 # After an action, which took its own time already.
@@ -71,10 +73,21 @@ def latest(broker_id: int) -> Latest | None:
 
 
 def silent(brokers: Iterable[Broker]) -> list[Broker]:
-    """Those whose last try failed, within a minute; nobody is asked for that."""
-    since = datetime.now(UTC) - RECENT
-    found = [(broker, _latest.get(broker.pk)) for broker in brokers]
-    return [broker for broker, one in found if one and one.error and one.tried_at > since]
+    """Those that do not answer now, or did not within the last minute.
+
+    Nobody waits for that: a poll is begun where nothing is known that is young enough, and one
+    that takes too long is an answer too.
+    """
+    return [broker for broker in brokers if _is_silent(broker)]
+
+
+def _is_silent(broker: Broker) -> bool:
+    found = _known_or_poll(broker, LOOKED_AT)
+    if isinstance(found, Latest):
+        return bool(found.error)
+    known = _latest.get(broker.pk)
+    failed = bool(known and known.error and known.tried_at > datetime.now(UTC) - RECENT)
+    return failed or not found.left(PATIENCE_SECONDS)
 
 
 def forget(broker_id: int) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from topology import audit
+from topology.broker.depths import live_depths
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.definitions import Binding, Definitions, Identity, Queue
@@ -18,10 +23,13 @@ from topology.patterns import PATTERNS
 from topology.provisioning.apply import apply_plan
 from topology.provisioning.plan import Plan, make_plan
 from topology.provisioning.taps import TapType, tap_type_for
-from topology.provisioning.teardown import Teardown, plan_teardown, tear_down
+from topology.provisioning.teardown import Teardown, plan_teardown, tear_down, with_depths
 from topology.provisioning.verify import Verdict, verify
 from topology.slugs import new_slug
 from topology.snapshot import Snapshot
+
+# Longer than any of them takes; after it a claim counts as left by one who died.
+LONGEST_ACTION = timedelta(seconds=60)
 
 User = AbstractBaseUser | AnonymousUser | None
 
@@ -81,6 +89,7 @@ def apply(user: User, topology: Topology) -> Applied:
     broker = topology.broker
     with (
         audit.recorded(user, "topology applied", broker=broker, what=topology.name),
+        _alone_with(topology),
         Management(broker.address) as management,
     ):
         _refuse_torn_down(topology)
@@ -111,10 +120,11 @@ def check(user: User, topology: Topology) -> Verdict:
 
 def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:
     """What routes declared for it is ours too: bound destinations, hold queues."""
-    owned = topology.owned_identities
-    declared = Definitions.of(thing for thing in snapshot.declared if thing.identity in owned)
+    wanted = wanted_of(topology, snapshot)
+    beside = topology.owned_identities - {thing.identity for thing in wanted}
+    declared = Definitions.of(thing for thing in snapshot.declared if thing.identity in beside)
     return plan_teardown(
-        wanted_of(topology, snapshot) | declared,
+        wanted | declared,
         topology.owned_identities,
         snapshot,
         disposable=[topology.tap_queue],
@@ -137,9 +147,10 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
             what=topology.name,
             details={"even_with_messages": forced},
         ),
+        _alone_with(topology),
         Management(broker.address) as management,
     ):
-        teardown = teardown_for(topology, observe(management))
+        teardown = _counted(topology, observe(management))
         _refuse(teardown, forced=forced, is_production=broker.is_production)
         _delete(topology, teardown, management, forced=forced)
         Topology.objects.filter(pk=topology.pk).update(state=State.TORN_DOWN)
@@ -147,9 +158,16 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
     return teardown
 
 
+def _counted(topology: Topology, snapshot: Snapshot) -> Teardown:
+    """With the depths of this moment: those of a snapshot are seconds old, or not known yet."""
+    queues = [t.name for t in teardown_for(topology, snapshot).deletes if isinstance(t, Queue)]
+    depths = live_depths(topology.broker.address, queues)
+    return teardown_for(topology, with_depths(snapshot, depths))
+
+
 def destinations_of(topology: Topology, snapshot: Snapshot) -> list[Binding]:
     """The bindings of its free destinations, those that others made too."""
-    return list(topology.pattern.destinations(topology.parsed, snapshot.definitions))
+    return list(topology.pattern.destinations(topology.parsed, snapshot.definitions) or ())
 
 
 def queues_of(topology: Topology, snapshot: Snapshot) -> list[Queue]:
@@ -179,6 +197,8 @@ def unbind(
         found = [b for b in bound if (b.routing_key, b.destination) == wanted]
         if not found:
             raise Refusal(f"{destination} is not bound to it with the key {routing_key}.")
+        if broker.is_production and typed_name != destination:
+            raise Refusal("This broker is a production one: type the destination's name.")
         if (waiting := _waiting(topology, snapshot)) and typed_name != destination:
             raise Refusal(
                 f"{waiting} Whom they are for cannot be seen here, and a message for a "
@@ -209,14 +229,10 @@ def _depth(snapshot: Snapshot, name: str) -> int | None:
 
 def occupied_sentence(teardown: Teardown) -> str:
     """How many messages are in the way, where, and until when the last of them waits."""
-    if teardown.is_unknown:
-        return (
-            "The broker does not say yet how many messages are in it. Try again in some seconds, "
-            "or type the topology's name to delete whatever is in it."
-        )
     parts = []
     for held in teardown.occupied:
-        until = f", the last due by {held.latest_due_at:%H:%M:%S} UTC" if held.latest_due_at else ""
+        last = held.latest_due_at
+        until = f", the last leaves it by {last:%Y-%m-%d %H:%M:%S} UTC" if last else ""
         parts.append(f"{held.messages} in {held.queue}{until}")
     return (
         f"{teardown.messages} messages are still in it ({'; '.join(parts)}). Drain or park them "
@@ -250,6 +266,25 @@ def _delete(
         _disown(topology, gone)
 
 
+@contextmanager
+def _alone_with(topology: Topology) -> Iterator[None]:
+    """Nobody else applies it or tears it down meanwhile. Raises Refusal when somebody does.
+
+    A claim of one who died ends by itself.
+    """
+    now = timezone.now()
+    claim = now + LONGEST_ACTION
+    free = Q(busy_until_at=None) | Q(busy_until_at__lt=now)
+    rows = Topology.objects.filter(pk=topology.pk)
+    if not rows.filter(free).update(busy_until_at=claim):
+        raise Refusal("It is being applied or torn down right now: look again in a moment.")
+    topology.refresh_from_db()
+    try:
+        yield
+    finally:
+        rows.filter(busy_until_at=claim).update(busy_until_at=None)
+
+
 def _refuse_torn_down(topology: Topology) -> None:
     if topology.state == State.TORN_DOWN:
         raise Refusal("It was torn down: make a new one.")
@@ -265,15 +300,29 @@ def _begin(topology: Topology, plan: Plan, tap_type: TapType) -> None:
         row.save(update_fields=["owned", "state", "tap_type"])
 
 
-def own_declared(topology: Topology, declares: Definitions, found: Definitions) -> None:
-    """Write down, before a route declares them, which of its things will be ours."""
+def own_declared(
+    topology: Topology, declares: Definitions, found: Definitions
+) -> frozenset[Identity]:
+    """Write down, before a route declares them, which of its things will be ours, and return them.
+
+    Queues that had come with use and are gone again are forgotten.
+    """
     there = {thing.identity for thing in found}
-    fresh = [thing.identity for thing in declares if thing.identity not in there]
+    fresh = frozenset(thing.identity for thing in declares if thing.identity not in there)
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
-        if not row.owned_identities.issuperset(fresh):
-            row.own(fresh)
-            row.save(update_fields=["owned"])
+        kept = {thing.identity for thing in row.definitions} | there | fresh
+        row.disown(
+            [name for name in row.owned_identities if name[0] == "queue" and name not in kept]
+        )
+        row.own(fresh)
+        row.save(update_fields=["owned"])
+    return fresh
+
+
+def disown_declared(topology: Topology, fresh: Collection[Identity]) -> None:
+    """The broker refused to declare them: they are not ours, should somebody make them."""
+    _disown(topology, list(fresh))
 
 
 def _disown(topology: Topology, identities: list[Identity]) -> None:

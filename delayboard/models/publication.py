@@ -55,6 +55,10 @@ class Publication(models.Model):
         return Sent(self.sent)
 
     @property
+    def predicted_delay(self) -> timedelta:
+        return timedelta(milliseconds=self.predicted_delay_ms or 0)
+
+    @property
     def due_at(self) -> datetime | None:
         if self.predicted_delay_ms is None:
             return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -18,7 +20,7 @@ from delayboard.models import Publication
 from delayboard.models.publication import Sent
 from delayboard.publishing.predict import Prediction, observed_by
 from topology import audit, provision
-from topology.broker.errors import BrokerError, OutcomeUnknown, Returned
+from topology.broker.errors import BrokerError, Conflict, OutcomeUnknown, Returned
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.broker.properties import build_properties
@@ -26,6 +28,7 @@ from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.definitions import Definitions
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import Broker, State, Topology
+from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
 NOT_OBSERVED = "Nobody sees it arrive: what leaves this topology's delays is not observed."
@@ -47,8 +50,13 @@ class Letter:
     declares: Definitions = field(default_factory=Definitions)
     lease: timedelta | None = None
     topology: Topology | None = None
+    target: str = ""
     note: str = ""
     id: uuid.UUID = field(default_factory=uuid.uuid4)
+
+    @property
+    def route(self) -> Route:
+        return Route(self.exchange, self.routing_key, self.declares, lease=self.lease)
 
 
 class AlreadySent(Exception):
@@ -66,14 +74,14 @@ def send(
     tracking = letter.id
     publish = _publish(letter, tracking)
     row = _written(user, broker, letter, prediction, tracking, publish)
-    if letter.topology is not None:
-        provision.own_declared(letter.topology, letter.declares, prediction.found)
-    route = Route(letter.exchange, letter.routing_key, letter.declares, lease=letter.lease)
     try:
-        with publisher(
-            broker.address, "publish page", heartbeat=REQUEST_HEARTBEAT_SECONDS
-        ) as channel:
-            channel.publish_by(route, publish)
+        with (
+            _owning(broker, letter) as declared,
+            publisher(
+                broker.address, "publish page", heartbeat=REQUEST_HEARTBEAT_SECONDS
+            ) as channel,
+        ):
+            channel.publish_by(letter.route, publish, declared)
         _refuse_tap_alone(broker, publish)
     except OutcomeUnknown as error:
         row.sent, row.error = Sent.UNKNOWN, str(error)
@@ -85,6 +93,37 @@ def send(
         row.save(update_fields=["sent", "error", "confirmed_at"])
         _told(user, row, publish)
     return row
+
+
+@contextmanager
+def _owning(broker: Broker, letter: Letter) -> Iterator[Callable[[], None]]:
+    """What the letter declares is written down as ours before, and no longer when it is refused.
+
+    Hands out what to call once it is declared. Looked at anew: what the prediction stood on may
+    be seconds old, and another's destination come since. Raises Conflict.
+    """
+    declared = Event()
+    topology = letter.topology
+    if topology is None or not len(letter.declares):
+        yield declared.set
+        return
+    with Management(broker.address) as management:
+        snapshot = observe(management)
+    problem = topology.pattern.target_problem(topology.parsed, letter.target, snapshot.definitions)
+    if problem:
+        raise Conflict(problem)
+    plan = make_plan(letter.declares, snapshot)
+    if not plan.is_applicable:
+        raise Conflict(" ".join(conflict_sentences(plan)))
+    fresh = provision.own_declared(topology, letter.declares, snapshot.declared)
+    try:
+        yield declared.set
+    except OutcomeUnknown:
+        raise
+    except BrokerError:
+        if not declared.is_set():
+            provision.disown_declared(topology, fresh)
+        raise
 
 
 def _refuse_tap_alone(broker: Broker, publish: Publish) -> None:
@@ -153,11 +192,21 @@ def _written(
     return row
 
 
+def sees_arrivals(topology: Topology, found: Definitions) -> bool:
+    """A direct exchange copies to a tap what it was bound for by name, and nothing for “#”."""
+    direct = {exchange.name for exchange in found.exchanges if exchange.type == "direct"}
+    taps = topology.pattern.taps(topology.parsed)
+    return any(
+        tap.phase == "exit" and not (tap.routing_key == "#" and tap.exchange in direct)
+        for tap in taps
+    )
+
+
 def _why_unobservable(topology: Topology | None, prediction: Prediction) -> str:
     if not prediction.is_good:
         return "It is not expected to arrive anywhere."
     if topology is not None:
-        return "" if topology.observes_arrivals else NOT_OBSERVED
+        return "" if sees_arrivals(topology, prediction.found) else NOT_OBSERVED
     return (
         f"No applied topology taps the way into {prediction.queue}, so nobody sees it arrive. "
         "Messages that go through an applied topology's exchanges can be followed."

@@ -28,7 +28,8 @@ class Track:
 
     @property
     def lateness_text(self) -> str:
-        late = self.observation.lateness if self.observation else None
+        seen = self.observation
+        late = seen.lateness if seen and seen.caught_up else None
         return "–" if late is None else f"{late_ms(late):+.0f} ms".replace("+0", "0")
 
 
@@ -51,7 +52,7 @@ def track(publication: Publication, now: datetime) -> Track:
     due = publication.due_at
     through = publication.topology_id is not None
     if publication.unobservable_why and (not through or due is None or now >= due):
-        doubt = f"{publication.error} " if outcome == Sent.UNKNOWN else ""
+        doubt = f"{publication.error} " if outcome == Sent.UNKNOWN else "The broker took it. "
         return Track("unseen", doubt + publication.unobservable_why, is_settled=True)
     return _waiting(publication, seen, now)
 
@@ -61,11 +62,12 @@ def _arrived(publication: Publication, seen: Observation) -> Track:
     at = f"{seen.arrived_at:%H:%M:%S.%f}"[:-3]
     if seen.lateness is None:
         return Track("arrived", f"It arrived at {at} UTC.", True, seen)
+    if not seen.caught_up:
+        behind = "The recorder was behind then, so how late it was is not known."
+        return Track("arrived", f"It arrived at about {at} UTC. {behind}", True, seen)
     late = late_ms(seen.lateness)
     how = f"{abs(late):.0f} ms {'early' if late < 0 else 'late'}" if late else "on time"
     sentence = f"It arrived at {at} UTC, {how}."
-    if not seen.caught_up:
-        sentence += " The recorder was behind then, so part of that may be its own delay."
     return Track("arrived", sentence, True, seen)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -22,14 +22,24 @@ from delayboard.publishing import send as sending
 from delayboard.publishing.predict import Prediction, predict
 from delayboard.publishing.send import Letter, send
 from tests.delayboard.builders import shop
-from tests.topology.builders import a_snapshot
-from topology.broker.errors import BrokerError, Nacked, OutcomeUnknown, Returned, Unreachable
+from tests.topology.builders import a_queue, a_snapshot
+from topology import provision
+from topology.broker.errors import (
+    BrokerError,
+    Nacked,
+    NotFound,
+    OutcomeUnknown,
+    Returned,
+    Unreachable,
+)
 from topology.broker.fields import FieldError
 from topology.definitions import TAP_PREFIX, Binding, Definitions, Queue
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import AuditEntry, Broker, Topology
+from topology.patterns import delay_levels
 
 SECOND = timedelta(seconds=1)
+LEVELS = delay_levels.Params("own", "shop", 4)
 
 
 class Channel:
@@ -37,12 +47,16 @@ class Channel:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
+        self.refuses: Exception | None = None
         self.seen = a_snapshot(shop())
         self.declared: list[Definitions] = []
         self.published: list[Publish] = []
 
-    def publish_by(self, route: Route, publish: Publish) -> None:
+    def publish_by(self, route: Route, publish: Publish, declared: Callable[[], None]) -> None:
+        if self.refuses:
+            raise self.refuses
         self.declared.append(route.declares)
+        declared()
         if self.error:
             raise self.error
         self.published.append(publish)
@@ -171,6 +185,65 @@ def test_a_crash_while_sending_leaves_a_row_that_says_so_later(
         with time_machine.travel(row.created_at + after, tick=False):
             told.append(row.outcome)
     assert told == [Sent.SENDING, Sent.SENDING, Sent.UNKNOWN]
+
+
+@pytest.fixture
+def levels(broker: Broker, channel: Channel) -> Topology:
+    row = provision.create_topology(None, broker, "delay_levels", LEVELS)
+    channel.seen = a_snapshot(delay_levels.definitions(LEVELS) | Definitions.of([a_queue("work")]))
+    return row
+
+
+def to_levels(row: Topology, target: str) -> Letter:
+    route = delay_levels.route(LEVELS, SECOND, target)
+    return Letter(
+        route.exchange,
+        route.routing_key,
+        b"{}",
+        declares=route.declares,
+        topology=row,
+        target=target,
+    )
+
+
+def test_what_a_letter_declares_is_ours_from_before_until_the_broker_refuses_it(
+    channel: Channel, broker: Broker, user: User, levels: Topology
+) -> None:
+    letter = to_levels(levels, "work")
+    (bound,) = letter.declares.bindings
+    channel.refuses = NotFound("no queue 'work'")
+    assert send(user, broker, letter, good()).sent == Sent.REFUSED
+    levels.refresh_from_db()
+    assert bound.identity not in levels.owned_identities
+    channel.refuses, channel.error = None, Nacked("full")
+    assert send(user, broker, replace(letter, id=uuid4()), good()).sent == Sent.REFUSED
+    levels.refresh_from_db()
+    assert bound.identity in levels.owned_identities
+
+
+@pytest.mark.parametrize(
+    ("target", "there", "said"),
+    [
+        ("gone", [], "There is no queue gone"),
+        ("work", [Binding("shop.delay-delivery", "x", "#.old.work")], "dotted end"),
+        ("delayboard.tap.orders", [], "Delayboard's own tap"),
+    ],
+)
+def test_a_destination_that_became_wrong_since_the_prediction_is_refused_and_not_bound(
+    channel: Channel,
+    broker: Broker,
+    user: User,
+    levels: Topology,
+    target: str,
+    there: list[Binding],
+    said: str,
+) -> None:
+    channel.seen = a_snapshot(channel.seen.definitions | Definitions.of(there))
+    row = send(user, broker, to_levels(levels, target), good())
+    assert (row.sent, said in row.error) == (Sent.REFUSED, True)
+    assert channel.declared == []
+    levels.refresh_from_db()
+    assert levels.owned == []
 
 
 def test_why_nobody_will_see_it_arrive_is_said_at_once(

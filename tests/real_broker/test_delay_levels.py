@@ -218,6 +218,40 @@ def test_a_destination_that_others_bound_keeps_the_set_from_being_torn_down(
     assert topology.state == State.APPLIED
 
 
+@pytest.mark.parametrize("queue_type", ["classic", "quorum"])
+def test_a_teardown_right_after_a_publish_is_refused_and_every_message_still_arrives(
+    vhost: Vhost, management: Management, queue_type: str
+) -> None:
+    """The statistics still say that nothing is in it."""
+    params = Params("own", "slow", 3, timedelta(milliseconds=500), queue_type)
+    topology = applied_levels(vhost, params)
+    declares = delay_levels.route(params, params.maximum, "work").declares
+    provision.own_declared(topology, declares, observe(management).declared)
+    for _ in range(3):
+        publish(vhost, params, params.maximum)
+    topology.refresh_from_db()
+    before = observe(management).declared
+    with pytest.raises(provision.Refusal, match="3 messages are still in it"):
+        provision.remove(None, topology)
+    assert observe(management).declared == before
+    eventually(lambda: depth(management, "work") == 3, "all three arrive")
+
+
+def test_a_set_whose_destinations_are_exchanges_verifies_with_and_without_one(
+    vhost: Vhost, management: Management
+) -> None:
+    params = replace(SHORT, destinations="exchanges")
+    topology = applied_levels(vhost, params)
+    assert provision.check(None, topology).holds
+    management.declare_exchange(Exchange("endpoint", "fanout"))
+    management.bind(Binding("shop.delay-delivery", "endpoint", "#.endpoint", False))
+    lost = [check.sentence for check in provision.check(None, topology).checks if not check.holds]
+    assert len(lost) == 2
+    assert "would not arrive in endpoint" in lost[0]
+    management.bind(Binding("endpoint", "work", ""))
+    assert provision.check(None, topology).holds
+
+
 def test_another_set_under_the_same_names_is_a_conflict_that_changes_nothing(
     vhost: Vhost, management: Management
 ) -> None:

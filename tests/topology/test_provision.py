@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import responses
 from django.db import connection
+from django.utils import timezone
 
 from tests.builders import make_broker, make_pair, make_user
 from tests.topology.builders import NOON
@@ -56,6 +57,14 @@ def broker_says(
     responses.get(f"{API}/exchanges/nowhere", json=exchanges)
     responses.get(f"{API}/bindings/nowhere", json=bindings)
     responses.get(f"{API}/health/checks/alarms", json={"status": "ok"})
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """What the broker counts at once; by AMQP, which stands in no mock of the API."""
+    depths: dict[str, int] = {}
+    monkeypatch.setattr(provision, "live_depths", lambda address, queues: depths)
+    return depths
 
 
 def takes_changes() -> None:
@@ -283,9 +292,37 @@ def test_what_was_torn_down_is_not_applied_again() -> None:
 def test_the_sentence_over_messages_says_how_many_where_and_until_when() -> None:
     occupied = (Occupied("orders", 2, None), Occupied("orders-retry", 3, NOON))
     assert provision.occupied_sentence(Teardown((), (), occupied)) == (
-        "5 messages are still in it (2 in orders; 3 in orders-retry, the last due by 12:00:00 "
-        "UTC). Drain or park them first, or type the topology's name to delete them with it."
+        "5 messages are still in it (2 in orders; 3 in orders-retry, the last leaves it by "
+        "2026-11-20 12:00:00 UTC). Drain or park them first, or type the topology's name to "
+        "delete them with it."
     )
+
+
+@responses.activate
+def test_a_teardown_goes_by_what_the_broker_counts_at_once(counted: dict[str, int]) -> None:
+    """Its statistics are seconds old: they say 0 of a message that was just published."""
+    topology = make_pair(make_broker())
+    topology.own([thing.identity for thing in topology.definitions])
+    topology.save()
+    broker_says(topology)
+    counted["orders-retry"] = 3
+    with pytest.raises(provision.Refusal, match="3 messages are still in it"):
+        provision.remove(None, topology)
+
+
+@responses.activate
+def test_two_never_apply_or_tear_down_at_once() -> None:
+    topology = make_pair(make_broker())
+    Topology.objects.update(busy_until_at=timezone.now() + timedelta(seconds=30))
+    for act in (provision.apply, provision.remove):
+        with pytest.raises(provision.Refusal, match="being applied or torn down right now"):
+            act(None, topology)
+    assert len(responses.calls) == 0
+    Topology.objects.update(busy_until_at=timezone.now() - timedelta(seconds=1))
+    broker_says()
+    takes_changes()
+    assert provision.apply(None, topology).created
+    assert Topology.objects.get().busy_until_at is None
 
 
 def test_an_identity_is_owned_once_and_read_back_as_it_was() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pika
@@ -39,14 +39,17 @@ class Publisher:
         channel.confirm_delivery()
         return channel
 
-    def publish_by(self, route: Route, publish: Publish) -> None:
+    def publish_by(
+        self, route: Route, publish: Publish, declared: Callable[[], None] = lambda: None
+    ) -> None:
         """Declare what the route needs and publish within its lease, or declare again first.
 
-        Raises what `declare` and `publish` raise.
+        `declared` is called in between. Raises what `declare` and `publish` raise.
         """
         while True:
             begun = time.monotonic()
             self.declare(route.declares)
+            declared()
             if route.lease is None or time.monotonic() - begun < route.lease.total_seconds():
                 return self.publish(publish)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from django.db import models
 
 from topology.definitions import TAP_PREFIX, Definitions, Identity
-from topology.delays import format_delay
+from topology.delays import format_delay, in_words
 from topology.models.broker import Broker
 from topology.patterns import PATTERNS
 from topology.patterns.pattern import Pattern
@@ -38,6 +38,7 @@ class Topology(models.Model):
     owned = models.JSONField(default=list)
     state = models.CharField(max_length=10, choices=State.choices, default=State.PLANNED)
     tap_type = models.CharField(max_length=10, blank=True, default="", editable=False)
+    busy_until_at = models.DateTimeField(null=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     applied_at = models.DateTimeField(null=True)
 
@@ -95,7 +96,7 @@ class Topology(models.Model):
         offered = self.pattern.delays(params)
         if not offered:
             longest = self.pattern.longest(params)
-            return f"any up to {format_delay(longest)}"
+            return f"any up to {in_words(longest)}"
         more = f" and {len(offered) - 4} more" if len(offered) > 4 else ""
         return ", ".join(format_delay(delay) for delay in offered[:4]) + more
 

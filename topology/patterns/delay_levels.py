@@ -168,6 +168,8 @@ def target_problem(params: Params, target: str, found: Definitions) -> str:
     words = target.split(".")
     if not target:
         return "A destination is missing."
+    if target.startswith(TAP_PREFIX):
+        return "That is Delayboard's own tap."
     if "*" in words or "#" in words:
         return "A destination with a word “*” or “#” would take other destinations' messages."
     for binding in destinations(params, found):
@@ -184,11 +186,11 @@ def target_problem(params: Params, target: str, found: Definitions) -> str:
 def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
     """One step and the longest way, to each bound destination or to a made-up one.
 
-    A destination that is an exchange counts by the queues behind it.
+    A destination that is an exchange counts by whatever queue is behind it.
     """
-    bound = [binding for binding in destinations(params, found) if binding.destination_is_queue]
+    bound = destinations(params, found)
     names = [binding.routing_key.removeprefix("#.") for binding in bound] or [MADE_UP]
-    ends = [binding.destination for binding in bound] or [MADE_UP]
+    ends = [b.destination if b.destination_is_queue else "" for b in bound] or [MADE_UP]
     return [
         (delay, name, end)
         for name, end in zip(names, ends, strict=True)

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
-from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Queue
+from topology.definitions import MAXIMUM_TTL_MS, TAP_PREFIX, Arguments, Definitions, Queue
 from topology.delays import format_delay, milliseconds
 from topology.message import Route
 from topology.patterns.hold_params import FIELDS as FIELDS
@@ -128,11 +128,13 @@ def targets(params: Params) -> Sequence[str]:
     return params.keys
 
 
-def destinations(params: Params, found: Definitions) -> Sequence[Binding]:
-    return ()
+def destinations(params: Params, found: Definitions) -> None:
+    """The destination exchange is nobody's to bind here."""
 
 
 def target_problem(params: Params, target: str, found: Definitions) -> str:
+    if target.startswith(TAP_PREFIX):
+        return "That is Delayboard's own tap."
     if params.exchange and found.exchange(params.exchange) is None:
         return (
             f"There is no exchange “{params.exchange}”: the message would be lost after its delay."
@@ -154,8 +156,14 @@ def remarks(params: Params, found: Definitions) -> Sequence[str]:
     if params.exchange and found.exchange(params.exchange) is None:
         said.append(f"The destination exchange “{params.exchange}” does not exist.")
     said.extend(_collision(params, queue) for queue in _collisions(params, found))
+    exchange = found.exchange(params.exchange)
     if not params.exchange:
         said.append("Nothing of it can be recorded: no tap sees the default exchange.")
+    elif not params.keys and exchange is not None and exchange.type == "direct":
+        said.append(
+            "Nothing of it can be recorded: a direct exchange copies to a tap only what has a key "
+            "on offer, and none is."
+        )
     else:
         said.append(
             "What enters a hold queue is not observed, since no tap sees the default exchange; "

@@ -143,8 +143,8 @@ class Pattern(Protocol):
     def targets(self, params: Any) -> Sequence[str]:
         """Where delayed messages may go; empty when it is free."""
 
-    def destinations(self, params: Any, found: Definitions) -> Sequence[Binding]:
-        """The bindings of free targets that exist in `found`, each the last step to one."""
+    def destinations(self, params: Any, found: Definitions) -> Sequence[Binding] | None:
+        """The bindings in `found` that lead to its targets; None where a target needs none."""
 
     def members(self, params: Any, found: Definitions) -> Sequence[Queue]:
         """Queues of it in `found` that come and go with use, beside its definitions."""

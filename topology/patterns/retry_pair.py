@@ -166,8 +166,8 @@ def targets(params: Params) -> Sequence[str]:
     return (work_name(params),)
 
 
-def destinations(params: Params, found: Definitions) -> Sequence[Binding]:
-    return ()
+def destinations(params: Params, found: Definitions) -> None:
+    """Work arrives in its own queue only."""
 
 
 def members(params: Params, found: Definitions) -> Sequence[Queue]:

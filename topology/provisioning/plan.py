@@ -89,6 +89,22 @@ def _differences(wanted: Thing, found: Thing) -> Iterable[Difference]:
             yield Difference(name, shown(ours), shown(theirs))
 
 
+def conflict_sentences(plan: Plan) -> list[str]:
+    """What stands in the way, for those who see no table of it."""
+    return [
+        _missing_end(change, difference)
+        if isinstance(change.thing, Binding)
+        else f"The {change.title} exists already, and its {difference.name} is "
+        f"{difference.found}, not {difference.wanted}."
+        for change in plan.signed("conflict")
+        for difference in change.differences
+    ]
+
+
+def _missing_end(change: Change, difference: Difference) -> str:
+    return f"There is no {difference.name}, so that there can be no {change.title}."
+
+
 def ends(thing: Thing) -> tuple[tuple[str, str], ...]:
     """The identities of what a binding binds; nothing for an exchange or a queue.
 

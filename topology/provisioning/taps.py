@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
@@ -50,12 +50,11 @@ def tap_definitions(queue: str, taps: Sequence[Tap], tap_type: TapType) -> Defin
     return Definitions.of([Queue(queue, arguments=Arguments(ARGUMENTS[tap_type])), *bindings])
 
 
-def tapped_exchanges(
-    definitions: Definitions, types: Collection[str] = ("classic", "stream")
-) -> frozenset[str]:
-    """The exchanges from which a tap of ours of one of these types can be reached."""
-    ours = (queue for queue in definitions.queues if queue.name.startswith(TAP_PREFIX))
-    taps = {queue.name for queue in ours if queue.type in types}
+def tapped_exchanges(definitions: Definitions, *, by: TapType | None = None) -> frozenset[str]:
+    """The exchanges from which a tap of ours can be reached; `by` leaves the other type out."""
+    taps = {b.destination for b in definitions.bindings if b.destination.startswith(TAP_PREFIX)}
+    if by is not None:
+        taps &= {queue.name for queue in definitions.queues if queue.type == by}
     sources = {b.source for b in definitions.bindings if b.destination in taps}
     while True:
         wider = sources | {b.source for b in definitions.bindings if b.destination in sources}
@@ -72,7 +71,7 @@ def breaks_stream_taps(definitions: Definitions, publish: Publish) -> str:
     """
     if not _holds_decimal(publish.properties.headers):
         return ""
-    if publish.exchange not in tapped_exchanges(definitions, ("stream",)):
+    if publish.exchange not in tapped_exchanges(definitions, by="stream"):
         return ""
     return (
         "A header holds a decimal number, which Delayboard's stream tap at "

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from topology.broker.management import Management
 from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, Thing
 from topology.provisioning.plan import ends
-from topology.snapshot import Snapshot
+from topology.snapshot import QueueNumbers, Snapshot
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,16 @@ def plan_teardown(
     return Teardown(tuple(deletes), tuple(keeps), tuple(occupied), tuple(foreign))
 
 
+def with_depths(snapshot: Snapshot, depths: Mapping[str, int]) -> Snapshot:
+    """The snapshot with what was counted since; what it knows to be held beside stays counted."""
+    numbers = dict(snapshot.numbers)
+    for name, ready in depths.items():
+        known = numbers.get(name, QueueNumbers())
+        beside = max(0, (known.messages or 0) - (known.ready or 0))
+        numbers[name] = replace(known, messages=ready + beside)
+    return replace(snapshot, numbers=numbers)
+
+
 def tear_down(
     teardown: Teardown,
     management: Management,
@@ -110,15 +120,17 @@ def _foreign_sentence(binding: Binding) -> str:
     return f"{bound}: unbind it first"
 
 
-def _order(thing: Thing) -> tuple[int, Identity]:
-    """Delay queues, other queues, bindings, exchanges.
+def _order(thing: Thing) -> tuple[int, int, Identity]:
+    """Delay queues, the longest wait first, other queues, bindings, exchanges.
 
-    A queue takes its bindings along, so what dies meanwhile still finds its way; were the
-    bindings first, it would be lost.
+    Messages go down a chain of delays, so that one which cannot be deleted still has its way on.
+    A queue takes its bindings along, and what dies meanwhile finds its way; were the bindings
+    first, it would be lost.
     """
     if isinstance(thing, Queue):
-        return (0 if thing.message_ttl_ms is not None else 1), thing.identity
-    return (2 if isinstance(thing, Binding) else 3), thing.identity
+        waits = thing.message_ttl_ms
+        return (1, 0, thing.identity) if waits is None else (0, -waits, thing.identity)
+    return (2 if isinstance(thing, Binding) else 3), 0, thing.identity
 
 
 def _occupied(queue: Queue, snapshot: Snapshot) -> Occupied | None:

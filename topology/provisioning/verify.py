@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from topology.definitions import Definitions, Queue
+from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.delays import format_delay
 from topology.patterns.pattern import MADE_UP, Pattern
 from topology.provisioning.plan import Plan, make_plan
 from topology.routing.walk import walk
 from topology.snapshot import Snapshot
+
+# As a queue and as an exchange, for either may be a destination.
+MADE_UP_DESTINATION = Definitions.of(
+    [Queue(MADE_UP), Exchange(MADE_UP, "fanout"), Binding(MADE_UP, MADE_UP, "")]
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ def verify(pattern: Pattern, params: Any, wanted: Definitions, snapshot: Snapsho
         _probe(pattern, params, delay, target, queue, snapshot)
         for delay, target, queue in pattern.probes(params, snapshot.definitions)
     ]
+    if not checks:
+        checks = [Check(True, "No routing key is on offer, so that no probe could be tried.")]
     waiting = sorted(_delay_queues(wanted))
     checks.extend(_no_consumer(name, snapshot) for name in waiting)
     return Verdict(make_plan(wanted, snapshot), tuple(checks))
@@ -50,7 +57,7 @@ def _probe(
     route = pattern.route(params, delay, target)
     there = snapshot.definitions.without_taps() | route.declares
     walked = walk(
-        there | Definitions.of([Queue(queue)] if queue == MADE_UP else []),
+        there | (MADE_UP_DESTINATION if queue == MADE_UP else Definitions()),
         route.exchange,
         route.routing_key,
         expiration_ms=route.expiration_ms,

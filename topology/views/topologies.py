@@ -14,6 +14,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, latest, provision
 from topology.broker.errors import BrokerError
+from topology.definitions import Definitions
+from topology.delays import in_words
 from topology.forms import TopologyForm
 from topology.graph.cells import MARK_WORDS
 from topology.models import Role, State, Topology
@@ -117,8 +119,8 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
         "explanation": topology.pattern.EXPLANATION,
         "may_operate": access.may(request.user, topology.broker, Role.OPERATOR),
         "mark_words": MARK_WORDS,
-        "free_targets": not topology.pattern.targets(topology.parsed),
-        "longest_delay": topology.pattern.longest(topology.parsed),
+        "binds": topology.pattern.destinations(topology.parsed, Definitions()) is not None,
+        "longest_delay": in_words(topology.pattern.longest(topology.parsed)),
         "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
     if known.snapshot:
@@ -131,8 +133,10 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
 def topology_apply(request: HttpRequest, topology: Topology) -> HttpResponse:
     try:
         applied = provision.apply(request.user, topology)
-    except (provision.Refusal, BrokerError) as error:
-        messages.error(request, f"Not applied. {error}")
+    except provision.Refusal as refusal:
+        messages.error(request, f"Not applied. {refusal}")
+    except BrokerError as error:
+        return _failed(request, topology, f"Not applied. {error}")
     else:
         made = f"{applied.created} created" if applied.created else "nothing had to be created"
         messages.success(request, f"Applied: {made}.")
@@ -145,8 +149,7 @@ def topology_verify(request: HttpRequest, topology: Topology) -> HttpResponse:
     try:
         verdict = provision.check(request.user, topology)
     except BrokerError as error:
-        messages.error(request, f"Not verified. {error}")
-        return _back(topology)
+        return _failed(request, topology, f"Not verified. {error}")
     context = {"topology": topology, "broker": topology.broker, "verdict": verdict}
     return render(request, "topology/verdict.html", context)
 
@@ -163,8 +166,10 @@ def topology_unbind(request: HttpRequest, topology: Topology) -> HttpResponse:
             destination,
             typed_name=request.POST.get("name", "").strip(),
         )
-    except (provision.Refusal, BrokerError) as error:
-        messages.error(request, f"Not unbound. {error}")
+    except provision.Refusal as refusal:
+        messages.error(request, f"Not unbound. {refusal}")
+    except BrokerError as error:
+        return _failed(request, topology, f"Not unbound. {error}")
     else:
         messages.success(request, f"{destination} is no longer a destination of it.")
     return _back(topology)
@@ -176,9 +181,11 @@ def topology_teardown(request: HttpRequest, topology: Topology) -> HttpResponse:
     typed = request.POST.get("name", "").strip()
     try:
         done = provision.remove(request.user, topology, typed_name=typed)
-    except (provision.Refusal, BrokerError) as error:
-        messages.error(request, f"Not torn down. {error}")
+    except provision.Refusal as refusal:
+        messages.error(request, f"Not torn down. {refusal}")
         return _back(topology)
+    except BrokerError as error:
+        return _failed(request, topology, f"Not torn down. {error}")
     kept = f", {len(done.keeps)} that are not ours were kept" if done.keeps else ""
     messages.success(request, f"{topology.name}: {len(done.deletes)} deleted{kept}.")
     return redirect("topology:topologies")
@@ -198,6 +205,12 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
         "tap_type": topology.tap_type or tap_type_for(snapshot.version_tuple),
     }
+
+
+def _failed(request: HttpRequest, topology: Topology, sentence: str) -> HttpResponse:
+    """Without another look at a broker that just did not answer."""
+    messages.error(request, sentence)
+    return redirect("topology:topology", slug=topology.slug)
 
 
 def _back(topology: Topology) -> HttpResponse:
