@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 PORT ?= 8000
 MINUTES ?= 60
 PYTEST_ARGS ?=
+PYTEST = $(BIN)/python -X dev -m pytest
+BESIDE := tests/browser tests/faults tests/soak
 
 run_hash := $(shell cat requirements-pip.txt requirements.txt 2>/dev/null | sha256sum | cut -c1-16)
 dev_hash := $(shell cat requirements-pip.txt requirements-dev.txt 2>/dev/null | sha256sum | cut -c1-16)
@@ -27,8 +29,20 @@ help: ## list the targets
 run: packages-run $(RUN_STAMP) ## set up and start everything; BROKER=amqp://... MANAGEMENT=http://... for your own broker, PORT=8000
 	@exec $(BIN)/python manage.py run --port $(PORT)
 
+# Two halves at once, since most of each is waiting for brokers and a browser.
 .PHONY: test
-test: check test-sqlite test-postgres ## check, then every test on SQLite, then the database tests on PostgreSQL
+test: check brokers ## check, then every test on SQLite and the database tests on PostgreSQL
+	@mkdir -p var/test var/test-beside
+	echo 'Beside these run $(BESIDE), then PostgreSQL; their output follows at the end.'
+	DELAYBOARD_VAR=$(CURDIR)/var/test-beside setsid bash -c '$(PYTEST) $(BESIDE) && $(PYTEST) --postgres' \
+	    > var/test-beside/output.log 2>&1 &
+	second=$$!
+	trap 'kill -TERM -- -$$second 2> /dev/null || true' EXIT
+	failed=0
+	DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) $(addprefix --ignore=,$(BESIDE)) || failed=1
+	wait $$second || failed=1
+	cat var/test-beside/output.log
+	exit $$failed
 
 .PHONY: check
 check: packages-test $(DEV_STAMP) ## format, lint, types, layers, Django's checks, missing migrations
@@ -41,15 +55,15 @@ check: packages-test $(DEV_STAMP) ## format, lint, types, layers, Django's check
 
 .PHONY: test-sqlite
 test-sqlite: packages-test brokers $(DEV_STAMP) ## every test (PYTEST_ARGS=... for some) on SQLite
-	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest $(PYTEST_ARGS)
+	@DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) $(PYTEST_ARGS)
 
 .PHONY: test-postgres
 test-postgres: packages-test brokers $(DEV_STAMP) ## the tests that use the database, on a PostgreSQL of their own
-	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest --postgres $(PYTEST_ARGS)
+	@DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) --postgres $(PYTEST_ARGS)
 
 .PHONY: test-long
 test-long: packages-test brokers $(DEV_STAMP) ## the tests that take minutes
-	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest -m long $(PYTEST_ARGS)
+	@DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) -m long $(PYTEST_ARGS)
 
 .PHONY: bench
 bench: packages-test $(DEV_STAMP) ## measure; prints the numbers
@@ -63,7 +77,7 @@ soak: packages-test $(DEV_STAMP) ## an hour (MINUTES=3 for less) of everything a
 screenshots: packages-test $(DEV_STAMP) ## every page in every state, four widths, both themes, as pictures in var/screenshots
 	@rm -rf var/screenshots
 	mkdir -p var/screenshots
-	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -X dev -m pytest tests/browser --screenshots var/screenshots $(PYTEST_ARGS)
+	DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) tests/browser --screenshots var/screenshots $(PYTEST_ARGS)
 
 .PHONY: format
 format: $(DEV_STAMP) ## format and sort imports

@@ -21,7 +21,7 @@ from topology.definitions import Binding, Exchange, Queue
 # Whoever switched verification off was told on the form.
 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 CONNECT_SECONDS = 1.5
-REQUEST_SECONDS = 3.0
+REQUEST_SECONDS = 2.7
 # For those whom nobody waits for, such as a worker at a broker with very many queues.
 PATIENCE_SECONDS = 15.0
 
