@@ -15,9 +15,11 @@ DEFAULT_DELIVERY_LIMIT = 20
 
 @dataclass(frozen=True)
 class Consumer:
-    """What it does with every message: keep it, reject it for good, put it back, or lose its
-    connection before it answers.
+    """What it does with every message: keep it, reject it for good, put it back with basic.nack, or
+    lose its connection before it answers. It is taken to answer at once.
 
+    One that puts messages back with basic.reject is like one that crashes: from 4.3 on it counts
+    as a failed delivery (rabbit_channel.erl 4.3.6), and before, every return does.
     One that rejects `times` times acks a message whose x-death says that it was rejected in this
     queue so often.
     """

@@ -11,6 +11,7 @@ from topology.definitions import Definitions, Queue
 from topology.delays import milliseconds
 from topology.message import Message
 from topology.routing import sentences
+from topology.routing.circumstances import Circumstances, consuming
 from topology.routing.consumer import Consumer
 from topology.routing.copies import Copy, added
 from topology.routing.cycle import Entries, is_interpreted, published_deaths
@@ -19,7 +20,7 @@ from topology.routing.index import Index
 from topology.routing.match import keys_of
 from topology.routing.outcome import Walk
 from topology.routing.stay import Dies, Stays, stay
-from topology.routing.walk import Circumstances, follow, leave, read_expiration, with_consumed
+from topology.routing.walk import follow, leave, read_expiration
 
 
 def remaining(
@@ -38,27 +39,32 @@ def remaining(
     time that is left lies between none and its whole TTL. Its keys are its routing key and CC,
     for BCC is removed on publish.
     """
-    around = Circumstances(
-        Index.of(found), version or NEWEST, with_consumed(consumed, consumers or {})
-    )
-    headers = message.headers
-    copy = Copy(message.exchange, (message.routing_key,), headers, why="waiting")
+    around = Circumstances(Index.of(found), version or NEWEST, consuming(consumed, consumers))
+    start = Copy(message.exchange, (message.routing_key,), message.headers, why="waiting")
     there = around.index.queues.get(queue)
     if there is None:
-        return Walk((copy.ends("uncertain", sentences.no_such_queue(queue)),))
-    expiration = message.properties.expiration
-    failed = headers.get("x-delivery-count")
-    copy = replace(
-        copy,
-        keys=keys_of(message.routing_key, headers),
-        expiration_ms=None if expiration is None else read_expiration(expiration),
-        deaths=own_deaths(around.index, message, around.version),
-        failed=failed if isinstance(failed, int) and not isinstance(failed, bool) else 0,
-    )
+        return Walk((start.ends("uncertain", sentences.no_such_queue(queue)),))
+    try:
+        copy = _as_it_waits(start, message, around)
+    except ValueError as error:
+        return Walk((start.ends("uncertain", str(error), queue=queue),))
     whole = stay(there, copy, around.consumers.get(queue), around.version)
     passed = replace(copy, passed=frozenset({around.state(copy, there)}))
     after = leave(passed, there, _what_is_left(whole, waited), around.version)
     return follow([after], around) if isinstance(after, Copy) else Walk((after,))
+
+
+def _as_it_waits(start: Copy, message: Message, around: Circumstances) -> Copy:
+    """Raises ValueError for what no broker would have taken over AMQP 0-9-1."""
+    expiration = message.properties.expiration
+    failed = message.headers.get("x-delivery-count")
+    return replace(
+        start,
+        keys=keys_of(message.routing_key, message.headers),
+        expiration_ms=None if expiration is None else read_expiration(expiration),
+        deaths=own_deaths(around.index, message, around.version),
+        failed=failed if isinstance(failed, int) and not isinstance(failed, bool) else 0,
+    )
 
 
 def _what_is_left(found: Stays | Dies, waited: timedelta | None) -> Stays | Dies:

@@ -41,12 +41,17 @@ def unforeseeable(exchange: Exchange) -> str:
     )
 
 
-def cut_ring(queue: str) -> str:
-    return f"the broker drops it before “{queue}”: it died there before, and was not rejected since"
+def cut_ring(*queues: str) -> str:
+    names = " and ".join(f"“{name}”" for name in queues)
+    return f"the broker drops it before {names}: it died there before, and was not rejected since"
 
 
 def kept_back(holder: str, why: str) -> str:
     return f"“{holder}” dead-letters at least once, so it keeps it for ever: {why}"
+
+
+def deaf_stream(name: str) -> str:
+    return f"the stream “{name}” takes no dead letters before RabbitMQ 3.12"
 
 
 def kept_by_itself(queue: str) -> str:
@@ -104,6 +109,10 @@ def too_slow(queue: str, ms: int) -> str:
 
 def while_held(queue: str) -> str:
     return f"It does not expire while the consumer of “{queue}” holds it."
+
+
+def delayed_retries(queue: str) -> str:
+    return f"“{queue}” waits before it delivers again what came back."
 
 
 def may_be_full(queue: Queue) -> str:

@@ -99,7 +99,10 @@ def _consumed(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) ->
     if failures is None:
         return Stays("held", sentences.never_answered(queue.name))
     how = sentences.failed_too_often(queue.name, failures)
-    return Dies("delivery_limit", 0, how, failed=copy.failed + failures)
+    died = Dies("delivery_limit", 0, how, failed=copy.failed + failures)
+    if version < (4, 3) or queue.arguments.text("x-delayed-retry-type") in (None, "disabled"):
+        return died
+    return replace(died, spread=None, doubts=(sentences.delayed_retries(queue.name),))
 
 
 def _in_time(found: Stays | Dies, queue: Queue, ttl: int) -> Stays | Dies:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 
 from topology.definitions import MAXIMUM_TTL_MS, Definitions, Queue
 from topology.routing import sentences
-from topology.routing.consumer import Consumer, delivery_limit
+from topology.routing.circumstances import Circumstances, consuming
+from topology.routing.consumer import Consumer
 from topology.routing.copies import Copy, added, duration
 from topology.routing.cycle import (
-    count_of,
     headers_of_dead,
     is_cycle,
     is_interpreted,
@@ -33,45 +32,8 @@ __all__ = ["Consumer", "Ending", "Hop", "Index", "Outcome", "Walk", "walk"]
 # Enough for every topology that means something; a fan-out of rings has more ways than time.
 MAXIMUM_OUTCOMES = 200
 MAXIMUM_COPIES = 2000
-
-
-@dataclass(frozen=True)
-class Circumstances:
-    """What holds for all of a walk: the vhost, the broker's version, who consumes what and how."""
-
-    index: Index
-    version: tuple[int, ...] = NEWEST
-    consumers: Mapping[str, Consumer] = field(default_factory=dict)
-
-    def state(self, copy: Copy, queue: Queue) -> Hashable:
-        """All that the further way depends on: one in the same state twice goes round for ever."""
-        counts = [
-            min(count_of(copy.visible_deaths, name, "rejected"), times)
-            for name, times in self._counting
-        ]
-        return (
-            queue.name,
-            copy.exchange,
-            copy.keys,
-            copy.expiration_ms,
-            tuple((entry.queue, entry.reason) for entry in copy.deaths),
-            min(copy.failed, self._most_failures),
-            tuple(counts),
-        )
-
-    @cached_property
-    def _counting(self) -> list[tuple[str, int]]:
-        return [(name, c.times) for name, c in self.consumers.items() if c.times is not None]
-
-    @cached_property
-    def _most_failures(self) -> int:
-        """More failed deliveries than this make no difference."""
-        limits = [
-            delivery_limit(self.index.queues[name], self.version) or 0
-            for name, consumer in self.consumers.items()
-            if consumer.does in ("requeues", "crashes") and name in self.index.queues
-        ]
-        return max(limits, default=-1) + 1
+# A property is no longer than that.
+MOST_DIGITS = 255
 
 
 def walk(
@@ -95,9 +57,7 @@ def walk(
     property as it stands, `expiration_ms` the same as a number. Where the way branches beyond all
     measure the last outcome is one `uncertain`, which says that it was not followed on.
     """
-    around = Circumstances(
-        Index.of(found), version or NEWEST, with_consumed(consumed, consumers or {})
-    )
+    around = Circumstances(Index.of(found), version or NEWEST, consuming(consumed, consumers))
     stated = headers or {}
     start = Copy(exchange, (routing_key,), stated)
     target = around.index.exchanges.get(exchange)
@@ -116,16 +76,10 @@ def walk(
 def read_expiration(text: str) -> int:
     """The milliseconds of an expiration; ValueError with a sentence for what brokers refuse."""
     digits = text[1:] if text[:1] in ("+", "-") else text
-    is_number = digits.isascii() and digits.isdecimal()
+    is_number = digits.isascii() and digits.isdecimal() and len(digits) <= MOST_DIGITS
     if not is_number or not 0 <= int(text) <= MAXIMUM_TTL_MS:
         raise ValueError(sentences.bad_expiration(text))
     return int(text)
-
-
-def with_consumed(
-    consumed: AbstractSet[str], consumers: Mapping[str, Consumer]
-) -> Mapping[str, Consumer]:
-    return {**dict.fromkeys(consumed, Consumer()), **consumers}
 
 
 def follow(copies: Sequence[Copy], around: Circumstances, outcomes: Sequence[Outcome] = ()) -> Walk:
@@ -167,8 +121,9 @@ def _route(copy: Copy, around: Circumstances) -> tuple[list[Queue], list[Outcome
         return [], unclear or [_lost(copy, nowhere)]
     cut = {name for name in matched.queues if copy.hops and is_cycle(copy.deaths, name)}
     left = [index.queues[name] for name in matched.queues if name not in cut]
-    whole = replace(copy, holder="") if left or unclear else copy
-    lost = [_lost(whole, sentences.cut_ring(name)) for name in sorted(cut)]
+    if cut and not left and not unclear and copy.holder:
+        return [], [_lost(copy, sentences.cut_ring(*sorted(cut)))]
+    lost = [copy.ends("dropped", sentences.cut_ring(name)) for name in sorted(cut)]
     if around.version < (4, 0) and copy.holder in (queue.name for queue in left):
         into_itself = sentences.kept_by_itself(copy.holder)
         lost.append(copy.ends("held", into_itself, queue=copy.holder))
@@ -183,12 +138,19 @@ def _lost(copy: Copy, why: str) -> Outcome:
 
 
 def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | Outcome:
-    """Into the queue: how it ends there, or what leaves it for the dead-letter exchange."""
+    """Into the queue: how it ends there, or what leaves it for the dead-letter exchange.
+
+    A stream gets no dead letter before 3.12, unless it is handed on at least once (RabbitMQ docs,
+    "Streams"; tried on 3.10.8 and 4.0.5).
+    """
+    if queue.type == "stream" and copy.hops and not copy.holder and around.version < (3, 12):
+        return copy.ends("dropped", sentences.deaf_stream(queue.name))
     state = around.state(copy, queue)
     if state in copy.passed:
         names = [hop.queue for hop in copy.hops]
         last_lap = names[len(names) - 1 - names[::-1].index(queue.name) :]
-        return copy.ends("held", sentences.goes_round(last_lap), queue=queue.name)
+        again = Stays("held", sentences.goes_round(last_lap))
+        return leave(copy, queue, again, around.version)
     consumer = around.consumers.get(queue.name)
     passed = replace(copy, passed=copy.passed | {state})
     return leave(passed, queue, stay(queue, copy, consumer, around.version), around.version)

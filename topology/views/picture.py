@@ -13,10 +13,12 @@ from django.utils.safestring import SafeString
 from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
 from topology.delays import format_delay
 from topology.graph.build import Fact, Graph, build, facts, with_badges
+from topology.graph.geometry import Direction
 from topology.graph.ladder import Ladder, Levels
 from topology.graph.ladder_svg import draw_ladder
 from topology.graph.layout import arrange
 from topology.graph.rungs import build_ladder
+from topology.graph.shorten import shorten
 from topology.graph.svg import draw as draw_svg
 from topology.models import Broker, Topology
 from topology.patterns import PATTERNS, delay_levels, hold_queues, level_params
@@ -69,8 +71,9 @@ def explanation_picture(kind: str) -> Picture:
 def way_picture(answer: Answer, snapshot: Snapshot, broker: Broker) -> Picture:
     """What a walk passes, with the order and the times of its stays."""
     found = replace(snapshot, definitions=answer.way)
-    graph = with_badges(build(found), _steps(answer.walk))
-    return _graph(graph, f"The way through {broker.name}", f"way-{broker.pk}")
+    graph = with_badges(shorten(build(found)), _steps(answer.walk))
+    title, name = f"The way through {broker.name}", f"way-{broker.pk}"
+    return _graph(graph, title, name, direction="down")
 
 
 def _steps(walked: Walk) -> dict[str, str]:
@@ -92,8 +95,10 @@ def _ladder(ladder: Ladder, title: str, name: str) -> Picture:
     return Picture(SafeString(draw_ladder(ladder, title=title, id=name)), ladder=ladder)
 
 
-def _graph(graph: Graph, title: str, name: str, note: str = "") -> Picture:
-    layout = arrange(graph)
+def _graph(
+    graph: Graph, title: str, name: str, note: str = "", *, direction: Direction | None = None
+) -> Picture:
+    layout = arrange(graph, direction=direction)
     # So does topology.graph.svg.
     notes = " ".join(part for part in (note, layout.note) if part)
     return Picture(SafeString(draw_svg(layout, title=title, id=name)), facts(graph), notes)

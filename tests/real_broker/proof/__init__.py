@@ -1,0 +1,1 @@
+"""The walk against real brokers: random vhosts, random publishes, where they end and when."""

@@ -1,0 +1,88 @@
+"""What the brokers refuse, or lose in silence, and so does the walk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.brokers import Vhost
+from tests.builders import address_of, eventually
+from tests.real_broker.proof.named import (
+    AT_LEAST_ONCE,
+    version_of,
+)
+from tests.topology.builders import a_queue
+from topology.broker.consumer import Consumer as StreamReader
+from topology.broker.consumer import getter
+from topology.broker.errors import BrokerError, Conflict, Refused
+from topology.broker.management import Management
+from topology.broker.observe import observe
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.definitions import Binding, Definitions, Exchange, Queue
+from topology.message import Publish
+from topology.routing.walk import walk
+
+
+@pytest.mark.parametrize("kept", [{"type": "classic"}, {"type": "quorum"}, AT_LEAST_ONCE])
+def test_a_stream_takes_dead_letters_before_3_12_only_at_least_once(
+    vhost: Vhost, kept: dict[str, Any]
+) -> None:
+    found = Definitions.of(
+        [a_queue("hold", ttl=10, dlx="", key="log", **kept), a_queue("log", type="stream")]
+    )
+    (outcome,) = walk(found, "", "hold", version=version_of(vhost)).outcomes
+    with publisher(address_of(vhost), "test") as channel:
+        channel.declare(found)
+        channel.publish(Publish("", "hold"))
+    with getter(address_of(vhost), "hold") as source:
+        eventually(lambda: source.get() is None, "it has left the queue hold")
+    with publisher(address_of(vhost), "test") as channel:
+        channel.publish(Publish("", "log", body=b"the last"))
+    with StreamReader(address_of(vhost), "log", start="first") as stream:
+        bodies: list[bytes] = []
+        while not bodies or bodies[-1] != b"the last":
+            batch = stream.batch(limit=5, limit_bytes=1000, wait=10)
+            assert batch, "the stream gives nothing"
+            bodies += [delivery.message.body for delivery in batch]
+    assert len(bodies) == (2 if outcome.ending == "delivered" else 1)
+
+
+def test_a_topic_key_with_three_hashes_is_refused_from_4_3_on(vhost: Vhost) -> None:
+    with Management(address_of(vhost)) as management:
+        management.declare_exchange(Exchange("x", "topic"))
+        management.declare_queue(Queue("work"))
+        leads = Binding("x", "work", "#.a.#.b.#")
+        if version_of(vhost) < (4, 3):
+            management.bind(leads)
+            assert leads in observe(management).definitions.bindings
+        else:
+            with pytest.raises(BrokerError, match="at most 2"):
+                management.bind(leads)
+
+
+@pytest.mark.parametrize(
+    ("things", "exchange", "properties", "refusal"),
+    [
+        ([Exchange("x", internal=True)], "x", {}, Refused),
+        ([], "", {"expiration": "1.5"}, Conflict),
+        ([], "", {"expiration": "315360000001"}, Conflict),
+        ([], "", {"headers": {"CC": "work"}}, Conflict),
+    ],
+)
+def test_what_the_broker_refuses_the_walk_refuses(
+    vhost: Vhost,
+    things: list[Exchange],
+    exchange: str,
+    properties: dict[str, Any],
+    refusal: type[BrokerError],
+) -> None:
+    definitions = Definitions.of([Queue("work"), *things])
+    with publisher(address_of(vhost), "test") as channel:
+        channel.declare(definitions)
+        with pytest.raises(refusal):
+            channel.publish(Publish(exchange, "work", build_properties(**properties)))
+    (outcome,) = walk(definitions, exchange, "work", **properties).outcomes
+    assert outcome.ending == "dropped"
+    assert outcome.why.startswith("the broker refuses the publish")

@@ -1,0 +1,114 @@
+"""Consumers that reject, put back or crash: retry rings walked to their end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.topology.builders import a_queue
+from topology.definitions import Binding, Definitions, Exchange, Queue
+from topology.routing.consumer import Consumer, delivery_limit
+from topology.routing.outcome import Outcome, Walk
+from topology.routing.walk import walk
+
+OLD, MIDDLE, NEW = (3, 10, 8), (4, 0, 5), (4, 3, 6)
+AT_LEAST_ONCE = {
+    "type": "quorum",
+    "x_dead_letter_strategy": "at-least-once",
+    "x_overflow": "reject-publish",
+}
+RETRY = Definitions.of(
+    [a_queue("work", dlx="", key="wait"), a_queue("wait", ttl=100, dlx="", key="work")]
+)
+
+
+def ms(number: int) -> timedelta:
+    return timedelta(milliseconds=number)
+
+
+def only(walked: Walk) -> Outcome:
+    (outcome,) = walked.outcomes
+    return outcome
+
+
+def of(*things: Exchange | Queue | Binding) -> Definitions:
+    return Definitions.of(things)
+
+
+@pytest.mark.parametrize(("times", "after"), [(0, 0), (1, 100), (3, 300)])
+def test_a_retry_ring_is_walked_to_its_end(times: int, after: int) -> None:
+    outcome = only(walk(RETRY, "", "work", consumers={"work": Consumer("rejects", times)}))
+    assert (outcome.ending, outcome.queue, outcome.after) == ("delivered", "work", ms(after))
+    assert [hop.queue for hop in outcome.hops] == ["work", *["wait", "work"] * times]
+
+
+def test_a_retry_ring_without_an_end_says_so() -> None:
+    outcome = only(walk(RETRY, "", "work", consumers={"work": Consumer("rejects")}))
+    assert (outcome.ending, outcome.queue) == ("held", "work")
+    assert outcome.why == (
+        "it goes round for ever, through “work”, “wait” and “work” again, "
+        "for its consumer never takes it"
+    )
+
+
+def test_a_rejection_where_nothing_dead_letters_is_a_loss() -> None:
+    outcome = only(walk(of(Queue("work")), "", "work", consumers={"work": Consumer("rejects")}))
+    why = "the consumer of “work” rejects it, which dead-letters nowhere"
+    assert (outcome.ending, outcome.why) == ("dropped", why)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "version", "limit"),
+    [
+        ({}, OLD, None),
+        ({"type": "quorum"}, OLD, None),
+        ({"type": "quorum"}, MIDDLE, 20),
+        ({"type": "quorum", "x_delivery_limit": 3}, OLD, 3),
+        ({"type": "quorum", "x_delivery_limit": -1}, NEW, None),
+        ({"x_delivery_limit": 3}, NEW, None),
+    ],
+)
+def test_the_delivery_limit_is_the_quorum_queues(
+    arguments: dict[str, Any], version: tuple[int, ...], limit: int | None
+) -> None:
+    assert delivery_limit(a_queue("work", **arguments), version) == limit
+
+
+@pytest.mark.parametrize(
+    ("does", "version", "ending"),
+    [
+        ("requeues", OLD, "delivered"),
+        ("requeues", MIDDLE, "delivered"),
+        ("requeues", NEW, "held"),
+        ("crashes", NEW, "delivered"),
+    ],
+)
+def test_a_message_that_is_never_answered_dies_of_the_limit_or_not_at_all(
+    does: Any, version: tuple[int, ...], ending: str
+) -> None:
+    found = of(
+        a_queue("work", type="quorum", x_delivery_limit=2, dlx="", key="dead"), Queue("dead")
+    )
+    outcome = only(walk(found, "", "work", version=version, consumers={"work": Consumer(does)}))
+    assert (outcome.ending, outcome.queue) == (ending, "dead" if ending == "delivered" else "work")
+
+
+@pytest.mark.parametrize(("version", "latest"), [(MIDDLE, ms(0)), (NEW, None)])
+def test_delayed_retries_of_a_queue_leave_the_time_of_its_giving_up_open(
+    version: tuple[int, ...], latest: timedelta | None
+) -> None:
+    delays = {"x_delayed_retry_type": "all", "x_delayed_retry_min": 1000}
+    found = of(a_queue("work", type="quorum", dlx="", key="dead", **delays), Queue("dead"))
+    outcome = only(
+        walk(found, "", "work", version=version, consumers={"work": Consumer("crashes")})
+    )
+    assert (outcome.queue, outcome.latest) == ("dead", latest)
+
+
+def test_a_never_answered_message_with_a_time_to_live_expires_some_time() -> None:
+    found = of(a_queue("work", ttl=50, dlx="", key="dead"), Queue("dead"))
+    outcome = only(walk(found, "", "work", consumers={"work": Consumer("requeues")}))
+    assert (outcome.queue, outcome.after, outcome.latest) == ("dead", ms(50), None)
+    assert outcome.doubts == ("It does not expire while the consumer of “work” holds it.",)

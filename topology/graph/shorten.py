@@ -1,0 +1,41 @@
+"""A graph without the exchanges that only hand a message on: a chain of them becomes an arrow."""
+
+from __future__ import annotations
+
+from topology.graph.build import Graph
+from topology.graph.edges import Edge
+
+
+def shorten(graph: Graph) -> Graph:
+    """Where one arrow leads to an exchange and one binding leaves it, one arrow stands for both."""
+    edges, over = set(graph.edges), dict[Edge, int]()
+    for node in graph.nodes:
+        coming = [edge for edge in edges if edge.target == node.id]
+        going = [edge for edge in edges if edge.source == node.id]
+        if node.kind != "exchange" or len(coming) != 1 or len(going) != 1:
+            continue
+        (first,), (second,) = coming, going
+        if second.kind != "binding" or first.source == second.target:
+            continue
+        number = over.pop(first, 0) + over.pop(second, 0) + 1
+        joined = _joined(first, second, number)
+        edges = (edges - {first, second}) | {joined}
+        over[joined] = number
+    ends = {end for edge in edges for end in (edge.source, edge.target)}
+    alone = {node.id for node in graph.nodes} - {
+        end for edge in graph.edges for end in (edge.source, edge.target)
+    }
+    kept = tuple(node for node in graph.nodes if node.id in ends | alone)
+    drawn = frozenset(node.id for node in kept)
+    groups = tuple(group & drawn for group in graph.groups)
+    order = sorted(edges, key=lambda edge: (edge.source, edge.target, edge.kind))
+    return Graph(kept, tuple(order), groups)
+
+
+def _joined(first: Edge, second: Edge, number: int) -> Edge:
+    through = f"over {number} exchange{'' if number == 1 else 's'}"
+    if first.kind == "binding":
+        return Edge(first.source, second.target, "binding", f"leads {through} to", (), through)
+    when = first.label.partition(", over ")[0]
+    what = f"{first.what.partition(', over ')[0]}, {through}"
+    return Edge(first.source, second.target, first.kind, what, first.keys, f"{when}, {through}")
