@@ -96,9 +96,10 @@ class Queue:
         return self.arguments.text("x-queue-type") or "classic"
 
     def with_type(self) -> Queue:
-        """The same with its type stated, as brokers list one that was declared without.
+        """The same with its type stated, as a snapshot has every queue.
 
-        They take both for equal when it is declared again (tried, 3.10.8 to 4.3.6).
+        Brokers take an absent type and "classic" for equal when it is declared again (tried,
+        3.10.8 to 4.3.6).
         """
         return replace(self, arguments=Arguments({**self.arguments, "x-queue-type": self.type}))
 

@@ -34,7 +34,8 @@ class Snapshot:
 
     `definitions` holds policies folded into the arguments: what is in force, not only
     what was declared; `declared` is what the declarations said. `numbers` is by queue
-    name. `version` is the broker's, such as "3.10.8".
+    name. `doubts` are sentences on what could not be seen. `version` is the broker's, such as
+    "3.10.8".
     """
 
     version: str
@@ -49,6 +50,7 @@ class Snapshot:
     alarms: tuple[str, ...] = ()
     exchange_types: frozenset[str] = frozenset()
     poll_seconds: float = 0.0
+    doubts: tuple[str, ...] = ()
 
     @property
     def version_tuple(self) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ def test_what_dies_goes_straight_to_where_it_waits_next() -> None:
     short = shorten(build(Definitions.of(things)))
     (edge,) = short.edges
     assert (edge.source, edge.target, edge.kind) == ("queue/q", "queue/r", "dead-letter")
-    assert edge.label == "after 5ms, over 2 exchanges"
+    assert edge.label == "after 5ms"
     assert edge.what == "dead-letters after 5ms, over 2 exchanges"
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,6 +31,53 @@ def seen(
         taken_at=NOON,
         poll_seconds=0.5,
     )
+
+
+def test_an_alternate_exchange_of_a_policy_is_in_force_unless_an_argument_names_one() -> None:
+    own = {"alternate-exchange": "own"}
+    exchanges: list[dict[str, Any]] = [
+        {"name": "plain", "type": "direct", "policy": "p"},
+        {"name": "stated", "type": "direct", "policy": "p", "arguments": own},
+        {"name": "other", "type": "direct", "policy": "q"},
+    ]
+    policies = [
+        {"name": "p", "definition": {"alternate-exchange": "spare"}},
+        {"name": "q", "definition": {"alternate-exchange": 5}},
+    ]
+    snapshot = read_snapshot(
+        {}, [], exchanges, [], alarms=[], taken_at=NOON, poll_seconds=0.1, policies=policies
+    )
+    found = {x.name: x.arguments.get("alternate-exchange") for x in snapshot.definitions.exchanges}
+    assert found == {"plain": "spare", "stated": "own", "other": None}
+    assert not any(x.name == "plain" and x.arguments for x in snapshot.declared.exchanges)
+
+
+@responses.activate
+def test_policies_that_may_not_be_read_are_a_doubt_and_no_failure() -> None:
+    api = f"{MANAGEMENT}/api"
+    responses.get(f"{api}/overview", json={"rabbitmq_version": "4.3.6"})
+    responses.get(re.compile(f"{api}/exchanges/.*"), json=[{"name": "x", "policy": "p"}])
+    for kind in ("queues", "bindings"):
+        responses.get(re.compile(f"{api}/{kind}/.*"), json=[])
+    responses.get(f"{api}/health/checks/alarms", json={"status": "ok"})
+    responses.get(re.compile(f"{api}/policies/.*"), status=401, json={"reason": "Not policymaker"})
+    responses.get(re.compile(f"{api}/whoami"), json={"name": "a", "tags": ["management"]})
+    with Management(an_address()) as management:
+        snapshot = observe(management)
+    (doubt,) = snapshot.doubts
+    assert "it needs the tag policymaker" in doubt
+
+
+@pytest.mark.parametrize(("stated", "policy", "found"), [(5, -1, 5), (-1, 7, 7), (5, 7, 5)])
+def test_a_delivery_limit_that_is_none_gives_way_to_one_that_is(
+    stated: int, policy: int, found: int
+) -> None:
+    arguments = in_force(
+        arguments={"x-delivery-limit": stated},
+        type="quorum",
+        effective_policy_definition={"delivery-limit": policy},
+    )
+    assert arguments["x-delivery-limit"] == found
 
 
 def in_force(**raw: Any) -> Arguments:

@@ -82,6 +82,10 @@ class Management:
     def bindings(self) -> list[dict[str, Any]]:
         return self._all("bindings")
 
+    def policies(self) -> list[dict[str, Any]]:
+        """Of the vhost. Raises Refused for an account that may only manage."""
+        return self._all("policies")
+
     def alarms(self) -> list[str]:
         """The alarms in force as "disk on rabbit@host"; empty when there are none."""
         answer = self._send("GET", path("health", "checks", "alarms"))

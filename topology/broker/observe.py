@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from topology.broker.errors import Refused
 from topology.broker.management import Management
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.snapshot import QueueNumbers, Snapshot
@@ -36,6 +38,10 @@ _SMALLER = {
     "delayed-retry-min",
     "delayed-retry-max",
 }
+POLICIES_UNREAD = (
+    "An exchange has a policy, and this account may not read policies (it needs the tag "
+    "policymaker): an alternate exchange that it names is not known here."
+)
 _POLICY_WINS_IN_QUORUM = {"overflow", "delayed-retry-type"}
 
 
@@ -47,15 +53,30 @@ def observe(management: Management) -> Snapshot:
     exchanges = management.exchanges()
     bindings = management.bindings()
     alarms = management.alarms()
+    policies, doubts = _policies_of(exchanges, management)
     return read_snapshot(
         overview,
         queues,
         exchanges,
         bindings,
         alarms=alarms,
+        policies=policies,
+        doubts=doubts,
         taken_at=datetime.now(UTC),
         poll_seconds=time.monotonic() - started,
     )
+
+
+def _policies_of(
+    exchanges: Sequence[Mapping[str, Any]], management: Management
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The vhost's policies where an exchange has one, for it is listed by name only."""
+    if not any(raw.get("policy") for raw in exchanges):
+        return [], ()
+    try:
+        return management.policies(), ()
+    except Refused:
+        return [], (POLICIES_UNREAD,)
 
 
 def read_snapshot(
@@ -67,18 +88,23 @@ def read_snapshot(
     alarms: list[str],
     taken_at: datetime,
     poll_seconds: float,
+    policies: Sequence[Mapping[str, Any]] = (),
+    doubts: tuple[str, ...] = (),
 ) -> Snapshot:
     """Pure: the API's JSON as values. Transient bits such as exclusive queues are included."""
     declared_queues = [(_queue(raw), raw) for raw in queues]
     declared_exchanges = [_exchange(raw) for raw in exchanges if raw.get("name")]
     bound = [_binding(raw) for raw in bindings if raw.get("source")]
     in_force = [_with_policy(queue, raw) for queue, raw in declared_queues]
+    alternates = _alternates(exchanges, policies)
     stated = overview.get("exchange_types")
     types = stated if isinstance(stated, list) else []
     return Snapshot(
         version=str(overview.get("rabbitmq_version", "")),
         taken_at=taken_at,
-        definitions=Definitions.of([*declared_exchanges, *in_force, *bound]),
+        definitions=Definitions.of(
+            [*(_with_alternate(x, alternates) for x in declared_exchanges), *in_force, *bound]
+        ),
         declared=Definitions.of([*declared_exchanges, *(q for q, _ in declared_queues), *bound]),
         numbers={queue.name: _numbers(raw) for queue, raw in declared_queues},
         exchange_rates={
@@ -92,7 +118,34 @@ def read_snapshot(
         alarms=tuple(alarms),
         exchange_types=frozenset(str(t.get("name")) for t in types if isinstance(t, Mapping)),
         poll_seconds=poll_seconds,
+        doubts=doubts,
     )
+
+
+def _alternates(
+    exchanges: Sequence[Mapping[str, Any]], policies: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """The alternate exchange that a policy gives, by exchange; operator policies give none."""
+    given = {
+        str(policy.get("name")): alternate
+        for policy in policies
+        if isinstance(policy.get("definition"), Mapping)
+        and isinstance(alternate := policy["definition"].get("alternate-exchange"), str)
+    }
+    return {
+        str(raw.get("name")): given[str(raw.get("policy"))]
+        for raw in exchanges
+        if str(raw.get("policy")) in given
+    }
+
+
+def _with_alternate(exchange: Exchange, alternates: Mapping[str, str]) -> Exchange:
+    """The argument wins over the policy (rabbit_exchange.erl, all versions)."""
+    alternate = alternates.get(exchange.name)
+    if alternate is None or "alternate-exchange" in exchange.arguments:
+        return exchange
+    folded = Arguments({**exchange.arguments, "alternate-exchange": alternate})
+    return replace(exchange, arguments=folded)
 
 
 def _exchange(raw: Mapping[str, Any]) -> Exchange:
@@ -128,7 +181,10 @@ def _with_policy(queue: Queue, raw: Mapping[str, Any]) -> Queue:
             continue
         stated = folded.get(argument)
         if key in _SMALLER and isinstance(stated, int) and isinstance(value, int):
-            folded[argument] = min(stated, value)
+            # A negative delivery limit is none, and gives way (resolve_delivery_limit/2,
+            # rabbit_quorum_queue.erl 4.0.5).
+            choose = max if min(stated, value) < 0 else min
+            folded[argument] = choose(stated, value)
         elif key in _POLICY_WINS_IN_QUORUM and queue.type == "quorum":
             folded[argument] = value
         else:

@@ -36,6 +36,7 @@ def _joined(first: Edge, second: Edge, number: int) -> Edge:
     through = f"over {number} exchange{'' if number == 1 else 's'}"
     if first.kind == "binding":
         return Edge(first.source, second.target, "binding", f"leads {through} to", (), through)
-    when = first.label.partition(", over ")[0]
+    # The arrow's own label is short: the table says over how many.
+    when = first.label
     what = f"{first.what.partition(', over ')[0]}, {through}"
-    return Edge(first.source, second.target, first.kind, what, first.keys, f"{when}, {through}")
+    return Edge(first.source, second.target, first.kind, what, first.keys, when)

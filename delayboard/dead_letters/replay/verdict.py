@@ -12,6 +12,9 @@ from topology.message import DEATH_HEADERS, Message
 from topology.routing.index import Index
 from topology.routing.walk import Outcome, Walk, walk
 
+# What a replay does not send again: its deaths, and the copies that had their own way.
+LEFT_OUT = DEATH_HEADERS | {"CC", "BCC"}
+
 
 @dataclass(frozen=True)
 class Target:
@@ -73,7 +76,7 @@ def judge(
 ) -> Verdict:
     """Walk from the target and say where every copy ends; `message` brings its own properties.
 
-    Its deaths are left out, as a replay leaves them out.
+    Its deaths, CC and BCC are left out, as a replay leaves them out.
     """
     headers = message.headers if message else {}
     walked = walk(
@@ -81,7 +84,7 @@ def judge(
         target.exchange,
         target.routing_key,
         version=version,
-        headers={name: headers[name] for name in headers if name not in DEATH_HEADERS},
+        headers={name: headers[name] for name in headers if name not in LEFT_OUT},
         expiration=message.properties.expiration if message else None,
         consumed=frozenset(consumed),
     )
