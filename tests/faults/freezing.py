@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from delayboard.demo.node import PrivateNode
+from tests.builders import eventually
 from topology import latest
 from topology.latest import Latest
 from topology.models import Broker
@@ -31,12 +32,20 @@ def erlang_processes(node: PrivateNode) -> list[int]:
     return found
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether the kernel has stopped every thread of the process."""
+    stats = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 @contextmanager
 def frozen(node: PrivateNode) -> Iterator[None]:
     stopped = erlang_processes(node)
     assert stopped
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
+    # Each thread stops when it is next scheduled, and one of them might still answer.
+    eventually(lambda: all(is_stopped(pid) for pid in stopped), "every thread of it is stopped")
     try:
         yield
     finally:
