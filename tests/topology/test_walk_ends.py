@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.topology.builders import a_queue
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+from tests.topology.walks import AT_LEAST_ONCE, MIDDLE, NEW, OLD, ms, of, only
+from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.routing.consumer import Consumer
-from topology.routing.outcome import Outcome, Walk
 from topology.routing.walk import walk
-
-OLD, MIDDLE, NEW = (3, 10, 8), (4, 0, 5), (4, 3, 6)
-AT_LEAST_ONCE = {
-    "type": "quorum",
-    "x_dead_letter_strategy": "at-least-once",
-    "x_overflow": "reject-publish",
-}
-RETRY = Definitions.of(
-    [a_queue("work", dlx="", key="wait"), a_queue("wait", ttl=100, dlx="", key="work")]
-)
-
-
-def ms(number: int) -> timedelta:
-    return timedelta(milliseconds=number)
-
-
-def only(walked: Walk) -> Outcome:
-    (outcome,) = walked.outcomes
-    return outcome
-
-
-def of(*things: Exchange | Queue | Binding) -> Definitions:
-    return Definitions.of(things)
 
 
 @pytest.mark.parametrize(

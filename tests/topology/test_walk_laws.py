@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.topology import strategies
-from tests.topology.builders import a_queue
+from tests.topology.walks import MIDDLE, NEW, OLD, ms, of
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.routing.consumer import Consumer
 from topology.routing.index import Index
-from topology.routing.outcome import Outcome, Walk
 from topology.routing.walk import walk
-
-OLD, MIDDLE, NEW = (3, 10, 8), (4, 0, 5), (4, 3, 6)
-AT_LEAST_ONCE = {
-    "type": "quorum",
-    "x_dead_letter_strategy": "at-least-once",
-    "x_overflow": "reject-publish",
-}
-RETRY = Definitions.of(
-    [a_queue("work", dlx="", key="wait"), a_queue("wait", ttl=100, dlx="", key="work")]
-)
-
-
-def ms(number: int) -> timedelta:
-    return timedelta(milliseconds=number)
-
-
-def only(walked: Walk) -> Outcome:
-    (outcome,) = walked.outcomes
-    return outcome
-
-
-def of(*things: Exchange | Queue | Binding) -> Definitions:
-    return Definitions.of(things)
-
 
 published = (
     strategies.definitions(),
