@@ -12,7 +12,10 @@ from typing import Any, Literal
 from delayboard.dead_letters.browse import Letter
 from delayboard.dead_letters.replay.verdict import Target, default_target
 from topology.definitions import Definitions
+from topology.delays import format_delay
 from topology.routing.index import Index
+from topology.routing.outcome import Outcome, Walk
+from topology.routing.remaining import remaining
 
 SHOWN_BYTES = 16_384
 HEX_BYTES = 2048
@@ -45,9 +48,18 @@ class Shown:
     headers: tuple[Row, ...]
     properties: tuple[Row, ...]
     target: Target | None
+    onward: str
 
 
-def show(letter: Letter, found: Definitions | Index, delay_queues: Collection[str]) -> Shown:
+def show(
+    letter: Letter,
+    found: Definitions | Index,
+    delay_queues: Collection[str],
+    *,
+    queue: str = "",
+    version: tuple[int, ...] = (),
+) -> Shown:
+    """`queue` is where it lies: what becomes of it there by itself is said in `onward`."""
     message = letter.message
     return Shown(
         letter=letter,
@@ -55,7 +67,28 @@ def show(letter: Letter, found: Definitions | Index, delay_queues: Collection[st
         headers=rows(message.headers),
         properties=rows(message.properties.stated()),
         target=default_target(letter.history, found, delay_queues),
+        onward=onward(remaining(found, message, queue, version=version)) if queue else "",
     )
+
+
+def onward(walked: Walk) -> str:
+    """What becomes of a message that nobody takes; "" when it just stays where it is."""
+    if all(outcome.ending == "delivered" and len(outcome.hops) < 2 for outcome in walked.outcomes):
+        return ""
+    return " ".join(_end(outcome) for outcome in walked.outcomes)
+
+
+def _end(outcome: Outcome) -> str:
+    latest = outcome.latest
+    within = "" if latest is None else f" within {format_delay(latest)}"
+    match outcome.ending:
+        case "delivered":
+            return f"It arrives in {outcome.queue}{within}."
+        case "held":
+            return f"It is held for ever: {outcome.why}."
+        case "dropped":
+            return f"It is lost{within}: {outcome.why}."
+    return f"What becomes of it is not known: {outcome.why}."
 
 
 def show_body(body: bytes) -> Body:

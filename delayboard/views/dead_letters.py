@@ -120,7 +120,10 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
         return {"look_error": str(error)}
     waits = batches.delay_queues(broker)
     index = Index(known.snapshot.definitions.without_taps())
-    shown: list[Shown] = [show(letter, index, waits) for letter in seen.letters]
+    version = known.snapshot.version_tuple
+    shown: list[Shown] = [
+        show(letter, index, waits, queue=queue.name, version=version) for letter in seen.letters
+    ]
     return {"look": seen, "letters": shown}
 
 

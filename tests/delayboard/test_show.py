@@ -22,6 +22,7 @@ from delayboard.dead_letters.show import (
 )
 from tests.delayboard.builders import a_message, letters, shop
 from tests.topology import strategies
+from tests.topology.builders import a_queue
 
 
 def exactly(text: str) -> Any:
@@ -165,6 +166,27 @@ def test_the_deepest_header_can_be_shown() -> None:
     for _ in range(100):
         deep = {"a": [deep]}
     assert "65 6e 64" in shown(deep)
+
+
+@pytest.mark.parametrize(
+    ("queue", "expiration", "said"),
+    [
+        ("dead", None, ""),
+        ("dead", "700", "It is lost: it expires in “dead” after 700ms"),
+        ("wait", None, "It arrives in orders within 5s."),
+        ("wait", "odd", "What becomes of it is not known: its expiration “odd”"),
+        ("gone", None, "What becomes of it is not known: there is no queue “gone”."),
+    ],
+)
+def test_what_becomes_of_a_letter_by_itself_is_said(
+    queue: str, expiration: str | None, said: str
+) -> None:
+    there = shop(a_queue("wait", ttl=5000, dlx="", key="orders"))
+    stated: dict[str, Any] = {} if expiration is None else {"expiration": expiration}
+    (letter,) = letters(a_message(headers={}, **stated))
+    found = show(letter, there, set(), queue=queue, version=(4, 3, 6))
+    assert found.onward.startswith(said)
+    assert bool(found.onward) == bool(said)
 
 
 def test_a_letter_is_shown_whole() -> None:
