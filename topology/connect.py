@@ -12,11 +12,11 @@ from topology.broker.amqp import connected
 from topology.broker.background import in_background
 from topology.broker.errors import BrokerError, alarm_sentence
 from topology.broker.management import Management
+from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS
 from topology.models import Broker
 from topology.slugs import new_slug
 
 TRIAL_SECONDS = 3.0
-HEARTBEAT_SECONDS = 2
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def add_broker(broker: Broker, password: str) -> Broker:
 
 def _try_amqp(address: Address) -> list[Trial]:
     try:
-        with connected(address, "connection test", heartbeat=HEARTBEAT_SECONDS):
+        with connected(address, "connection test", heartbeat=REQUEST_HEARTBEAT_SECONDS):
             return [Trial("AMQP", True, f"Connected to the virtual host “{address.vhost}”.")]
     except BrokerError as error:
         return [Trial("AMQP", False, str(error))]

@@ -311,12 +311,14 @@ def own_declared(
     fresh = frozenset(thing.identity for thing in declares if thing.identity not in there)
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
+        before = row.owned_identities
         kept = {thing.identity for thing in row.definitions} | there | fresh
         row.disown(
-            [name for name in row.owned_identities if name[0] == "queue" and name not in kept]
+            [identity for identity in before if identity[0] == "queue" and identity not in kept]
         )
         row.own(fresh)
-        row.save(update_fields=["owned"])
+        if row.owned_identities != before:
+            row.save(update_fields=["owned"])
     return fresh
 
 

@@ -54,6 +54,11 @@ def send(process: int, number: signal.Signals) -> None:
         os.kill(process, number)
 
 
+def thread_states(process: int) -> list[str]:
+    """The state of each of its threads, a letter as in proc(5). Raises OSError as one ends."""
+    return [_fields(file)[0] for file in Path(f"/proc/{process}/task").glob("*/stat")]
+
+
 def _processes() -> Iterator[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -66,7 +71,7 @@ def _is_alive(process: int) -> bool:
     Of a killed Erlang the first thread is a zombie while others still end.
     """
     try:
-        states = [_fields(file)[0] for file in Path(f"/proc/{process}/task").glob("*/stat")]
+        states = thread_states(process)
     except OSError:  # a thread ended while we looked
         return True
     return any(state not in "ZX" for state in states)

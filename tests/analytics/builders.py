@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analytics.events import MessageEvent
-from analytics.log import EventLog
+from analytics.log import EventLog, days, read_day
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DELAY = timedelta(seconds=5)
@@ -68,3 +68,8 @@ def write_log(folder: Path, events: Iterable[MessageEvent], recorder: str = "tes
     log = EventLog(folder, recorder)
     log.append(events)
     log.close()
+
+
+def logged(folder: Path) -> list[MessageEvent]:
+    """Every event of the log in `folder`, the oldest day first."""
+    return [event for day in days(folder) for event in read_day(folder, day)]

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from django.contrib.auth.models import User
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.album import Album
+from tests.builders import make_user
+from topology.models import Role
 
 CHROMIUM = Path("/usr/bin/chromium")
 
@@ -84,3 +87,9 @@ def album(page: Page, request: pytest.FixtureRequest) -> Album:
     album = Album(folder)
     album.watch(page)
     return album
+
+
+@pytest.fixture
+def ada() -> User:
+    """Somebody who may do everything."""
+    return make_user("ada", Role.ADMIN)

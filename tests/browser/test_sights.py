@@ -22,9 +22,7 @@ from tests.brokers import Vhost
 from tests.browser import scenes
 from tests.browser.album import Album
 from tests.browser.sign_in import sign_in
-from tests.builders import make_user
 from topology import latest
-from topology.models import Role
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BUILDERS: dict[str, Callable[..., scenes.Scene]] = {
@@ -45,11 +43,6 @@ def quiet_site(
     latest._latest.clear()
     yield
     latest._latest.clear()
-
-
-@pytest.fixture
-def ada() -> User:
-    return make_user("ada", Role.ADMIN)
 
 
 def look_at(page: Page, album: Album, scene: scenes.Scene, site_url: str) -> None:

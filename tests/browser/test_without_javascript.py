@@ -16,9 +16,9 @@ from delayboard.models import Publication, ReplayBatch
 from tests.brokers import Vhost
 from tests.browser import contents, scenes
 from tests.browser.sign_in import sign_in
-from tests.builders import address_of, eventually, make_user
+from tests.builders import address_of, eventually
 from topology import latest
-from topology.models import Role, State, Topology
+from topology.models import State, Topology
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PASSWORD = "a long enough password"
@@ -30,11 +30,6 @@ def quiet_site(settings: Settings, tmp_path: Path) -> Iterator[None]:
     latest._latest.clear()
     yield
     latest._latest.clear()
-
-
-@pytest.fixture
-def ada() -> User:
-    return make_user("ada", Role.ADMIN)
 
 
 @pytest.fixture

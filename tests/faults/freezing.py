@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from delayboard.demo.node import PrivateNode
+from delayboard.demo.processes import marked_processes, thread_states
 from tests.builders import eventually
 from topology import latest
 from topology.latest import Latest
@@ -19,23 +20,18 @@ from topology.models import Broker
 
 def erlang_processes(node: PrivateNode) -> list[int]:
     """The virtual machine of the node and nothing else: known by its folder."""
-    mark = f"DELAYBOARD_NODE={node.folder}".encode()
     found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if not entry.name.isdigit() or mark not in (entry / "environ").read_bytes():
-                continue
-            if (entry / "comm").read_text().strip() == "beam.smp":
-                found.append(int(entry.name))
-        except OSError:
-            continue
+    for process in marked_processes(node.folder):
+        # One may end while we look.
+        with suppress(OSError):
+            if Path(f"/proc/{process}/comm").read_text().strip() == "beam.smp":
+                found.append(process)
     return found
 
 
-def is_stopped(pid: int) -> bool:
+def is_stopped(process: int) -> bool:
     """Whether the kernel has stopped every thread of the process."""
-    stats = Path(f"/proc/{pid}/task").glob("*/stat")
-    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
+    return all(state == "T" for state in thread_states(process))
 
 
 @contextmanager

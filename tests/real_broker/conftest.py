@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from pytest_django import Settings
 
 from tests.brokers import SUITES
 
@@ -11,3 +14,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the test once for each generation of RabbitMQ."""
     if "broker_node" in metafunc.fixturenames:
         metafunc.parametrize("broker_node", SUITES, indirect=True, scope="session")
+
+
+@pytest.fixture
+def event_log(tmp_path: Path, settings: Settings) -> Path:
+    """The folder of the test's own event log."""
+    settings.EVENT_LOG = tmp_path / "log"
+    return tmp_path / "log"

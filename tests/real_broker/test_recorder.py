@@ -17,10 +17,9 @@ import pytest
 from django.db import DatabaseError
 
 from analytics import minutes, nightly, results, scheduled
-from analytics.events import MessageEvent
-from analytics.log import days, read_day
 from analytics.models import Gap, Minute, ScheduledMessage
 from analytics.recorder.record import RecordingFailed, record
+from tests.analytics.builders import logged
 from tests.brokers import NEWEST, Vhost
 from tests.builders import address_of, applied_pair
 from topology.broker.address import Address
@@ -38,16 +37,6 @@ DELAY_MS = 300
 MESSAGES = 24
 DELAYED = 6
 SECONDS = 30.0
-
-
-@pytest.fixture
-def event_log(tmp_path: Path, settings: Any) -> Path:
-    settings.EVENT_LOG = tmp_path / "log"
-    return tmp_path / "log"
-
-
-def logged(folder: Path) -> list[MessageEvent]:
-    return [event for day in days(folder) for event in read_day(folder, day)]
 
 
 def send(address: Address, exchange: str, message_id: str, **headers: object) -> None:

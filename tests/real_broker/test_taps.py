@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from analytics import minutes
-from analytics.events import MessageEvent
-from analytics.log import EventLog, days, read_day
+from analytics.log import EventLog
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.recorder import streams
 from analytics.recorder.copies import content_of
 from analytics.recorder.record import RecordingFailed, record
+from tests.analytics.builders import logged
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually
 from topology.broker.consumer import Consumer, getter
@@ -39,16 +39,6 @@ SEGMENT = 100_000
 
 class Crash(Exception):
     """The process ends here."""
-
-
-@pytest.fixture
-def event_log(tmp_path: Path, settings: Any) -> Path:
-    settings.EVENT_LOG = tmp_path / "log"
-    return tmp_path / "log"
-
-
-def logged(folder: Path) -> list[MessageEvent]:
-    return [event for day in days(folder) for event in read_day(folder, day)]
 
 
 def delay(vhost: Vhost, first: int, last: int, body: bytes = b"{}") -> None:

@@ -13,8 +13,6 @@ from topology.graph.cells import queue_mark
 from topology.graph.edges import Edge, edges_of
 from topology.snapshot import QueueNumbers, Snapshot
 
-TAP_PREFIX = "delayboard.tap."
-
 
 @dataclass(frozen=True)
 class Node:
@@ -82,7 +80,7 @@ def build(
     definitions = found.definitions if isinstance(found, Snapshot) else found
     drawn = definitions | (_lacking(definitions, wanted) if wanted else Definitions())
     if not with_taps:
-        drawn = _without_taps(drawn)
+        drawn = drawn.without_taps()
     edges = edges_of(drawn)
     there = {thing.identity for thing in definitions}
     nodes = {
@@ -152,14 +150,6 @@ def sentence(node: Node) -> str:
 
 def _lacking(definitions: Definitions, wanted: Definitions) -> Definitions:
     return wanted.without(thing.identity for thing in definitions)
-
-
-def _without_taps(drawn: Definitions) -> Definitions:
-    return Definitions(
-        drawn.exchanges,
-        frozenset(queue for queue in drawn.queues if not queue.name.startswith(TAP_PREFIX)),
-        frozenset(b for b in drawn.bindings if not b.destination.startswith(TAP_PREFIX)),
-    )
 
 
 def _exchange_node(exchange: Exchange) -> Node:

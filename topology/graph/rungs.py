@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from topology.definitions import TAP_PREFIX, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
 from topology.graph.cells import queue_mark
 from topology.graph.ladder import NOWHERE, Destination, Ladder, Levels, Rung
+from topology.patterns.pattern import bindings_among
 from topology.snapshot import QueueNumbers, Snapshot
 
 
@@ -88,8 +89,7 @@ def _with_mark(rung: Rung) -> Rung:
 
 
 def _ends(definitions: Definitions, delivery: str) -> list[Binding]:
-    leaving = (binding for binding in definitions.bindings if binding.source == delivery)
-    return [binding for binding in leaving if not binding.destination.startswith(TAP_PREFIX)]
+    return bindings_among(definitions.without_taps(), delivery)
 
 
 def _destinations(

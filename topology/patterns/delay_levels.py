@@ -31,17 +31,17 @@ from topology.definitions import (
 from topology.delays import format_delay, milliseconds
 from topology.message import Route
 from topology.patterns.level_params import FIELDS as FIELDS
+from topology.patterns.level_params import Params as Params
 from topology.patterns.level_params import (
-    LONGEST_NAME_BYTES,
     candidates,
     delivery_name,
     level_name,
     next_name,
 )
-from topology.patterns.level_params import Params as Params
 from topology.patterns.level_params import parse as parse
 from topology.patterns.level_params import store as store
 from topology.patterns.level_sets import LevelSet, find_level_sets
+from topology.patterns.names import LONGEST_NAME_BYTES
 from topology.patterns.pattern import (
     MADE_UP,
     Copy,
@@ -173,7 +173,7 @@ def target_problem(params: Params, target: str, found: Definitions) -> str:
     if "*" in words or "#" in words:
         return "A destination with a word “*” or “#” would take other destinations' messages."
     for binding in destinations(params, found):
-        other = binding.routing_key.removeprefix("#.")
+        other = _target_of(binding)
         if other != target and _is_end(target, other):
             return f"It is the dotted end of the destination “{other}” and would get its messages."
         if other != target and _is_end(other, target):
@@ -189,7 +189,7 @@ def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str,
     A destination that is an exchange counts by whatever queue is behind it.
     """
     bound = destinations(params, found)
-    names = [binding.routing_key.removeprefix("#.") for binding in bound] or [MADE_UP]
+    names = [_target_of(binding) for binding in bound] or [MADE_UP]
     ends = [b.destination if b.destination_is_queue else "" for b in bound] or [MADE_UP]
     return [
         (delay, name, end)
@@ -201,7 +201,7 @@ def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str,
 def remarks(params: Params, found: Definitions) -> Sequence[str]:
     said = []
     for binding in destinations(params, found):
-        target = binding.routing_key.removeprefix("#.")
+        target = _target_of(binding)
         problem = target_problem(params, target, found)
         if problem:
             said.append(f"Destination “{target}”: {problem}")
@@ -327,6 +327,11 @@ def _arguments(params: Params, level: int) -> Arguments:
     if params.preset == "celery":
         stated["x-overflow"] = "reject-publish"
     return Arguments(stated | (AT_LEAST_ONCE if params.is_at_least_once else {}))
+
+
+def _target_of(binding: Binding) -> str:
+    """The inverse of the key that `route` binds with."""
+    return binding.routing_key.removeprefix("#.")
 
 
 def _is_end(target: str, other: str) -> bool:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.patterns.names import LONGEST_NAME_BYTES, control_problem
 from topology.patterns.pattern import Field, ParamsError
 
-LONGEST_NAME_BYTES = 255
 SHORTEST_LEASE_MS = 60_000
 LEASES = {
     "generous": "the delay and at least a minute more",
@@ -131,8 +130,8 @@ def _problems(params: Params) -> dict[str, str]:
         problems["lease"] = f"One of {', '.join(LEASES)}."
     if len(params.exchange.encode()) > LONGEST_NAME_BYTES - len("delay.1.."):
         problems["exchange"] = "The hold queue's name would have more than 255 bytes."
-    elif re.search(r"[\x00-\x1f\x7f]", params.exchange):
-        problems["exchange"] = "A name cannot hold control characters."
+    elif odd := control_problem(params.exchange):
+        problems["exchange"] = odd
     wrong = [sentence for delay in params.delays if (sentence := delay_problem(params, delay))]
     if wrong:
         problems["delays"] = wrong[0]

@@ -28,7 +28,6 @@ from topology.message import Route
 from topology.patterns.hold_params import FIELDS as FIELDS
 from topology.patterns.hold_params import (
     LEASES,
-    LONGEST_NAME_BYTES,
     SHORTEST_LEASE_MS,
     delay_problem,
     expires_ms,
@@ -37,6 +36,7 @@ from topology.patterns.hold_params import (
 from topology.patterns.hold_params import Params as Params
 from topology.patterns.hold_params import parse as parse
 from topology.patterns.hold_params import store as store
+from topology.patterns.names import LONGEST_NAME_BYTES
 from topology.patterns.pattern import (
     MADE_UP,
     Copy,

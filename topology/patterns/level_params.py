@@ -14,7 +14,6 @@ from topology.patterns.pattern import Field, ParamsError
 LEVELS = 28
 SECOND = timedelta(seconds=1)
 SHORTEST_UNIT = timedelta(milliseconds=50)
-LONGEST_NAME_BYTES = 255
 LONGEST_PREFIX_BYTES = 200
 PRESETS = {
     "nsb-v2": "NServiceBus from 7.0 on (nsb.v2, quorum queues)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,18 @@ class Matched:
     unforeseeable: tuple[Exchange, ...] = ()
 
 
+@dataclass(frozen=True)
+class Step:
+    """An exchange that is passed, and the queues and exchanges that it hands the message to.
+
+    Neither where it chooses in a way of its own.
+    """
+
+    exchange: Exchange
+    queues: Sequence[str] = ()
+    further: Sequence[str] = ()
+
+
 def match(
     index: Index,
     exchange: str,
@@ -42,26 +54,41 @@ def match(
     if exchange == "":
         return Matched(tuple(sorted({key for key in routing_keys if key in index.queues})))
     reached: set[str] = set()
-    seen = {exchange}
     unforeseeable = []
+    for step in steps(index, exchange, routing_keys, headers, version):
+        reached.update(step.queues)
+        if step.exchange.type not in FORESEEABLE:
+            unforeseeable.append(step.exchange)
+    queues = tuple(sorted(name for name in reached if name in index.queues))
+    return Matched(queues, tuple(sorted(unforeseeable, key=lambda exchange: exchange.name)))
+
+
+def steps(
+    index: Index,
+    exchange: str,
+    routing_keys: Sequence[str],
+    headers: Mapping[str, Any],
+    version: tuple[int, ...],
+) -> Iterator[Step]:
+    """Every exchange that is passed, once each, beginning with `exchange`."""
+    seen = {exchange}
     waiting = [exchange]
     while waiting:
         found = index.exchanges.get(waiting.pop())
         if found is None:
             continue
         if found.type not in FORESEEABLE:
-            unforeseeable.append(found)
+            yield Step(found)
             continue
         leading = index.leading(found, routing_keys, headers, version)
         further = [name for is_queue, name in leading if not is_queue]
-        reached.update(name for is_queue, name in leading if is_queue)
+        queues = [name for is_queue, name in leading if is_queue]
         alternate = found.arguments.text("alternate-exchange")
         if not leading and alternate:
             further = [alternate]
+        yield Step(found, queues, further)
         waiting.extend(name for name in further if name not in seen)
         seen.update(further)
-    queues = tuple(sorted(name for name in reached if name in index.queues))
-    return Matched(queues, tuple(sorted(unforeseeable, key=lambda exchange: exchange.name)))
 
 
 def route_queues(

@@ -10,7 +10,7 @@ from topology.definitions import Definitions, Identity
 from topology.delays import milliseconds
 from topology.routing.consumer import Consumer
 from topology.routing.index import Index
-from topology.routing.match import keys_of
+from topology.routing.match import keys_of, steps
 from topology.routing.outcome import Hop, Outcome, Walk
 from topology.routing.walk import walk
 from topology.snapshot import Snapshot
@@ -121,24 +121,12 @@ def _between(
     """
     keys = (hop.routing_key, *_copied_to(headers))
     came_from: dict[str, set[str]] = {}
-    waiting, seen, ends = [hop.exchange], {hop.exchange}, set[str]()
-    while waiting:
-        name = waiting.pop()
-        exchange = index.exchanges.get(name)
-        if exchange is None:
-            continue
-        leading = list(index.leading(exchange, keys, headers, version))
-        further = [target for is_queue, target in leading if not is_queue]
-        alternate = exchange.arguments.text("alternate-exchange")
-        if not leading and alternate:
-            further = [alternate]
-        if (True, hop.queue) in leading:
-            ends.add(name)
-        for target in further:
-            came_from.setdefault(target, set()).add(name)
-            if target not in seen:
-                seen.add(target)
-                waiting.append(target)
+    ends: set[str] = set()
+    for step in steps(index, hop.exchange, keys, headers, version):
+        if hop.queue in step.queues:
+            ends.add(step.exchange.name)
+        for target in step.further:
+            came_from.setdefault(target, set()).add(step.exchange.name)
     passed = _back(ends, came_from)
     exchanges: set[Identity] = {("exchange", name) for name in passed}
     return exchanges | {
