@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -150,7 +150,9 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
         _alone_with(topology),
         Management(broker.address) as management,
     ):
-        teardown = _counted(topology, observe(management))
+        snapshot = observe(management)
+        queues = [t.name for t in teardown_for(topology, snapshot).deletes if isinstance(t, Queue)]
+        teardown = teardown_for(topology, _counted(topology, snapshot, queues))
         _refuse(teardown, forced=forced, is_production=broker.is_production)
         _delete(topology, teardown, management, forced=forced)
         Topology.objects.filter(pk=topology.pk).update(state=State.TORN_DOWN)
@@ -158,11 +160,9 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
     return teardown
 
 
-def _counted(topology: Topology, snapshot: Snapshot) -> Teardown:
+def _counted(topology: Topology, snapshot: Snapshot, queues: Iterable[str]) -> Snapshot:
     """With the depths of this moment: those of a snapshot are seconds old, or not known yet."""
-    queues = [t.name for t in teardown_for(topology, snapshot).deletes if isinstance(t, Queue)]
-    depths = live_depths(topology.broker.address, queues)
-    return teardown_for(topology, with_depths(snapshot, depths))
+    return with_depths(snapshot, live_depths(topology.broker.address, queues))
 
 
 def destinations_of(topology: Topology, snapshot: Snapshot) -> list[Binding]:
@@ -211,20 +211,24 @@ def unbind(
 
 
 def _waiting(topology: Topology, snapshot: Snapshot) -> str:
-    """A sentence about what waits in its delay queues, also where the broker does not say."""
+    """A sentence about what waits in its delay queues; "" when nothing does."""
     waits = [q.name for q in topology.definitions.queues if q.message_ttl_ms is not None]
-    depths = {name: _depth(snapshot, name) for name in waits}
-    if unknown := sorted(name for name, depth in depths.items() if depth is None):
-        return f"The broker does not say yet how many messages wait in {', '.join(unknown)}."
-    total = sum(depth or 0 for depth in depths.values())
+    numbers = _counted(topology, snapshot, waits).numbers
+    total = sum(numbers[name].messages or 0 for name in waits if name in numbers)
     return f"{total} messages wait in its delays." if total else ""
 
 
-def _depth(snapshot: Snapshot, name: str) -> int | None:
-    if snapshot.definitions.queue(name) is None:
-        return 0
-    numbers = snapshot.numbers.get(name)
-    return numbers.messages if numbers else None
+def keep_bodies(user: User, topology: Topology, *, is_wanted: bool) -> None:
+    """Keep the bodies of its messages from now on, or no longer; those kept stay.
+
+    Raises Refusal when it is to be kept of one that was torn down.
+    """
+    action = "keeping bodies switched on" if is_wanted else "keeping bodies switched off"
+    with audit.recorded(user, action, broker=topology.broker, what=topology.name):
+        if is_wanted:
+            _refuse_torn_down(topology)
+        Topology.objects.filter(pk=topology.pk).update(keep_bodies=is_wanted)
+    topology.refresh_from_db()
 
 
 def occupied_sentence(teardown: Teardown) -> str:

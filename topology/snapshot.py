@@ -54,10 +54,14 @@ class Snapshot:
 
     @property
     def version_tuple(self) -> tuple[int, ...]:
-        """The version as numbers, cut at the first part that is none: "4.1.0-rc.1" is (4, 1, 0)."""
-        numbers: list[int] = []
-        for part in self.version.split("-")[0].split("."):
-            if not part.isdecimal():
-                break
-            numbers.append(int(part))
-        return tuple(numbers)
+        return version_numbers(self.version)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """A version cut at the first part that is no number: "4.1.0-rc.1" is (4, 1, 0)."""
+    numbers: list[int] = []
+    for part in version.split("-")[0].split("."):
+        if not part.isdecimal():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)

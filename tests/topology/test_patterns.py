@@ -233,6 +233,7 @@ def test_a_route_leads_into_what_is_declared_and_arrives_after_the_achievable(ki
             assert outcome.ending == "delivered"
             assert outcome.queue in (target, f"to {target}")
             assert outcome.after == promised >= delay
+            assert sum(pattern.waits(params, delay), timedelta(0)) == promised
 
     for_all(law, kind)
 

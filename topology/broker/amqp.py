@@ -37,7 +37,7 @@ class RawProperties(pika.spec.BasicProperties):
     """Keeps the property bytes as they are: pika's decoder loses types and can die of one."""
 
     def __init__(self, raw: bytes = b"\x00\x00") -> None:
-        super().__init__()
+        # Without pika's fifteen attributes: this is made once for every message that comes.
         self.raw = raw
 
     def decode(self, encoded: bytes, offset: int = 0) -> RawProperties:

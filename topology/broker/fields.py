@@ -61,10 +61,22 @@ class Reader:
 
 def read_table(data: bytes, nesting: int = 0) -> dict[str, Any]:
     """The entries of a table's inner bytes; a repeated name keeps its last value."""
-    return {
-        name.decode("utf-8", "backslashreplace"): value
-        for name, value, _ in table_entries(data, nesting)
-    }
+    table: dict[str, Any] = {}
+    position, end = 0, len(data)
+    while position < end:
+        named = position + 1 + data[position]
+        name = data[position + 1 : named].decode("utf-8", "backslashreplace")
+        if data[named : named + 1] == b"S":
+            start = named + 5
+            position = start + int.from_bytes(data[named + 1 : start])
+            if position > end:
+                raise FieldError(f"cut off at byte {end}")
+            table[name] = text(data[start:position])
+        else:
+            reader = Reader(data, named)
+            table[name] = read_value(reader, nesting)
+            position = reader.position
+    return table
 
 
 def table_entries(data: bytes, nesting: int = 0) -> list[tuple[bytes, Any, bytes]]:

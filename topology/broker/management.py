@@ -16,6 +16,7 @@ import urllib3
 from topology.broker.address import Address
 from topology.broker.errors import Conflict, NotFound, Unreachable, Unsupported
 from topology.broker.refusals import explained, late, no_vhost
+from topology.broker.tracing import switched
 from topology.definitions import Binding, Exchange, Queue
 
 # Whoever switched verification off was told on the form.
@@ -82,6 +83,29 @@ class Management:
     def bindings(self) -> list[dict[str, Any]]:
         return self._all("bindings")
 
+    def bindings_from(self, exchange: str) -> list[dict[str, Any]]:
+        where = path("exchanges", self._address.vhost, exchange, "bindings", "source")
+        return _tables(self._call("GET", where))
+
+    def is_tracing(self) -> bool:
+        """Whether the firehose is on, as the node says that answers (3.10.8 to 4.3.6).
+
+        Raises Refused for an account without the tag “administrator”.
+        """
+        return self._vhost().get("tracing") is True
+
+    def trace(self, *, on: bool) -> bool:
+        """Switch the firehose on the node that answers; whether that changed anything.
+
+        Description, tags and default queue type are sent again as they are (see tracing). The
+        same PUT would create a vhost that is not there: so it is asked for first.
+        """
+        vhost = self._vhost()
+        if vhost.get("tracing") is on:
+            return False
+        self._call("PUT", path("vhosts", self._address.vhost), switched(vhost, on=on))
+        return True
+
     def policies(self) -> list[dict[str, Any]]:
         """Of the vhost. Raises Refused for an account that may only manage."""
         return self._all("policies")
@@ -139,6 +163,12 @@ class Management:
 
     def delete_exchange(self, name: str) -> None:
         self._delete(path("exchanges", self._address.vhost, name))
+
+    def _vhost(self) -> dict[str, Any]:
+        try:
+            return _table(self._call("GET", path("vhosts", self._address.vhost)))
+        except NotFound as error:
+            raise no_vhost(self._address) from error
 
     def _all(self, kind: str) -> list[dict[str, Any]]:
         try:

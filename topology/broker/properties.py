@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from topology.broker.fields import (
@@ -38,24 +39,17 @@ _NAMES = (
     "app_id",
     "cluster_id",
 )
+# All but these are short texts.
+_OTHERS = frozenset({"headers", "delivery_mode", "priority", "timestamp"})
 _FLAGS = {name: 1 << (15 - place) for place, name in enumerate(_NAMES)}
 
 
 def read_properties(raw: bytes) -> Properties:
     """Decode for showing and deciding; never fails, what is unreadable is in `problems`."""
-    values: dict[str, Any] = {}
-    problems: list[str] = []
     try:
-        pieces = _split(raw)
-    except FieldError as error:
-        return Properties(raw=raw, problems=(f"The properties are unreadable: {error}.",))
-    for name, piece in pieces.items():
-        try:
-            values[name] = _read(name, piece)
-        except FieldError as error:
-            problems.append(f"{name} is unreadable: {error}.")
-    headers = values.pop("headers", {})
-    return Properties(raw=raw, headers=headers, problems=tuple(problems), **values)
+        return Properties(raw=raw, **_read_all(raw))
+    except FieldError:
+        return _read_what_can_be_read(raw)
 
 
 def build_properties(headers: Mapping[str, Any] | None = None, **stated: Any) -> Properties:
@@ -113,18 +107,54 @@ def strip_for_replay(properties: Properties, set_headers: Mapping[str, Any]) -> 
     )
 
 
+def _read_all(raw: bytes) -> dict[str, Any]:
+    """The properties that are set, in one pass. Raises FieldError."""
+    values: dict[str, Any] = {}
+    reader = Reader(raw)
+    for name in _set_by(reader.number(">H")):
+        if name in _OTHERS:
+            values[name] = _read(name, reader)
+            continue
+        start = reader.position + 1
+        end = start + int.from_bytes(raw[start - 1 : start])
+        values[name] = raw[start:end].decode("utf-8", "backslashreplace")
+        reader.position = end
+    if reader.position != len(raw):
+        raise FieldError(f"the properties end at byte {len(raw)}, not at {reader.position}")
+    return values
+
+
+def _read_what_can_be_read(raw: bytes) -> Properties:
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    try:
+        pieces = _split(raw)
+    except FieldError as error:
+        return Properties(raw=raw, problems=(f"The properties are unreadable: {error}.",))
+    for name, piece in pieces.items():
+        try:
+            values[name] = _read(name, Reader(piece))
+        except FieldError as error:
+            problems.append(f"{name} is unreadable: {error}.")
+    return Properties(raw=raw, problems=tuple(problems), **values)
+
+
+@cache
+def _set_by(flags: int) -> tuple[str, ...]:
+    """The names that the flags set, in the protocol's order. Raises FieldError."""
+    if flags & 3:
+        raise FieldError("property flags that AMQP 0-9-1 does not have")
+    return tuple(name for name, flag in _FLAGS.items() if flags & flag)
+
+
 def _split(raw: bytes) -> dict[str, bytes]:
     """The bytes of each property that is set, by name and in the protocol's order."""
     reader = Reader(raw)
-    flags = reader.number(">H")
-    if flags & 3:
-        raise FieldError("property flags that AMQP 0-9-1 does not have")
     pieces = {}
-    for name, flag in _FLAGS.items():
-        if flags & flag:
-            start = reader.position
-            _skip(reader, name)
-            pieces[name] = raw[start : reader.position]
+    for name in _set_by(reader.number(">H")):
+        start = reader.position
+        _skip(reader, name)
+        pieces[name] = raw[start : reader.position]
     if reader.position != len(raw):
         raise FieldError(f"{len(raw) - reader.position} bytes too many")
     return pieces
@@ -146,8 +176,7 @@ def _skip(reader: Reader, name: str) -> None:
         reader.short_string()
 
 
-def _read(name: str, piece: bytes) -> Any:
-    reader = Reader(piece)
+def _read(name: str, reader: Reader) -> Any:
     if name == "headers":
         return read_table(reader.long_string())
     if name in ("delivery_mode", "priority"):

@@ -44,6 +44,11 @@ def _refused(reason: str, address: Address) -> Refused:
             f"{user} may not use the management API: give it the tag “management” "
             f"(rabbitmqctl set_user_tags {address.username} management)."
         )
+    if "Not administrator user" in reason:
+        return Refused(
+            f"{user} may not do that: it takes the tag “administrator” "
+            f"(rabbitmqctl set_user_tags {address.username} administrator)."
+        )
     if "access virtual host" in reason:
         return Refused(f"{user} has no permissions on {vhost}: give it some.")
     if reason in ("Login failed", "Not_Authorized"):

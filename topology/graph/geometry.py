@@ -70,6 +70,9 @@ class Layout:
 
 def visible(text: str) -> str:
     """Text with control characters as pictures and direction overrides as a replacement sign."""
+    if text.replace("\u202f", "").isprintable():
+        # Counts hold narrow spaces, which Python takes for unprintable.
+        return text
     return "".join(
         chr(0x2400 + ord(sign))
         if sign < " "

@@ -39,6 +39,7 @@ class Topology(models.Model):
     state = models.CharField(max_length=10, choices=State.choices, default=State.PLANNED)
     tap_type = models.CharField(max_length=10, blank=True, default="", editable=False)
     busy_until_at = models.DateTimeField(null=True, editable=False)
+    keep_bodies = models.BooleanField(default=False, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     applied_at = models.DateTimeField(null=True)
 

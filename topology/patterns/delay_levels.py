@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import lru_cache
 
 from topology.deaths import newest_death
 from topology.definitions import (
@@ -142,6 +143,13 @@ def achievable(params: Params, delay: timedelta) -> timedelta:
     return count_units(params, delay) * params.unit
 
 
+def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
+    """One for each 1 among the bits, the longest first."""
+    units = count_units(params, delay)
+    levels = reversed(range(params.levels))
+    return [params.unit * 2**level for level in levels if units >> level & 1]
+
+
 def delays(params: Params) -> Sequence[timedelta]:
     return ()
 
@@ -224,26 +232,34 @@ def read(params: Params, copy: Copy) -> Reading | None:
         return None
     units = int(bits, 2)
     delay, death = units * params.unit, newest_death(copy.headers) or ("", "")
-    entries = [level_name(params, n) for n in range(max(0, units.bit_length() - 1), params.levels)]
+    names = _names(params)
+    level = names.get(copy.exchange, -1)
+    highest = max(0, units.bit_length() - 1)
     if not units:
-        if copy.exchange not in (*entries, delivery_name(params)):
-            return None
-        return Reading("publish", target, target, delay, 0, *death)
+        is_passing = level >= highest or copy.exchange == delivery_name(params)
+        return Reading("publish", target, target, delay, 0, *death) if is_passing else None
     lowest = (units & -units).bit_length() - 1
     if copy.exchange in (next_name(params, lowest), delivery_name(params)):
         return Reading("exit", target, target, delay, 1, *death)
-    if copy.exchange in entries:
-        return Reading("entry", target, entries[0], delay, 1, *death)
+    if level >= highest:
+        return Reading("entry", target, level_name(params, highest), delay, 1, *death)
     return None
+
+
+@lru_cache(maxsize=64)
+def _names(params: Params) -> dict[str, int]:
+    """The levels by the names of their exchanges."""
+    return {level_name(params, level): level for level in range(params.levels)}
 
 
 def split_key(params: Params, key: str) -> tuple[str, str]:
     """The bits without dots and the destination; ("", "") when the key is none of these levels."""
     width = 2 * params.levels
     head = key[:width]
-    if len(head) < width or set(head[1::2]) != {"."} or not set(head[::2]) <= {"0", "1"}:
+    bits = head[::2]
+    if len(head) < width or head[1::2] != "." * params.levels or bits.strip("01"):
         return "", ""
-    return head[::2], key[width:]
+    return bits, key[width:]
 
 
 def taps(params: Params) -> Sequence[Tap]:

@@ -114,6 +114,10 @@ def achievable(params: Params, delay: timedelta) -> timedelta:
     return max(timedelta(0), timedelta(milliseconds=milliseconds(delay)))
 
 
+def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
+    return [achievable(params, delay)] if delay > timedelta(0) else []
+
+
 def delays(params: Params) -> Sequence[timedelta]:
     return params.delays
 

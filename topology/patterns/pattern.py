@@ -134,6 +134,9 @@ class Pattern(Protocol):
     def achievable(self, params: Any, delay: timedelta) -> timedelta:
         """The delay that `route` really gives for the one asked for."""
 
+    def waits(self, params: Any, delay: timedelta) -> Sequence[timedelta]:
+        """The stays of a message with this delay, in their order; their sum is `achievable`."""
+
     def delays(self, params: Any) -> Sequence[timedelta]:
         """The delays on offer; empty when any up to a maximum can be had."""
 

@@ -154,6 +154,10 @@ def achievable(params: Params, delay: timedelta) -> timedelta:
     return params.delay if delay > timedelta(0) else timedelta(0)
 
 
+def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
+    return [achievable(params, delay)] if delay > timedelta(0) else []
+
+
 def delays(params: Params) -> Sequence[timedelta]:
     return (params.delay,)
 

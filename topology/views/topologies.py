@@ -177,6 +177,20 @@ def topology_unbind(request: HttpRequest, topology: Topology) -> HttpResponse:
 
 @require_POST
 @with_topology(Role.OPERATOR)
+def topology_bodies(request: HttpRequest, topology: Topology) -> HttpResponse:
+    is_wanted = request.POST.get("keep") == "yes"
+    try:
+        provision.keep_bodies(request.user, topology, is_wanted=is_wanted)
+    except provision.Refusal as refusal:
+        messages.error(request, f"Nothing was changed. {refusal}")
+    else:
+        told = "are kept from now on" if is_wanted else "are no longer kept; those kept before stay"
+        messages.success(request, f"The bodies of its messages {told}.")
+    return redirect("topology:topology", slug=topology.slug)
+
+
+@require_POST
+@with_topology(Role.OPERATOR)
 def topology_teardown(request: HttpRequest, topology: Topology) -> HttpResponse:
     typed = request.POST.get("name", "").strip()
     try:

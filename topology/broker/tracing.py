@@ -1,0 +1,37 @@
+"""What to send with the switch of a vhost's firehose, so that nothing of it is destroyed: pure.
+
+The firehose is switched by the PUT that sets a vhost's metadata too. What that PUT leaves out was
+set back, as tried: description and tags become empty on 3.10.8, 4.0.5 and 4.3.6, and the default
+queue type that of the node on 4.3.6 (4.0.5 keeps it, 3.10.8 has none: it says “undefined” and
+ignores what it is sent). Limits, permissions and the protection from deletion stay on all of them.
+Tags are taken as a list or as one text with commas; a list alone keeps a tag that holds a comma.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from topology.broker.errors import Unsupported
+
+NO_QUEUE_TYPE = (None, "", "undefined")
+
+
+def switched(vhost: Mapping[str, Any], *, on: bool) -> dict[str, Any]:
+    """The body that switches tracing and says the rest as it was read.
+
+    Raises Unsupported for tags that 3.10 would garble: it reads their UTF-8 as Latin-1.
+    """
+    metadata = vhost.get("metadata")
+    kept = metadata if isinstance(metadata, Mapping) else {}
+    tags = vhost.get("tags")
+    tags = list(tags) if isinstance(tags, list) else []
+    queue_type = kept.get("default_queue_type")
+    if "default_queue_type" not in kept and not all(str(tag).isascii() for tag in tags):
+        raise Unsupported(
+            "A tag of this virtual host has letters beyond ASCII, which this version of RabbitMQ "
+            "would garble when the firehose is switched here: run `rabbitmqctl trace_on -p` or "
+            "`trace_off -p` with its name on the broker instead."
+        )
+    body = {"tracing": on, "description": vhost.get("description") or "", "tags": tags}
+    return body if queue_type in NO_QUEUE_TYPE else body | {"default_queue_type": queue_type}
