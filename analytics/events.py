@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import product
+from types import NoneType
 from typing import Any, Literal, TypeAlias, cast
 
 import orjson
@@ -41,12 +43,16 @@ class EventError(ValueError):
     """A line that is no event; the message says what is wrong with it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class MessageEvent:
-    """Moments are aware and UTC, to the microsecond; `_ms` are whole milliseconds.
+    """Never changed, though not frozen: that would take three times as long to make, and one
+    is made for every message.
+
+    Moments are aware and UTC, to the microsecond; `_ms` are whole milliseconds.
 
     `due_at` is set on `scheduled` only. `attempt` numbers the trips through the delay from
     1. `deaths` is the total of all x-death counts. `headers_json` is always a JSON object.
+    `body_base64` is "" unless bodies are kept for the topology.
     """
 
     v: int = VERSION
@@ -80,6 +86,9 @@ class MessageEvent:
     size_bytes: int = 0
     headers_json: str = "{}"
     tracking_id: str = ""
+    published_by: str = ""
+    content_type: str = ""
+    body_base64: str = ""
 
     @property
     def key(self) -> str:
@@ -119,22 +128,49 @@ FIELDS: dict[str, FieldType] = {
     "size_bytes": "integer",
     "headers_json": "text",
     "tracking_id": "text",
+    "published_by": "text",
+    "content_type": "text",
+    "body_base64": "text",
 }
+
+
+_NUL = b"\\u0000"
+_MOMENTS = tuple(name for name, kind in FIELDS.items() if kind.startswith("moment"))
+_TYPES: dict[FieldType, tuple[type, ...]] = {
+    "text": (str,),
+    "integer": (int,),
+    "boolean": (bool,),
+    "moment": (str,),
+    "moment or null": (str, NoneType),
+}
+# The types of a whole line's values, by which most lines are checked at once.
+_SHAPES = frozenset(product(*(_TYPES[kind] for kind in FIELDS.values())))
 
 
 def encode(event: MessageEvent) -> bytes:
     """The event as one line of JSON, without the line break at its end."""
+    try:
+        line = orjson.dumps(event, option=orjson.OPT_UTC_Z)
+    except TypeError:
+        return _carefully_encoded(event)
+    moments = (event.recorded_at, event.published_at, event.due_at)
+    are_plain = all(at is None or (at.microsecond and at.tzinfo is UTC) for at in moments)
+    return line if are_plain and _NUL not in line else _carefully_encoded(event)
+
+
+def _carefully_encoded(event: MessageEvent) -> bytes:
+    """With what orjson alone writes otherwise: whole seconds, other zones, NUL, surrogates."""
     return orjson.dumps({name: _written(getattr(event, name)) for name in FIELDS})
 
 
 def decode(line: bytes) -> MessageEvent:
     """Read a line. Raises EventError for what is no event of any version."""
-    try:
-        values = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise EventError(f"The line is no JSON: {error}.") from error
-    if not isinstance(values, dict):
-        raise EventError("The line is JSON, but no object.")
+    values = read_object(line)
+    if tuple(map(type, map(values.get, FIELDS))) in _SHAPES and len(values) == len(FIELDS):
+        for name in _MOMENTS:
+            if values[name] is not None:
+                values[name] = _moment(name, values[name])
+        return MessageEvent(**values)
     known = {name: _read(name, values[name]) for name in FIELDS if name in values}
     try:
         return MessageEvent(**known)
@@ -143,12 +179,33 @@ def decode(line: bytes) -> MessageEvent:
         raise EventError(f"The line lacks {', '.join(missing) or 'fields'}.") from error
 
 
+def read_object(line: bytes) -> dict[str, Any]:
+    """The line's JSON object. Raises EventError."""
+    try:
+        values = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise EventError(f"The line is no JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise EventError("The line is JSON, but no object.")
+    return values
+
+
+_AS_THEY_ARE = frozenset({str, int, bool, NoneType})
+
+
 def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES) -> str:
     """Headers as a JSON object of at most `limit` bytes, for reading and searching.
 
     Long texts are cut, bytes and numbers that JSON has no form for become texts, and a key
     "(left out)" says how many headers had no room. Never raises on any header value.
     """
+    if all(type(value) in _AS_THEY_ARE for value in headers.values()):
+        try:
+            whole = orjson.dumps(headers)
+        except TypeError:
+            whole = b""
+        if whole and len(whole) <= min(limit, VALUE_LIMIT_CHARACTERS) and _NUL not in whole:
+            return whole.decode()
     room = limit - 64
     shown: dict[str, Any] = {}
     for name, value in headers.items():
@@ -165,6 +222,8 @@ def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES
 
 def clean(text: object) -> str:
     """A text that JSON and every database can hold; what cannot be held is shown escaped."""
+    if type(text) is str and text.isascii() and "\x00" not in text:
+        return text
     return str(text).encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
 
 
@@ -207,7 +266,7 @@ def _read(name: str, value: Any) -> Any:
         return None
     if kind in ("moment", "moment or null"):
         return _moment(name, value)
-    if type(value) is not {"text": str, "integer": int, "boolean": bool}[kind]:
+    if type(value) not in _TYPES[kind]:
         raise EventError(f"The field {name} should be a {kind}, not {type(value).__name__}.")
     return value
 
@@ -217,6 +276,12 @@ def _moment(name: str, value: Any) -> datetime:
         moment = datetime.fromisoformat(cast(str, value))
     except (TypeError, ValueError) as error:
         raise EventError(f"The field {name} is no moment: {value!r}.") from error
+    if moment.tzinfo is UTC:
+        return moment
     if moment.tzinfo is None:
         raise EventError(f"The field {name} says no time zone: {value!r}.")
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        # The first and the last day of the calendar have none in UTC.
+        raise EventError(f"The field {name} is no moment in UTC: {value!r}.") from error

@@ -1,4 +1,4 @@
-"""Runs the nightly jobs in a child process: its progress, its end, its results.
+"""Runs the Spark jobs in a child process: its progress, its end, its results.
 
 The child has its own process group and dies with this process, whatever kills it: Spark
 must never go on alone.
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 JOBS = "analytics.jobs"
+IMPORT_JOB = "analytics.jobs.importing"
 TABLES = ("accuracy", "histogram", "retries", "attempts", "deaths")
 NO_DATA_CODE = 4
 # In the log, which is writable and has room; its name keeps every reader of days out.
@@ -59,7 +60,7 @@ def run_day(log: Path, day: date, *, pulse: Pulse) -> Result:
     `pulse(done, total)` is called at least once a second; what it raises ends the job and
     is passed on. Raises NoData, and LaunchError for anything else that goes wrong.
     """
-    with _scratch(log.absolute() / SCRATCH / day.isoformat()) as out:
+    with scratch(log.absolute() / SCRATCH / day.isoformat()) as out:
         arguments = ["--log", str(log.absolute()), "--day", day.isoformat(), "--out", str(out)]
         run_module(JOBS, arguments, pulse=pulse)
         summary = json.loads((out / "summary.json").read_text())
@@ -67,14 +68,25 @@ def run_day(log: Path, day: date, *, pulse: Pulse) -> Result:
     return Result(summary["lines"], summary["malformed"], tables)
 
 
+def run_import(log: Path, work: Path, *, pulse: Pulse) -> Mapping[str, Any]:
+    """Turn the lines that lie in `work` into new ones for the log, left in `work`; the summary.
+
+    Both are absolute. `pulse` as in `run_day`. Raises NoData with a file's name below `work` and
+    what keeps it from being a table of events, and LaunchError.
+    """
+    run_module(IMPORT_JOB, ["--log", str(log), "--work", str(work)], pulse=pulse)
+    summary: dict[str, Any] = json.loads((work / "summary.json").read_text())
+    return summary
+
+
 @contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """An empty folder for the job; what a killed run of the same day left in it is removed."""
+def scratch(folder: Path) -> Iterator[Path]:
+    """An empty folder for a job; what a killed run left in the same one is removed."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     except OSError as error:
-        raise LaunchError(f"The nightly job has no place to work: {error}.") from error
+        raise LaunchError(f"The job has no place to work: {error}.") from error
     try:
         yield folder
     finally:
@@ -148,7 +160,7 @@ def _what_went_wrong(code: int, complaints: TextIO) -> str:
     lines = [line.strip() for line in complaints if line.strip()]
     end = f"signal {-code}" if code < 0 else f"exit code {code}"
     said = " / ".join(lines[-5:])[-2000:] or "it said nothing"
-    return f"The nightly job ended with {end}: {said}"
+    return f"The job ended with {end}: {said}"
 
 
 def _become_job(parent: int, module: str) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import orjson
@@ -23,12 +24,32 @@ from analytics.events import EventError, MessageEvent, decode, encode
 ROLL_BYTES = 64 * 1024 * 1024
 # Facts carry the moment of their transaction and are drained a little later.
 SETTLING = timedelta(minutes=5)
-_DAY = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
 _HOUR = re.compile(r"hour=(\d{2})")
+_HOUR_OF = itemgetter(0)
+# What recorders of our own write, by the names of the files; the rest was imported.
+RECORDED = re.compile(r"(tap|firehose|facts)\..*\.jsonl")
+# Facts, and batches at the turn of the hour, end up in files of an hour that is over.
+STILL_WRITTEN = timedelta(hours=1)
+# What an import holds, and nobody may hold who deletes.
+IMPORT_LOCK = "import"
 
 
 class LogError(Exception):
     """The log cannot be written or read; the message is a sentence that says why."""
+
+
+def _unwritable(folder: Path, error: OSError) -> LogError:
+    reason = (error.strerror or str(error)).lower()
+    return LogError(
+        f"The event log in {folder} cannot be written: {reason}. Nothing is acknowledged until "
+        "it can: what happens stays in the taps as long as these have room, and is then recorded."
+    )
+
+
+def _hour_and_line(event: MessageEvent) -> tuple[tuple[date, int], bytes]:
+    at = event.recorded_at
+    at = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return (at.date(), at.hour), encode(event) + b"\n"
 
 
 def hour_folder(log: Path, moment: datetime) -> Path:
@@ -54,21 +75,17 @@ class EventLog:
     def append(self, events: Iterable[MessageEvent]) -> None:
         """Write the events; when it returns, they are on disk. Raises LogError.
 
-        After an error none of the lines of the hour being written remain, but those of an
-        earlier hour of the same batch may.
+        After an error the first lines of the batch may remain, on disk and whole, as after a
+        crash: who reads along may have read them.
         """
         try:
-            for hour, batch in groupby(
-                sorted(events, key=lambda event: event.recorded_at),
-                key=lambda event: hour_folder(self._folder, event.recorded_at),
-            ):
-                self._write(hour, b"".join(encode(event) + b"\n" for event in batch))
+            # Encoded one by one as they are made: a list of all would not stay in the cache.
+            for (day, hour), lines in groupby(map(_hour_and_line, events), key=_HOUR_OF):
+                folder = self._folder / f"date={day}" / f"hour={hour:02}"
+                self._write(folder, b"".join([line for _, line in lines]))
         except OSError as error:
             self.close()
-            reason = (error.strerror or str(error)).lower()
-            raise LogError(
-                f"The event log in {self._folder} cannot be written: {reason}."
-            ) from error
+            raise _unwritable(self._folder, error) from error
 
     def close(self) -> None:
         if self._file is not None:
@@ -79,18 +96,28 @@ class EventLog:
         if hour != self._hour or self._size >= self._roll_bytes:
             self.close()
         file = self._open(hour) if self._file is None else self._file
+        written = 0
         try:
-            written = 0
             while written < len(lines):
                 written += os.write(file, lines[written:])
+        except OSError:
+            # Its whole lines may have been read by now: they stay, as after a crash.
+            whole = lines.rfind(b"\n", 0, written) + 1
+            os.ftruncate(file, self._size + whole)
+            self._sync(file, whole)
+            raise
+        self._sync(file, written)
+
+    def _sync(self, file: int, written: int) -> None:
+        try:
             os.fsync(file)
         except OSError:
             os.ftruncate(file, self._size)
             raise
-        self._size += len(lines)
+        self._size += written
 
     def _open(self, hour: Path) -> int:
-        _make_folder(hour)
+        make_folder(hour)
         number = max(self._numbers(hour), default=1)
         path = self._path(hour, number)
         if path.exists() and path.stat().st_size >= self._roll_bytes:
@@ -100,7 +127,7 @@ class EventLog:
         self._hour = hour
         self._size = _end_torn_line(self._file)
         if is_new:
-            _sync_folder(hour)
+            sync_folder(hour)
         return self._file
 
     def _path(self, hour: Path, number: int) -> Path:
@@ -121,7 +148,7 @@ def held(folder: Path, name: str) -> Iterator[bool]:
         folder.mkdir(parents=True, exist_ok=True)
         file = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o640)
     except OSError as error:
-        raise LogError(f"The event log in {folder} cannot be locked: {error.strerror}.") from error
+        raise _unwritable(folder, error) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         is_ours = True
@@ -148,10 +175,29 @@ def written_since(
             if path.stat().st_mtime < moment.timestamp():
                 continue
             with path.open("rb") as lines:
-                events += _readable(line for line in lines if mark in line)
+                events += readable(line for line in lines if mark in line)
     except OSError as error:
         raise LogError(f"The event log in {folder} cannot be read: {error.strerror}.") from error
     return events
+
+
+def lines_from(path: Path, position: int, limit_bytes: int) -> tuple[list[bytes], int]:
+    """The whole lines of a file from there on, about so many bytes, and where they end.
+
+    A last line that is still being written, or was torn, is left for the next time. Raises
+    LogError.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(position)
+            piece = file.read(limit_bytes)
+            if piece and not piece.endswith(b"\n"):
+                rest = file.readline() if len(piece) == limit_bytes else b""
+                whole = piece + rest
+                piece = whole[: whole.rfind(b"\n") + 1]
+    except OSError as error:
+        raise LogError(f"The event log's {path} cannot be read: {error.strerror}.") from error
+    return piece.split(b"\n")[:-1], position + len(piece)
 
 
 @dataclass
@@ -177,7 +223,8 @@ class DayLines:
                 self.malformed += 1
 
 
-def _readable(lines: Iterable[bytes]) -> Iterator[MessageEvent]:
+def readable(lines: Iterable[bytes]) -> Iterator[MessageEvent]:
+    """The events of these lines; those that are none are left out."""
     for line in lines:
         with suppress(EventError):
             yield decode(line)
@@ -195,9 +242,21 @@ def day_files(folder: Path, day: date) -> list[Path]:
 
 def days(folder: Path) -> list[date]:
     """The days that the log holds anything of, oldest first."""
-    named = [found[1] for path in folder.glob("date=*") if (found := _DAY.fullmatch(path.name))]
-    recorded = (date.fromisoformat(text) for text in sorted(named))
-    return [day for day in recorded if day_files(folder, day)]
+    return [day for day, _ in day_folders(folder) if day_files(folder, day)]
+
+
+def day_folders(folder: Path) -> Iterator[tuple[date, Path]]:
+    """The days of the log and their folders, oldest first."""
+    for path in sorted(folder.glob("date=*")):
+        try:
+            yield date.fromisoformat(path.name.removeprefix("date=")), path
+        except ValueError:
+            continue
+
+
+def written_hours(folder: Path, now: datetime) -> tuple[Path, Path]:
+    """The folders of the two hours that recorders may write to."""
+    return hour_folder(folder, now - STILL_WRITTEN), hour_folder(folder, now)
 
 
 def finished_hours(folder: Path, now: datetime) -> list[Path]:
@@ -207,15 +266,16 @@ def finished_hours(folder: Path, now: datetime) -> list[Path]:
     return sorted(path for path in hours if path < last)
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """With its parents, all on disk when it returns."""
     if folder.is_dir():
         return
-    _make_folder(folder.parent)
+    make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    _sync_folder(folder.parent)
+    sync_folder(folder.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, TypeVar
 
 from django.db import transaction
@@ -21,7 +21,8 @@ from analytics.models import (
 )
 from analytics.models.results import ResultRow
 from analytics.models.run import RunState
-from topology.models import Broker, Topology
+from analytics.observation import unobserved
+from topology.models import Broker
 
 MODELS: dict[str, type[ResultRow]] = {
     "accuracy": AccuracyRow,
@@ -47,6 +48,11 @@ def forget_day(day: date) -> int:
     with transaction.atomic():
         deleted = [model._default_manager.filter(day=day).delete() for model in MODELS.values()]
     return sum(number for number, _ in deleted)
+
+
+def has_day(day: date) -> bool:
+    """Whether there are figures of this day."""
+    return any(model._default_manager.filter(day=day).exists() for model in MODELS.values())
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,7 @@ class Report:
 def report(day: date, brokers: Iterable[Broker]) -> Report:
     """Everything that the nightly run left of this day for these brokers."""
     slugs = [broker.slug for broker in brokers]
+    began_at = datetime.combine(day, time(), UTC)
     return Report(
         day=day,
         run=Run.objects.filter(day=day).first(),
@@ -112,7 +119,7 @@ def report(day: date, brokers: Iterable[Broker]) -> Report:
         retries=_of_day(RetryRow, day, slugs),
         attempts=_of_day(AttemptRow, day, slugs),
         deaths=_of_day(DeathRow, day, slugs),
-        unobserved=frozenset(topology.slug for topology in Topology.unobserved()),
+        unobserved=frozenset(topology.slug for topology in unobserved(since=began_at)),
     )
 
 

@@ -7,6 +7,7 @@ from analytics.views import reports, scheduled
 app_name = "analytics"
 urlpatterns = [
     path("scheduled/", scheduled.scheduled, name="scheduled"),
+    path("scheduled/<int:pk>/", scheduled.scheduled_message, name="scheduled_message"),
     path("reports/", reports.reports, name="reports"),
     path("reports/run/", reports.run, name="run"),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analytics.models.fact import Fact
-from analytics.models.recording import Gap, Minute, Recording
+from analytics.models.recording import Firehose, Gap, LogPosition, Minute, Recording
 from analytics.models.results import (
     AccuracyRow,
     AttemptRow,
@@ -12,18 +12,25 @@ from analytics.models.results import (
     RetryRow,
 )
 from analytics.models.run import Run
-from analytics.models.scheduled_message import ScheduledMessage
+from analytics.models.scheduled_message import DueCount, ScheduledBody, ScheduledMessage
+from analytics.models.search import ScheduledText, TextPosition
 
 __all__ = [
     "AccuracyRow",
     "AttemptRow",
     "DeathRow",
+    "DueCount",
     "Fact",
+    "Firehose",
     "Gap",
     "LatenessHistogram",
+    "LogPosition",
     "Minute",
     "Recording",
     "RetryRow",
     "Run",
+    "ScheduledBody",
     "ScheduledMessage",
+    "ScheduledText",
+    "TextPosition",
 ]

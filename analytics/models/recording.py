@@ -8,7 +8,7 @@ class Recording(models.Model):
 
     `lost_since` is set while the tap queue is absent: copies made then are gone.
 
-    Of a stream, `offset` is the last that is in the log and the index, -1 before the first,
+    Of a stream, `offset` is the last that is in the log, -1 before the first,
     and `mark` tells what lay there. `stream` is our own name for it: one that was deleted and
     declared again counts its offsets from 0 anew, and gets another name. "" for a queue.
     """
@@ -22,6 +22,35 @@ class Recording(models.Model):
 
     def __str__(self) -> str:
         return f"tap of {self.topology_id} read until {self.read_at:%Y-%m-%d %H:%M:%S}"
+
+
+class LogPosition(models.Model):
+    """How far a file of the event log was read into the index.
+
+    `path` is relative to the log; it moves on in the transaction that wrote the rows.
+    """
+
+    path = models.CharField(max_length=300, unique=True)
+    bytes_read = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.path} until byte {self.bytes_read}"
+
+
+class Firehose(models.Model):
+    """A vhost whose every publish and delivery RabbitMQ copies, wanted while this row exists.
+
+    `read_at` and `lost_since` are as in Recording.
+    """
+
+    broker = models.OneToOneField("topology.Broker", models.CASCADE, related_name="firehose")
+    switched_on_at = models.DateTimeField(auto_now_add=True)
+    switched_on_by = models.CharField(max_length=150)
+    read_at = models.DateTimeField(null=True)
+    lost_since = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"firehose of {self.broker}"
 
 
 class Minute(models.Model):

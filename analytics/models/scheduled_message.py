@@ -11,6 +11,7 @@ class ScheduledMessage(models.Model):
     Waiting while `left_at` is empty. A row without `entered_at` saw only the exit: the
     entry may still come from another recorder, or was before the tap. `key` is the
     message id, or the content's hash where there is none; the same key may wait many times.
+    `exchange` and `routing_key` are those of its entry; `source` is that of the event.
     """
 
     broker = models.ForeignKey("topology.Broker", models.CASCADE, related_name="+")
@@ -28,6 +29,15 @@ class ScheduledMessage(models.Model):
     queue = models.CharField(max_length=255, blank=True)
     size = models.PositiveBigIntegerField(default=0, help_text="Bytes of the body.")
     caught_up = models.BooleanField(default=True)
+    source = models.CharField(max_length=20, blank=True, default="tap")
+    correlation_id = models.CharField(max_length=255, blank=True, default="")
+    exchange = models.CharField(max_length=255, blank=True, default="")
+    routing_key = models.CharField(max_length=255, blank=True, default="")
+    published_at = models.DateTimeField(null=True)
+    published_at_source = models.CharField(max_length=40, blank=True, default="")
+    published_by = models.CharField(max_length=255, blank=True, default="")
+    content_type = models.CharField(max_length=255, blank=True, default="")
+    headers_json = models.TextField(default="{}")
 
     class Meta:
         indexes = (
@@ -35,6 +45,16 @@ class ScheduledMessage(models.Model):
             models.Index(
                 fields=("due_at", "id"),
                 name="scheduled_waiting",
+                condition=models.Q(left_at=None, entered_at__isnull=False),
+            ),
+            models.Index(
+                fields=("topology", "due_at", "id"),
+                name="scheduled_in_topology",
+                condition=models.Q(left_at=None, entered_at__isnull=False),
+            ),
+            models.Index(
+                fields=("destination", "due_at", "id"),
+                name="scheduled_for_destination",
                 condition=models.Q(left_at=None, entered_at__isnull=False),
             ),
             models.Index(
@@ -59,3 +79,39 @@ class ScheduledMessage(models.Model):
         if self.left_at is not None or self.due_at is None:
             return timedelta(0)
         return max(now - self.due_at, timedelta(0))
+
+
+class ScheduledBody(models.Model):
+    """The body of a message, where bodies are kept; apart from it, to keep lists light."""
+
+    message = models.OneToOneField(
+        ScheduledMessage, models.CASCADE, primary_key=True, related_name="kept_body"
+    )
+    body = models.BinaryField()
+
+    def __str__(self) -> str:
+        return f"body of {self.message_id}"
+
+
+class DueCount(models.Model):
+    """How many open rows of a topology fall due in one minute or hour, for one destination.
+
+    `width` is 60 or 3600 seconds, `due_at` the beginning. Both are kept, so that sums over a
+    minute and over a month read few rows. Changed in the transaction that changes the rows.
+    """
+
+    topology = models.ForeignKey("topology.Topology", models.CASCADE, related_name="+")
+    destination = models.CharField(max_length=255, blank=True)
+    width = models.PositiveIntegerField()
+    due_at = models.DateTimeField()
+    waiting = models.IntegerField()
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(
+                fields=("topology", "width", "due_at", "destination"), name="one_count_per_time"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.waiting} for {self.destination} at {self.due_at}"

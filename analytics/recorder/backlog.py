@@ -15,7 +15,10 @@ class Backlog:
         self.is_caught_up = False
         self._was_drained = False
 
-    def take(self, *, is_full: bool) -> None:
-        """The next batch was read; `is_caught_up` now speaks of its copies."""
-        self.is_caught_up = self._was_drained and not is_full
+    def take(self, *, is_full: bool, was_held_up: bool = False) -> None:
+        """The next batch was read; `is_caught_up` now speaks of its copies.
+
+        `was_held_up`: reading it took much longer than it should, so that they waited for us.
+        """
+        self.is_caught_up = self._was_drained and not is_full and not was_held_up
         self._was_drained = not is_full

@@ -1,23 +1,23 @@
-"""Puts away what was read of a tap: into the log, then into the database, all of it or none."""
+"""Puts away what was read of a tap: into the log, then how far that was into the database."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import count
 from time import monotonic
 from uuid import uuid4
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError
 
 from analytics.events import MessageEvent
 from analytics.log import EventLog
 from analytics.recorder import streams
 from analytics.recorder.backlog import Backlog
-from analytics.recorder.copies import Place, event_of_copy
-from analytics.recorder.index import index
+from analytics.recorder.copies import KEPT_BODY_BYTES, UNFORESEEN, Place, event_of_copy
+from analytics.recorder.overflow import Overflow
 from topology.broker.consumer import Delivery
 from topology.models import Topology
 from topology.patterns.pattern import Copy, Reading
@@ -37,7 +37,7 @@ def refused(topology: Topology, error: DatabaseError) -> RecordingFailed:
 
 
 class Recorder:
-    """Puts batches of one topology's copies into the log and the database."""
+    """Puts batches of one topology's copies into the log."""
 
     def __init__(self, topology: Topology, log: EventLog) -> None:
         self.topology = topology
@@ -60,19 +60,16 @@ class Recorder:
     def doubt(self) -> None:
         """Nothing came, and it is not sure yet."""
 
+    def watch(self, *, is_behind: bool) -> None:
+        """A batch was taken, or nothing came: see whether the tap loses copies."""
+
     def put_away(self, deliveries: Sequence[Delivery]) -> None:
         """Record a batch. Raises LogError and RecordingFailed; then nothing may be acked."""
-        read = [self._event(delivery) for delivery in deliveries]
-        events = [event for event in read if event is not None]
-        self._log.append(events)
+        self._log.append(self._events(deliveries))
         try:
-            with transaction.atomic():
-                index(self.topology, events)
-                self._commit(deliveries)
+            self._commit(deliveries)
         except DatabaseError as error:
             raise refused(self.topology, error) from error
-        self._recorded += len(events)
-        self._unknown += len(deliveries) - len(events)
         self._last_at = deliveries[-1].received_at
 
     def counters(self) -> dict[str, object]:
@@ -85,35 +82,57 @@ class Recorder:
         }
 
     def _commit(self, deliveries: Sequence[Delivery]) -> None:
-        """What else belongs into the batch's transaction."""
+        """Write down in the database how far the tap was read."""
 
     def _event_id(self, delivery: Delivery) -> str:
         return f"{self._run}:{next(self._numbers)}"
 
-    def _event(self, delivery: Delivery) -> MessageEvent | None:
-        reading = self._reading(delivery)
-        if reading is None:
+    def _events(self, deliveries: Sequence[Delivery]) -> Iterator[MessageEvent]:
+        keep_bytes = KEPT_BODY_BYTES if self.topology.keep_bodies else -1
+        for delivery in deliveries:
+            event = self._event(delivery, keep_bytes)
+            if event is None:
+                self._unknown += 1
+                continue
+            self._recorded += 1
+            yield event
+
+    def _event(self, delivery: Delivery, keep_bytes: int) -> MessageEvent | None:
+        try:
+            reading = self._reading(delivery)
+            if reading is None:
+                return None
+            return event_of_copy(
+                delivery.message,
+                reading,
+                self._place,
+                event_id=self._event_id(delivery),
+                recorded_at=delivery.received_at,
+                caught_up=self.backlog.is_caught_up,
+                keep_bytes=keep_bytes,
+            )
+        except UNFORESEEN:
+            # One copy with headers that nobody foresaw must not stop the tap for good.
+            logger.exception("The tap of %s holds an unreadable copy.", self.topology.slug)
             return None
-        return event_of_copy(
-            delivery.message,
-            reading,
-            self._place,
-            event_id=self._event_id(delivery),
-            recorded_at=delivery.received_at.astimezone(UTC),
-            caught_up=self.backlog.is_caught_up,
-        )
 
     def _reading(self, delivery: Delivery) -> Reading | None:
         message = delivery.message
         copy = Copy(
             message.exchange, message.routing_key, message.headers, message.properties.expiration
         )
-        try:
-            return self.topology.pattern.read(self._params, copy)
-        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
-            # One copy with headers that no pattern foresaw must not stop the tap for good.
-            logger.exception("The tap of %s holds an unreadable copy.", self.topology.slug)
-            return None
+        return self.topology.pattern.read(self._params, copy)
+
+
+class QueueRecorder(Recorder):
+    """Puts away batches of a queue, which drops what it has no room for without a word."""
+
+    def __init__(self, topology: Topology, log: EventLog) -> None:
+        super().__init__(topology, log)
+        self._overflow = Overflow(topology)
+
+    def watch(self, *, is_behind: bool) -> None:
+        self._overflow.step(is_behind=is_behind)
 
 
 class StreamRecorder(Recorder):
@@ -140,6 +159,7 @@ class StreamRecorder(Recorder):
         fresh = self.position.fresh(deliveries)
         if fresh:
             try:
+                streams.check_alone(self.position)
                 streams.note_leaps(self.position, fresh)
             except DatabaseError as error:
                 raise refused(self.topology, error) from error

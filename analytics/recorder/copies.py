@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,16 +16,26 @@ from topology.message import (
     REPLAY_HEADER,
     TRACKING_HEADER,
     Message,
+    Properties,
     content_id,
     kept_by_streams,
 )
 from topology.patterns.pattern import Phase, Reading
 
 KINDS: dict[Phase, Kind] = {"entry": "scheduled", "exit": "delivered", "publish": "published"}
+PUBLISHER_HEADERS = ("NServiceBus.OriginatingEndpoint", "origin")
 EXCEPTION_HEADERS = ("NServiceBus.ExceptionInfo.ExceptionType", "MT-Fault-ExceptionType")
 NSERVICEBUS_TIME = "%Y-%m-%d %H:%M:%S:%f Z"
 LONGEST_TEXT = 255
 LONGEST_TRACKING_ID = 100
+# What a column of PostgreSQL takes.
+LARGEST_NUMBER = 2**31 - 1
+# No clock of a publisher says these; local times near the ends of the calendar do not exist.
+EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+# What headers that nobody foresaw may raise where a pattern reads them.
+UNFORESEEN = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
+# Larger ones would make the log many times as large as what it tells.
+KEPT_BODY_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -45,13 +56,25 @@ def event_of_copy(
     event_id: str,
     recorded_at: datetime,
     caught_up: bool,
+    keep_bytes: int = -1,
 ) -> MessageEvent:
-    """The event that a copy tells of. An entry starts the clock: it is due its delay later."""
-    properties = message.properties
-    deaths = read_history(message.headers).total
+    """The event that a copy tells of. An entry starts the clock: it is due its delay later.
+
+    One that was read late is due its delay after its publisher's stamp, if it has one that is
+    finer than a second; else it seems due later than it is, by as much as it was read late.
+
+    A body of at most `keep_bytes` is kept in it.
+    """
+    properties, headers = message.properties, message.properties.headers
+    deaths = read_history(headers).total if "x-death" in headers else 0
     published_at, source = published(
         message, recorded_at=recorded_at if caught_up and not deaths else None
     )
+    replay_id = bounded(message.tag(REPLAY_HEADER))
+    entered_at = recorded_at
+    if not caught_up and not deaths and not replay_id and source not in ("", "timestamp"):
+        # Read late, but it says itself since when it waits.
+        entered_at = min(recorded_at, published_at or recorded_at)
     return MessageEvent(
         event_id=event_id,
         kind=KINDS[reading.phase],
@@ -62,27 +85,30 @@ def event_of_copy(
         vhost=place.vhost,
         topology=place.topology,
         pattern=place.pattern,
-        exchange=clean(message.exchange),
-        routing_key=clean(message.routing_key),
-        queue=clean(reading.queue),
-        destination=clean(reading.destination),
-        message_id=clean(properties.message_id or ""),
-        correlation_id=clean(properties.correlation_id or ""),
+        exchange=bounded(message.exchange),
+        routing_key=bounded(message.routing_key),
+        queue=bounded(reading.queue),
+        destination=bounded(reading.destination),
+        message_id=bounded(properties.message_id or ""),
+        correlation_id=bounded(properties.correlation_id or ""),
         content_id=content_of(message),
         requested_delay_ms=milliseconds(reading.delay),
         published_at=published_at,
         published_at_source=source,
-        due_at=recorded_at + reading.delay if reading.phase == "entry" else None,
-        attempt=reading.attempt,
-        replay_id=_bounded(message.tag(REPLAY_HEADER)),
-        exception_type=_first_text(message.headers, EXCEPTION_HEADERS),
-        death_reason=clean(reading.death_reason),
-        death_queue=clean(reading.death_queue),
-        deaths=deaths,
+        due_at=entered_at + reading.delay if reading.phase == "entry" else None,
+        attempt=min(reading.attempt, LARGEST_NUMBER),
+        replay_id=replay_id,
+        exception_type=_first_text(headers, EXCEPTION_HEADERS),
+        death_reason=bounded(reading.death_reason),
+        death_queue=bounded(reading.death_queue),
+        deaths=min(deaths, LARGEST_NUMBER),
         redelivered=message.redelivered,
         size_bytes=len(message.body),
-        headers_json=bounded_headers(message.headers),
+        headers_json=bounded_headers(headers),
         tracking_id=clean(message.tag(TRACKING_HEADER))[:LONGEST_TRACKING_ID],
+        published_by=_publisher(properties),
+        content_type=bounded(properties.content_type or ""),
+        body_base64=b64encode(message.body).decode() if len(message.body) <= keep_bytes else "",
     )
 
 
@@ -102,22 +128,20 @@ def published(message: Message, *, recorded_at: datetime | None) -> tuple[dateti
     taken as it passed; the AMQP timestamp comes last, since it is in whole seconds.
     """
     headers = message.headers
-    stamps = (
-        ("delayboard", _of_ms(headers.get(PUBLISHED_AT_HEADER))),
-        ("NServiceBus.Retries.Timestamp", _of_text(headers.get("NServiceBus.Retries.Timestamp"))),
-        ("timestamp_in_ms", _of_ms(headers.get("timestamp_in_ms"))),
-        ("NServiceBus.TimeSent", _of_text(headers.get("NServiceBus.TimeSent"))),
-        ("recorded", recorded_at),
-        ("timestamp", _of_ms(message.properties.timestamp, unit_ms=1000)),
-    )
-    return next(((at, source) for source, at in stamps if at is not None), (None, ""))
+    for source, read in STAMPS:
+        if source in headers and (at := read(headers[source])) is not None:
+            return at, SOURCES.get(source, source)
+    if recorded_at is not None:
+        return recorded_at, "recorded"
+    at = _of_ms(message.properties.timestamp, unit_ms=1000)
+    return (at, "timestamp") if at else (None, "")
 
 
 def _of_ms(value: Any, unit_ms: int = 1) -> datetime | None:
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     try:
-        return datetime.fromtimestamp(value * unit_ms / 1000, UTC)
+        return _plausible(datetime.fromtimestamp(value * unit_ms / 1000, UTC))
     except (ValueError, OverflowError, OSError):
         return None
 
@@ -125,15 +149,38 @@ def _of_ms(value: Any, unit_ms: int = 1) -> datetime | None:
 def _of_text(value: Any) -> datetime | None:
     text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
     try:
-        return datetime.strptime(text, NSERVICEBUS_TIME).replace(tzinfo=UTC)
+        return _plausible(datetime.strptime(text, NSERVICEBUS_TIME).replace(tzinfo=UTC))
     except (TypeError, ValueError):
         return None
 
 
+def _plausible(moment: datetime) -> datetime | None:
+    return moment if EARLIEST <= moment < LATEST else None
+
+
+# The most trustworthy first.
+STAMPS: tuple[tuple[str, Callable[[Any], datetime | None]], ...] = (
+    (PUBLISHED_AT_HEADER, _of_ms),
+    ("NServiceBus.Retries.Timestamp", _of_text),
+    ("timestamp_in_ms", _of_ms),
+    ("NServiceBus.TimeSent", _of_text),
+)
+SOURCES = {PUBLISHED_AT_HEADER: "delayboard"}
+
+
+def _publisher(properties: Properties) -> str:
+    """Who published it, as the message itself says; "" when it does not."""
+    told = properties.app_id or _first_text(properties.headers, PUBLISHER_HEADERS)
+    return bounded(told or properties.user_id or "")
+
+
 def _first_text(headers: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    values = (headers.get(name) for name in names)
-    return next((_bounded(value) for value in values if isinstance(value, str)), "")
+    for name in names:
+        if isinstance(value := headers.get(name), str):
+            return bounded(value)
+    return ""
 
 
-def _bounded(text: str) -> str:
+def bounded(text: str) -> str:
+    """A text that a column of names can hold."""
     return clean(text)[:LONGEST_TEXT]

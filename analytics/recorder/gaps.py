@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from analytics.models import Gap, Recording
 from topology.broker.errors import BrokerError, NotFound
@@ -13,36 +16,90 @@ AWAY = timedelta(seconds=10)
 FULL_SHARE = 0.9
 
 
-def before_reading(topology: Topology) -> str:
-    """Why copies may have been lost since the tap was last read; "" when none can be.
+@dataclass(frozen=True)
+class Loss:
+    """Why copies may have been lost, and how many at most; None when nobody can tell."""
+
+    why: str
+    at_most: int | None = None
+
+
+@dataclass(frozen=True)
+class Fill:
+    """How full a classic tap is: bytes and their bound, None where the broker does not say.
+
+    `dropped` is how many copies it has dropped since the broker counts: what was published
+    into it and is neither there nor was acknowledged.
+    """
+
+    held: int | None
+    bound: int | None
+    dropped: int | None
+
+    @property
+    def is_full(self) -> bool:
+        if self.held is None or self.bound is None:
+            return False
+        return self.held >= self.bound * FULL_SHARE
+
+
+def read_fill(queue: Mapping[str, Any]) -> Fill:
+    """From what the management API says of a queue."""
+    stats = queue.get("message_stats") or {}
+    counts = [stats.get("publish"), stats.get("ack"), queue.get("messages")]
+    known = [count for count in counts if isinstance(count, int)]
+    # Without acknowledgements it counts anew since a restart, and not all there is.
+    dropped = known[0] - known[1] - known[2] if len(known) == 3 and known[1] else None
+    held, bound = queue.get("message_bytes"), queue.get("arguments", {}).get("x-max-length-bytes")
+    return Fill(
+        held if isinstance(held, int) else None,
+        bound if isinstance(bound, int) else None,
+        dropped if dropped is not None and dropped >= 0 else None,
+    )
+
+
+def before_reading(topology: Topology) -> Loss | None:
+    """Whether copies may have been lost since the tap was last read.
 
     A classic tap keeps its copies while nobody reads, up to its bound. To be asked before
     the tap is read, which empties it. A stream says by its offsets what it dropped.
     """
     recording = Recording.objects.filter(topology=topology).first()
     if recording is None:
-        return ""
-    if why := absence(topology):
-        return why
+        return None
+    if loss := absence(topology):
+        return loss
     if datetime.now(UTC) - recording.read_at < AWAY:
-        return ""
+        return None
     return _while_away(topology)
 
 
-def absence(topology: Topology) -> str:
-    """The reason of a gap when the tap was found absent and not read since; else ""."""
+def absence(topology: Topology) -> Loss | None:
+    """What was lost when the tap was found absent and not read since."""
     absent = Recording.objects.filter(topology=topology, lost_since__isnull=False)
-    return f"The tap queue “{topology.tap_queue}” did not exist." if absent.exists() else ""
+    why = f"The tap queue “{topology.tap_queue}” did not exist."
+    return Loss(why) if absent.exists() else None
 
 
-def note(topology: Topology, why: str) -> None:
+def note(topology: Topology, loss: Loss | None) -> None:
     """The tap is being read from now on; write the gap before it down, if there was one."""
     now = datetime.now(UTC)
     recording = Recording.objects.filter(topology=topology).first()
-    if recording is not None and why:
-        Gap.objects.create(topology=topology, from_at=recording.read_at, until_at=now, why=why)
+    if recording is not None and loss:
+        write(topology, recording.read_at, loss)
     Recording.objects.update_or_create(
         topology=topology, defaults={"read_at": now, "lost_since": None}
+    )
+
+
+def write(topology: Topology, from_at: datetime, loss: Loss) -> None:
+    """Write a gap down that ends now."""
+    Gap.objects.create(
+        topology=topology,
+        from_at=from_at,
+        until_at=datetime.now(UTC),
+        why=loss.why,
+        at_most=loss.at_most,
     )
 
 
@@ -56,20 +113,19 @@ def tap_is_absent(topology: Topology) -> None:
     Recording.objects.filter(topology=topology, lost_since=None).update(lost_since=now)
 
 
-def _while_away(topology: Topology) -> str:
+def _while_away(topology: Topology) -> Loss | None:
     try:
         with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
-            queue = management.queue(topology.tap_queue)
+            fill = read_fill(management.queue(topology.tap_queue))
     except NotFound:
-        return f"The tap queue “{topology.tap_queue}” did not exist."
+        return Loss(f"The tap queue “{topology.tap_queue}” did not exist.")
     except BrokerError as error:
-        return f"Nobody read the tap, and whether it was full cannot be told: {error}"
-    bound = queue.get("arguments", {}).get("x-max-length-bytes")
-    held = queue.get("message_bytes")
-    if not isinstance(bound, int):
-        return ""
-    if not isinstance(held, int):
-        return "Nobody read the tap, and the broker does not say how full it was."
-    if held < bound * FULL_SHARE:
-        return ""
-    return f"Nobody read the tap until it was full ({held} of {bound} bytes) and dropped copies."
+        return Loss(f"Nobody read the tap, and whether it was full cannot be told: {error}")
+    if fill.bound is None:
+        return None
+    if fill.held is None:
+        return Loss("Nobody read the tap, and the broker does not say how full it was.")
+    if not fill.is_full:
+        return None
+    full = f"{fill.held} of {fill.bound} bytes"
+    return Loss(f"Nobody read the tap until it was full ({full}) and dropped copies.", fill.dropped)

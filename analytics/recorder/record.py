@@ -1,7 +1,7 @@
-"""Records one topology's tap: batch -> log on disk -> index and minutes -> ack.
+"""Records one topology's tap: batch -> log on disk -> ack.
 
-Nothing is acknowledged before it is both in the log and in the database, so a crash makes
-the broker deliver the batch again. From a queue a copy may then be recorded twice, never lost;
+Nothing is acknowledged before it is in the log, so a crash makes the broker deliver the batch
+again. From a queue a copy may then be recorded twice, never lost;
 a copy of a stream has an identity, and is recorded once.
 """
 
@@ -18,8 +18,14 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from analytics.log import EventLog, held
-from analytics.recorder import gaps, streams
-from analytics.recorder.batches import Recorder, RecordingFailed, StreamRecorder, refused
+from analytics.recorder import gaps, pressure, streams
+from analytics.recorder.batches import (
+    QueueRecorder,
+    Recorder,
+    RecordingFailed,
+    StreamRecorder,
+    refused,
+)
 from topology.broker.consumer import Consumer, Delivery, Start
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management import PATIENCE_SECONDS, Management
@@ -27,13 +33,17 @@ from topology.models import Topology
 
 __all__ = ["Beat", "RecordingFailed", "record"]
 
-BATCH = 1000
+# Each batch costs a sync of the disk and a transaction, however many copies it has. Of a queue,
+# what came and is not acknowledged is recorded again after a crash: of a stream nothing is.
+BATCH, STREAM_BATCH = 1000, 4000
 # Copies go on coming while a batch is put away.
-PREFETCH = 3 * BATCH
+PREFETCH, STREAM_PREFETCH = 3 * BATCH, 3 * STREAM_BATCH
 BATCH_BYTES = 16 * 1024 * 1024
 WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2
-IDLE_BEAT_SECONDS = 3.0
+# By so much longer takes a batch when the process, or the machine under it, was stopped.
+HELD_UP_SECONDS = 0.25
+BEAT_SECONDS = 0.5
 LOCKED_WAIT_SECONDS = 0.2
 
 Beat: TypeAlias = Callable[[Mapping[str, object]], None]
@@ -42,10 +52,9 @@ Beat: TypeAlias = Callable[[Mapping[str, object]], None]
 def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
     """Record the tap of this topology until `stop` is set.
 
-    `beat` gets the counters after every batch, and every few seconds without one: tap (its
-    type), recorded, unknown (copies that are none of the pattern's, kept out), caught_up,
-    last_at. Raises BrokerError, LogError and RecordingFailed, each a sentence; calling again
-    goes on.
+    `beat` gets the counters about once a second: tap (its type), recorded, unknown (copies that
+    are none of the pattern's, kept out), caught_up, last_at. Raises BrokerError, LogError and
+    RecordingFailed, each a sentence; calling again goes on.
     """
     topology = Topology.objects.select_related("broker").get(pk=topology_id)
     if topology.tap_type != "stream":
@@ -62,11 +71,11 @@ def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
 
 def _record_queue(topology: Topology, stop: Event, beat: Beat) -> None:
     log = _log_of(topology)
-    suspicion = gaps.before_reading(topology)
+    loss = gaps.before_reading(topology)
     try:
         with Consumer(topology.broker.address, topology.tap_queue, prefetch=PREFETCH) as consumer:
-            gaps.note(topology, suspicion)
-            _follow(consumer, Recorder(topology, log), stop, beat)
+            gaps.note(topology, loss)
+            _follow(consumer, QueueRecorder(topology, log), stop, beat)
     except NotFound:
         gaps.tap_is_absent(topology)
         raise
@@ -79,11 +88,11 @@ def _record_stream(topology: Topology, stop: Event, beat: Beat) -> None:
     try:
         recorder = StreamRecorder(topology, log, _position(topology))
         with _opened(topology, recorder.position.start) as consumer:
-            if why := gaps.absence(topology):
-                gaps.note(topology, why)
+            if loss := gaps.absence(topology):
+                gaps.note(topology, loss)
             _follow(consumer, recorder, stop, beat)
     except streams.DeclaredAnew as error:
-        gaps.note(topology, str(error))
+        gaps.note(topology, gaps.Loss(str(error)))
         streams.forget(topology)
         raise RecordingFailed(f"{error} The new one is read from its beginning.") from error
     except streams.NotAlone as error:
@@ -106,7 +115,7 @@ def _opened(topology: Topology, start: Start) -> Iterator[Consumer]:
     with ExitStack() as stack:
         try:
             consumer = stack.enter_context(
-                Consumer(address, topology.tap_queue, prefetch=PREFETCH, start=start)
+                Consumer(address, topology.tap_queue, prefetch=STREAM_PREFETCH, start=start)
             )
         except NotFound:
             if _is_gone(topology):
@@ -130,27 +139,35 @@ def _is_gone(topology: Topology) -> bool:
 
 def _follow(consumer: Consumer, recorder: Recorder, stop: Event, beat: Beat) -> None:
     beaten = 0.0
+    limit = STREAM_BATCH if isinstance(recorder, StreamRecorder) else BATCH
     while not stop.is_set():
+        began = monotonic()
         deliveries = consumer.batch(
-            limit=BATCH, limit_bytes=BATCH_BYTES, wait=WAIT_SECONDS, linger=LINGER_SECONDS
+            limit=limit, limit_bytes=BATCH_BYTES, wait=WAIT_SECONDS, linger=LINGER_SECONDS
         )
-        recorder.backlog.take(is_full=_is_full(deliveries))
+        is_full = _is_full(deliveries, limit)
+        was_held_up = monotonic() - began > WAIT_SECONDS + LINGER_SECONDS + HELD_UP_SECONDS
+        recorder.backlog.take(is_full=is_full, was_held_up=was_held_up)
+        is_busy = len(deliveries) > limit // 4
+        pressure.tell(recorder.topology.slug, is_behind=is_busy)
+        recorder.watch(is_behind=is_full)
         if deliveries:
             recorder.put_away(deliveries)
             consumer.ack_through(deliveries[-1])
         elif not recorder.is_sure:
             recorder.doubt()
-        if deliveries or monotonic() - beaten > IDLE_BEAT_SECONDS:
+        if monotonic() - beaten > BEAT_SECONDS:
             beaten = monotonic()
+            recorder.topology.refresh_from_db(fields=["keep_bodies"])
             if recorder.is_sure:
                 gaps.was_read(recorder.topology)
             beat(recorder.counters())
 
 
-def _is_full(deliveries: Sequence[Delivery]) -> bool:
+def _is_full(deliveries: Sequence[Delivery], limit: int) -> bool:
     """Whether more may have waited: by number, or by what the limit of bytes left behind."""
     size = sum(len(delivery.message.body) for delivery in deliveries)
-    return len(deliveries) >= BATCH or size > BATCH_BYTES // 2
+    return len(deliveries) >= limit or size > BATCH_BYTES // 2
 
 
 def _log_of(topology: Topology) -> EventLog:

@@ -1,7 +1,7 @@
 """Reading a tap that is a stream: where to go on, and what to make of a leap of the offsets.
 
 A copy's identity is the stream and its offset in it. The log comes before the database, so
-what a crash left in the log alone is indexed at the next start, and read from there on.
+what a crash left in the log alone is found there at the next start, and reading goes on behind it.
 Offsets say nothing of the stream itself: one that was declared anew begins at 0 again. So the
 last copy that was recorded is read once more, and must be what it was.
 """
@@ -12,16 +12,16 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from uuid import uuid4
 
 from django.conf import settings
-from django.db import transaction
+from django.db.models import QuerySet
 
 from analytics import log
 from analytics.events import MessageEvent, clean
 from analytics.models import Gap, Recording
 from analytics.recorder.copies import content_of
-from analytics.recorder.index import index
 from topology.broker.consumer import Consumer, Delivery, Start
 from topology.deaths import read_history
 from topology.models import Topology
@@ -60,13 +60,13 @@ class Position:
     def start(self) -> Start:
         return "first" if self.offset < 0 else self.offset
 
-    @property
+    @cached_property
     def event_ids(self) -> str:
         """What the ids of this stream's events begin with; the offset follows."""
         return f"{self.topology.tap_queue}@{self.stream}:"
 
     def event_id(self, delivery: Delivery) -> str:
-        return f"{self.event_ids}{_offset(delivery)}"
+        return f"{self.event_ids}{delivery.offset}"
 
     def fresh(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Those that were not recorded yet. Raises DeclaredAnew."""
@@ -82,10 +82,10 @@ class Position:
         takes an offset (osiris, as of 4.0.5 and 4.3.6). A segment that was dropped had more.
         """
         before = self.offset
-        for delivery in deliveries:
-            if _offset(delivery) - before > 2:
-                yield before + 1, _offset(delivery) - 1
-            before = _offset(delivery)
+        for offset in map(_offset, deliveries):
+            if offset - before > 2:
+                yield before + 1, offset - 1
+            before = offset
 
     def after(self, deliveries: Sequence[Delivery]) -> Position:
         last = deliveries[-1]
@@ -93,7 +93,7 @@ class Position:
 
 
 def resume(topology: Topology) -> Position:
-    """Where to go on, what only the log had indexed first. Raises LogError, DatabaseError.
+    """Where to go on, behind what only the log has. Raises LogError, DatabaseError.
 
     To be called by the only one that writes this tap's lines.
     """
@@ -115,7 +115,7 @@ def resume(topology: Topology) -> Position:
 
 
 def _recovered(position: Position, read_at: datetime) -> Position:
-    """Index what a crash left in the log alone."""
+    """Go on behind what a crash left in the log."""
     written = {
         int(event.event_id.removeprefix(position.event_ids)): event
         for event in log.written_since(
@@ -131,19 +131,31 @@ def _recovered(position: Position, read_at: datetime) -> Position:
     last = replace(
         position, offset=max(written), mark=mark_of_event(lacking[-1]), is_verified=False
     )
-    with transaction.atomic():
-        index(position.topology, lacking)
-        advance(position, last)
+    advance(position, last)
     return last
 
 
 def advance(position: Position, to: Position) -> None:
-    """Write down how far the stream was read, in the caller's transaction. Raises NotAlone."""
-    moved = Recording.objects.filter(
+    """Write down how far the stream was read. Raises NotAlone."""
+    now = datetime.now(UTC)
+    if not _recording(position).update(offset=to.offset, mark=to.mark, read_at=now):
+        raise _not_alone(position)
+
+
+def check_alone(position: Position) -> None:
+    """Raises NotAlone when somebody else has gone on: then nothing more may be written."""
+    if not _recording(position).exists():
+        raise _not_alone(position)
+
+
+def _recording(position: Position) -> QuerySet[Recording]:
+    return Recording.objects.filter(
         topology=position.topology, stream=position.stream, offset=position.offset
-    ).update(offset=to.offset, mark=to.mark, read_at=datetime.now(UTC))
-    if not moved:
-        raise NotAlone(f"Another recorder went on with the tap of {position.topology.slug}.")
+    )
+
+
+def _not_alone(position: Position) -> NotAlone:
+    return NotAlone(f"Another recorder went on with the tap of {position.topology.slug}.")
 
 
 def note_leaps(position: Position, deliveries: Sequence[Delivery]) -> None:

@@ -2,48 +2,98 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.utils.http import urlencode
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from analytics import scheduled as index
-from analytics.models import Gap, ScheduledMessage
-from topology import access, paging
-from topology.models import Topology
+from analytics.models import ScheduledMessage
+from analytics.scheduled import listing, message, records
+from analytics.scheduled.desk import desk
+from analytics.scheduled.filter import Filter, parse
+from analytics.scheduled.lines import Line
+from analytics.views.due_bars import due_bars, strip
+from topology import access, audit, paging
+from topology.models import Broker, Role
 
-PAGE = 50
-SHOWN_GAPS = timedelta(days=1)
+EXPORTS: dict[str, tuple[str, Callable[[Iterator[Line]], Iterator[str]]]] = {
+    "jsonl": ("application/x-ndjson", records.as_json_lines),
+    "csv": ("text/csv; charset=utf-8", records.as_csv),
+}
 
 
 @require_safe
-def scheduled(request: HttpRequest) -> HttpResponse:
-    brokers = access.visible_brokers(request.user)
-    topology = request.GET.get("topology", "")
+def scheduled(request: HttpRequest) -> HttpResponseBase:
+    """The list; with `as` all of it as a file."""
+    brokers = list(access.visible_brokers(request.user))
     now = datetime.now(UTC)
-    waiting = index.waiting(brokers, topology_slug=topology, now=now)
+    wanted = parse(request.GET.dict(), now)
+    form = request.GET.get("as", "")
+    if form:
+        return _export(request, brokers, wanted, form, now)
     place = _place(request.GET.get("after", ""))
-    page = index.page_after(waiting, place, PAGE + 1)
-    gaps = Gap.objects.filter(topology__broker__in=brokers, until_at__gt=now - SHOWN_GAPS)
+    shown = desk(brokers, wanted, now, place=place, span=request.GET.get("span", ""))
     context = {
-        "rows": [(row, row.overdue_by(now) > index.OVERDUE_AFTER) for row in page[:PAGE]],
-        "waiting": waiting.count(),
-        "overdue": index.overdue(waiting, now).count(),
-        "topologies": Topology.objects.filter(broker__in=brokers),
-        "topology_slug": topology,
-        "unobserved": [one for one in Topology.unobserved() if one.broker in brokers],
-        "unread": index.unread(brokers, now),
-        "gaps": gaps.select_related("topology"),
-        "is_first": place is None,
-        "next_query": _after(page[PAGE - 1], topology) if len(page) > PAGE else "",
+        "desk": shown,
+        "wanted": wanted,
+        "bars": due_bars(shown, wanted),
+        "strip": strip(shown, wanted),
     }
     return render(request, "analytics/scheduled.html", context)
 
 
-def _place(text: str) -> tuple[datetime, int] | None:
-    """The due time and id that a page begins after, as `_after` wrote it; None for the first."""
+@require_safe
+def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
+    """One message; with `look=1` its body, which is written down."""
+    rows = ScheduledMessage.objects.select_related("broker", "topology")
+    row = get_object_or_404(rows, pk=pk)
+    access.require(request.user, row.broker, Role.VIEWER)
+    shown = message.told(row, datetime.now(UTC))
+    context = {"broker": row.broker, "row": row, "told": shown}
+    if request.GET.get("look") == "1" and shown.has_body:
+        what = f"{row.topology or row.broker}: {shown.line.name}"
+        with audit.recorded(request.user, "body looked into", broker=row.broker, what=what):
+            context["body"] = message.body(row)
+    return render(request, "analytics/scheduled_message.html", context)
+
+
+def _export(
+    request: HttpRequest, brokers: list[Broker], wanted: Filter, form: str, now: datetime
+) -> HttpResponseBase:
+    """Raises Http404 for a form that there is none of."""
+    if form not in EXPORTS:
+        raise Http404
+    if wanted.problems:
+        sentences = "\n".join(wanted.problems.values())
+        return HttpResponse(sentences, status=400, content_type="text/plain; charset=utf-8")
+    content_type, write = EXPORTS[form]
+    rows = listing.asked(brokers, wanted, now)
+    parts = write(records.lines(rows, wanted.text))
+    name = f"scheduled-{now:%Y%m%dT%H%M%SZ}.{form}"
+    return StreamingHttpResponse(
+        one_by_one(parts) if isinstance(request, ASGIRequest) else parts,
+        content_type=content_type,
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+async def one_by_one(parts: Iterator[str]) -> AsyncIterator[str]:
+    """Under ASGI Django would gather the whole of a plain iterator first."""
+
+    def following() -> str | None:
+        return next(parts, None)
+
+    while (part := await sync_to_async(following)()) is not None:
+        yield part
+
+
+def _place(text: str) -> listing.Place | None:
+    """The due time and id that a page begins after, as the desk wrote it; None for the first."""
     moment, _, row_text = text.partition(",")
     row_id = paging.row_number(row_text)
     try:
@@ -52,8 +102,3 @@ def _place(text: str) -> tuple[datetime, int] | None:
         return (due_at.astimezone(UTC), row_id) if due_at.tzinfo and row_id is not None else None
     except (ValueError, OverflowError):
         return None
-
-
-def _after(row: ScheduledMessage, topology: str) -> str:
-    due_at = row.due_at.isoformat() if row.due_at else ""
-    return "?" + urlencode({"topology": topology, "after": f"{due_at},{row.pk}"})

@@ -10,6 +10,7 @@ from typing import Any
 
 from analytics.events import MessageEvent
 from analytics.log import EventLog, days, read_day
+from analytics.recorder.follow import Follower
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DELAY = timedelta(seconds=5)
@@ -73,3 +74,11 @@ def write_log(folder: Path, events: Iterable[MessageEvent], recorder: str = "tes
 def logged(folder: Path) -> list[MessageEvent]:
     """Every event of the log in `folder`, the oldest day first."""
     return [event for day in days(folder) for event in read_day(folder, day)]
+
+
+def follow_log(folder: Path) -> dict[str, object]:
+    """Bring the index up to the log in `folder`, as the worker does; its counters."""
+    follower = Follower(folder)
+    while follower.step():
+        pass
+    return follower.counters()

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from analytics.events import decode, encode
 from analytics.recorder.copies import Place, event_of_copy, published
 from tests.analytics.builders import NOON
 from topology.message import Message, Properties
@@ -45,6 +46,45 @@ def test_an_entry_starts_the_clock_of_its_delay() -> None:
     assert (event.deaths, event.source) == (3, "tap")
 
 
+STAMP = {"timestamp_in_ms": int((NOON - SECOND).timestamp() * 1000)}
+
+
+@pytest.mark.parametrize(
+    ("headers", "changes", "entered_at"),
+    [
+        (STAMP, {}, NOON),
+        (STAMP, {"caught_up": False}, NOON - SECOND),
+        ({}, {"caught_up": False}, NOON),
+        (STAMP | {"x-death": DEATHS}, {"caught_up": False}, NOON),
+        (STAMP | {"delayboard-replay-id": "r"}, {"caught_up": False}, NOON),
+        ({"timestamp_in_ms": 4 * 10**12}, {"caught_up": False}, NOON),
+    ],
+)
+def test_an_entry_that_was_read_late_is_due_by_its_publishers_stamp(
+    headers: dict[str, Any], changes: dict[str, Any], entered_at: datetime
+) -> None:
+    event = an_entry_of(a_message(headers), **changes)
+    assert event.due_at == entered_at + 5 * SECOND
+    assert event.recorded_at == NOON
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"timestamp_in_ms": 253_402_300_799_000},
+        {"timestamp_in_ms": -62_135_596_800_000},
+        {"NServiceBus.TimeSent": "9999-12-31 23:59:59:000000 Z"},
+    ],
+)
+def test_a_stamp_at_the_ends_of_the_calendar_is_none(headers: dict[str, Any]) -> None:
+    assert an_entry_of(a_message(headers)).published_at_source in ("recorded", "")
+
+
+def test_a_stamp_of_whole_seconds_does_not_say_when_it_is_due() -> None:
+    event = an_entry_of(a_message(timestamp=int(NOON.timestamp()) - 7), caught_up=False)
+    assert event.due_at == NOON + 5 * SECOND
+
+
 @pytest.mark.parametrize(("phase", "kind"), [("exit", "delivered"), ("publish", "published")])
 def test_what_comes_out_or_passes_by_has_no_due_time(phase: Any, kind: str) -> None:
     reading = Reading(phase, "orders", "orders", timedelta(0), 1)
@@ -60,7 +100,8 @@ def test_tracking_and_replay_ids_come_from_the_headers() -> None:
 
 
 def test_texts_that_no_database_takes_are_escaped() -> None:
-    event = an_entry_of(a_message({"delayboard-tracking-id": "a\x00b"}, message_id="\udcff"))
+    copied = an_entry_of(a_message({"delayboard-tracking-id": "a\x00b"}, message_id="\udcff"))
+    event = decode(encode(copied))
     assert (event.tracking_id, event.message_id) == ("a\\x00b", "\\udcff")
 
 
@@ -93,11 +134,9 @@ def test_the_most_trustworthy_stamp_says_when_it_was_published(place: int) -> No
 
 
 def test_without_a_stamp_the_recording_says_it_and_the_whole_seconds_come_last() -> None:
-    assert published(a_message(timestamp=1), recorded_at=NOON) == (NOON, "recorded")
-    assert published(a_message(timestamp=1), recorded_at=None) == (
-        datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
-        "timestamp",
-    )
+    stamped = a_message(timestamp=int(NOON.timestamp()))
+    assert published(stamped, recorded_at=NOON + SECOND) == (NOON + SECOND, "recorded")
+    assert published(stamped, recorded_at=None) == (NOON, "timestamp")
     assert published(a_message(), recorded_at=None) == (None, "")
 
 

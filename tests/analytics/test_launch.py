@@ -29,7 +29,7 @@ def is_running(pid: int) -> bool:
     """A zombie that nobody has reaped yet runs no more."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

@@ -94,14 +94,18 @@ def no_file_longer_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_batch_that_does_not_fit_leaves_nothing_and_says_why(tmp_path: Path) -> None:
+def test_a_batch_that_does_not_fit_leaves_whole_lines_only_and_says_why(tmp_path: Path) -> None:
     log = EventLog(tmp_path, "a")
     log.append([an_event(event_id="first")])
     size = len(encode(an_event()))
     with no_file_longer_than(size * 3), pytest.raises(LogError, match="file too large"):
-        log.append(an_event() for _ in range(5))
+        log.append(an_event(event_id=f"b{number}") for number in range(5))
     log.append([an_event(event_id="later")])
-    assert [event.event_id for event in read_day(tmp_path, DAY)] == ["first", "later"]
+    lines = read_day(tmp_path, DAY)
+    names = [event.event_id for event in lines]
+    assert lines.malformed == 0
+    assert (names[0], names[-1]) == ("first", "later")
+    assert names[1:-1] == ["b0", "b1"]
 
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
@@ -148,7 +152,7 @@ def test_a_lock_is_held_by_one_at_a_time_and_each_name_has_its_own(tmp_path: Pat
 
 def test_a_log_that_cannot_be_locked_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("in the way")
-    with pytest.raises(LogError, match="cannot be locked"), held(tmp_path / "log", "a"):
+    with pytest.raises(LogError, match="cannot be written"), held(tmp_path / "log", "a"):
         pass
 
 

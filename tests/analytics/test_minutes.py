@@ -3,8 +3,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from analytics import minutes, scheduled
+from analytics import minutes
 from analytics.events import MessageEvent
+from analytics.scheduled import projection
 from tests.analytics.builders import NOON, a_trip, an_entry, an_event, ms
 from topology.models import Topology
 
@@ -12,7 +13,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def record(topology: Topology, events: list[MessageEvent]) -> None:
-    minutes.count(topology, events, scheduled.project(topology, events))
+    minutes.count(topology, events, projection.project(topology, events))
 
 
 def numbers(topology: Topology) -> list[tuple[str, int, int, int, int]]:

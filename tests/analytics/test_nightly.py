@@ -83,16 +83,33 @@ def test_running_a_day_again_replaces_its_rows_and_no_other_days(
     assert Run.objects.count() == 2
 
 
-def test_a_day_whose_log_is_gone_loses_its_rows_and_says_so(
+def test_a_day_whose_log_is_gone_keeps_its_figures_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nightly.run_day(DAY)
     monkeypatch.setenv("FAKE_JOB", "no data")
     run = nightly.run_day(DAY)
-    assert (run.state, run.lines) == ("no_data", 0)
-    assert run.error == "Nothing was there. The figures of an earlier run were removed."
-    assert not AccuracyRow.objects.exists()
-    assert nightly.run_day(DAY).error == "Nothing was there."
+    assert (run.state, run.lines) == ("done", 7)
+    assert run.error == "Nothing was there. The figures of the earlier run are kept."
+    assert AccuracyRow.objects.count() == 1
+    assert nightly.run_day(OTHER_DAY).error == "Nothing was there."
+    assert Run.objects.get(day=OTHER_DAY).state == "no_data"
+
+
+def test_a_day_of_which_the_log_holds_less_than_it_did_keeps_its_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nightly.run_day(DAY)
+    Run.objects.update(lines=5000)
+    changed = RESULT | {"accuracy": [ACCURACY | {"measured": 1}]}
+    monkeypatch.setenv("FAKE_RESULT", json.dumps(changed))
+    run = nightly.run_day(DAY)
+    assert (run.state, run.lines) == ("done", 5000)
+    assert "holds 7 lines, and held 5000 when its figures were computed" in run.error
+    assert AccuracyRow.objects.get().measured == 3
+    results.forget_day(DAY)
+    assert nightly.run_day(DAY).error == ""
+    assert AccuracyRow.objects.get().measured == 1
 
 
 def test_a_failed_run_keeps_the_rows_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import DatabaseError
 
-from analytics import minutes
 from analytics.events import MessageEvent
 from analytics.log import EventLog, LogError, read_day
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.recorder import gaps
 from analytics.recorder.backlog import Backlog
-from analytics.recorder.batches import Recorder, RecordingFailed
-from tests.analytics.builders import DELAY, NOON, ms
+from analytics.recorder.batches import Recorder
+from analytics.recorder.copies import KEPT_BODY_BYTES
+from analytics.recorder.overflow import TOO_SLOW, Overflow
+from tests.analytics.builders import DELAY, NOON, follow_log, ms
 from topology.broker.consumer import Delivery
 from topology.broker.management import Management
 from topology.message import Message, Properties
@@ -37,7 +37,7 @@ def a_copy(
         exchange,
         changes.get("routing_key", "orders"),
         properties,
-        b"body",
+        changes.get("body", b"body"),
         redelivered=changes.get("redelivered", False),
     )
     return Delivery(message, 1, NOON + at)
@@ -54,7 +54,7 @@ def a_failing_round() -> list[Delivery]:
 
 @pytest.fixture
 def recorder(topology: Topology, event_log: Path) -> Recorder:
-    recorder = Recorder(topology, EventLog(event_log, "tap"))
+    recorder = Recorder(topology, EventLog(event_log, "tap.orders.1"))
     recorder.backlog.take(is_full=False)
     recorder.backlog.take(is_full=False)
     return recorder
@@ -68,6 +68,7 @@ def test_a_round_through_the_retry_is_three_events_a_trip_and_minutes(
     recorder: Recorder, event_log: Path
 ) -> None:
     recorder.put_away(a_failing_round())
+    follow_log(event_log)
     events = logged(event_log)
     assert [(e.kind, e.attempt, e.death_reason) for e in events] == [
         ("published", 0, ""),
@@ -112,44 +113,57 @@ def test_a_copy_that_cannot_be_read_does_not_stop_the_others(
     assert len(logged(event_log)) == 1
 
 
+def test_deaths_beyond_all_numbers_stop_neither_the_tap_nor_the_index(
+    recorder: Recorder, event_log: Path
+) -> None:
+    vast = {"queue": "orders-retry", "reason": "expired", "count": 2**63 - 1}
+    recorder.put_away([a_copy("orders-retry", deaths=[vast] * 3), *a_failing_round()[1:]])
+    assert recorder.counters()["recorded"] == 3
+    assert follow_log(event_log)["unreadable"] == 0
+    assert ScheduledMessage.objects.count() == 2
+
+
+def test_a_name_that_grows_as_it_is_escaped_still_fits_its_column(
+    recorder: Recorder, event_log: Path
+) -> None:
+    recorder.put_away([a_copy("orders-retry", message_id="\x00" * 255)])
+    follow_log(event_log)
+    assert ScheduledMessage.objects.get().message_id == "\\x00" * 63 + "\\x0"
+
+
+def test_a_body_is_kept_from_the_moment_that_it_is_wanted(
+    recorder: Recorder, event_log: Path
+) -> None:
+    recorder.put_away([a_copy("orders")])
+    recorder.topology.keep_bodies = True
+    recorder.put_away([a_copy("orders"), a_copy("orders", body=b"x" * (KEPT_BODY_BYTES + 1))])
+    assert [event.body_base64 for event in logged(event_log)] == ["", "Ym9keQ==", ""]
+
+
 def test_the_first_batch_is_a_backlog_of_unknown_age(topology: Topology, event_log: Path) -> None:
-    Recorder(topology, EventLog(event_log, "tap")).put_away([a_copy("orders")])
+    Recorder(topology, EventLog(event_log, "tap.orders.1")).put_away([a_copy("orders")])
     assert [event.caught_up for event in logged(event_log)] == [False]
 
 
-def test_a_log_that_cannot_be_written_leaves_the_index_untouched(
-    recorder: Recorder, event_log: Path
-) -> None:
+def test_a_log_that_cannot_be_written_is_a_sentence(recorder: Recorder, event_log: Path) -> None:
     event_log.write_text("in the way")
-    with pytest.raises(LogError):
+    with pytest.raises(LogError, match="cannot be written"):
         recorder.put_away(a_failing_round())
-    assert not ScheduledMessage.objects.exists()
-    assert recorder.counters()["recorded"] == 0
-
-
-def test_a_database_that_fails_is_a_sentence_and_nothing_is_half_indexed(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: Any) -> None:
-        raise DatabaseError("disk I/O error")
-
-    monkeypatch.setattr(minutes, "count", broken)
-    with pytest.raises(RecordingFailed, match=r"disk I/O error.*stay in the tap"):
-        recorder.put_away(a_failing_round())
-    assert not ScheduledMessage.objects.exists()
 
 
 def test_a_batch_delivered_again_after_a_failure_is_indexed_once(
     recorder: Recorder, event_log: Path
 ) -> None:
     recorder.put_away(a_failing_round())
+    follow_log(event_log)
     shutil.rmtree(event_log)
     again = [
         Delivery(Message(**(vars(d.message) | {"redelivered": True})), d.tag, d.received_at)
         for d in a_failing_round()
     ]
-    restarted = Recorder(recorder.topology, EventLog(event_log, "tap"))
+    restarted = Recorder(recorder.topology, EventLog(event_log, "tap.orders.2"))
     restarted.put_away(again)
+    follow_log(event_log)
     assert ScheduledMessage.objects.count() == 1
     assert Minute.objects.get().entered == 1
     assert [event.redelivered for event in logged(event_log)] == [True] * 3
@@ -164,59 +178,111 @@ def test_only_a_short_batch_after_a_short_one_holds_copies_that_did_not_wait() -
     assert told == [False, True, False, False, True]
 
 
+def test_copies_that_were_read_after_a_pause_of_the_process_did_wait() -> None:
+    backlog = Backlog()
+    told = []
+    for was_held_up in (False, False, True, False):
+        backlog.take(is_full=False, was_held_up=was_held_up)
+        told.append(backlog.is_caught_up)
+    assert told == [False, True, False, True]
+
+
 def test_a_first_reading_has_no_gap(topology: Topology) -> None:
-    assert gaps.before_reading(topology) == ""
-    gaps.note(topology, "")
+    assert gaps.before_reading(topology) is None
+    gaps.note(topology, None)
     assert not Gap.objects.exists()
     assert Recording.objects.get().lost_since is None
 
 
 def test_a_tap_that_was_absent_leaves_a_gap_from_its_last_reading(topology: Topology) -> None:
-    gaps.note(topology, "")
+    gaps.note(topology, None)
     read_at = Recording.objects.get().read_at
     gaps.tap_is_absent(topology)
     gaps.tap_is_absent(topology)
-    why = gaps.before_reading(topology)
-    gaps.note(topology, why)
+    gaps.note(topology, gaps.before_reading(topology))
     (gap,) = Gap.objects.all()
     assert gap.from_at == read_at
     assert gap.until_at > read_at
     assert gap.why == "The tap queue “delayboard.tap.orders” did not exist."
-    assert gaps.before_reading(topology) == ""
+    assert gaps.before_reading(topology) is None
 
 
 def test_a_short_absence_of_the_recorder_is_no_gap(topology: Topology) -> None:
-    gaps.note(topology, "")
+    gaps.note(topology, None)
     gaps.was_read(topology)
-    assert gaps.before_reading(topology) == ""
+    assert gaps.before_reading(topology) is None
+
+
+def a_queue(held: int | None, **stats: int) -> dict[str, Any]:
+    """As the management API describes a classic tap with room for 1000 bytes."""
+    known = {} if held is None else {"message_bytes": held, "messages": 10}
+    return {**known, "arguments": {"x-max-length-bytes": 1000}, "message_stats": stats}
 
 
 @pytest.mark.parametrize(
-    ("queue", "why"),
+    ("queue", "loss"),
     [
-        ({"message_bytes": 10, "arguments": {"x-max-length-bytes": 1000}}, ""),
-        ({"message_bytes": 10, "arguments": {}}, ""),
-        (
-            {"message_bytes": 950, "arguments": {"x-max-length-bytes": 1000}},
-            "until it was full (950 of 1000 bytes)",
-        ),
-        ({"arguments": {"x-max-length-bytes": 1000}}, "does not say how full"),
+        (a_queue(10), None),
+        ({"message_bytes": 10, "arguments": {}}, None),
+        (a_queue(950), ("until it was full (950 of 1000 bytes)", None)),
+        (a_queue(950, publish=100, ack=50), ("until it was full (950 of 1000 bytes)", 40)),
+        (a_queue(950, publish=100), ("until it was full", None)),
+        (a_queue(950, publish=20, ack=50), ("until it was full", None)),
+        (a_queue(None), ("does not say how full", None)),
     ],
 )
 def test_a_long_absence_is_a_gap_when_the_tap_was_at_its_bound(
-    topology: Topology, monkeypatch: pytest.MonkeyPatch, queue: dict[str, Any], why: str
+    topology: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+    queue: dict[str, Any],
+    loss: tuple[str, int | None] | None,
 ) -> None:
-    gaps.note(topology, "")
+    gaps.note(topology, None)
     Recording.objects.update(read_at=NOON - timedelta(days=1))
     monkeypatch.setattr(Management, "queue", lambda self, name: queue)
-    assert why in gaps.before_reading(topology)
-    assert bool(gaps.before_reading(topology)) == bool(why)
+    found = gaps.before_reading(topology)
+    if loss is None:
+        assert found is None
+        return
+    assert found is not None
+    assert loss[0] in found.why
+    assert found.at_most == loss[1]
 
 
 def test_a_broker_that_does_not_answer_leaves_a_doubt_that_is_told(
     topology: Topology,
 ) -> None:
-    gaps.note(topology, "")
+    gaps.note(topology, None)
     Recording.objects.update(read_at=NOON - timedelta(days=1))
     topology.broker.management_url = "http://127.0.0.1:1"
-    assert "cannot be told" in gaps.before_reading(topology)
+    loss = gaps.before_reading(topology)
+    assert loss is not None
+    assert "cannot be told" in loss.why
+
+
+def fill(held: int, dropped: int | None) -> gaps.Fill:
+    return gaps.Fill(held, 1000, dropped)
+
+
+def test_a_tap_that_is_full_while_it_is_read_is_a_gap_with_what_it_dropped(
+    topology: Topology,
+) -> None:
+    overflow = Overflow(topology)
+    overflow.take(fill(10, 5), is_behind=True)
+    overflow.take(fill(950, 7), is_behind=True)
+    overflow.take(fill(800, 27), is_behind=True)
+    assert not Gap.objects.exists()
+    overflow.take(fill(10, 30), is_behind=False)
+    overflow.take(fill(10, 30), is_behind=False)
+    (gap,) = Gap.objects.all()
+    assert (gap.why, gap.at_most) == (TOO_SLOW, 25)
+    assert gap.from_at < gap.until_at
+
+
+def test_what_a_full_tap_dropped_is_unknown_where_the_broker_counts_anew(
+    topology: Topology,
+) -> None:
+    overflow = Overflow(topology)
+    overflow.take(fill(950, None), is_behind=True)
+    overflow.take(fill(10, 30), is_behind=False)
+    assert Gap.objects.get().at_most is None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
@@ -8,9 +9,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from analytics import scheduled
 from analytics.events import MessageEvent
 from analytics.models import ScheduledMessage
+from analytics.scheduled import listing, projection
 from tests.analytics.builders import DELAY, NOON, a_trip, an_entry, an_event, an_exit, ms
 from topology.models import Topology
 
@@ -23,56 +24,56 @@ def rows() -> list[ScheduledMessage]:
 
 def test_an_entry_waits_until_its_exit(topology: Topology) -> None:
     entry, exit_ = a_trip(late=ms(7), size_bytes=12)
-    assert scheduled.project(topology, [entry]) == []
-    (row,) = scheduled.waiting([topology.broker])
+    assert projection.project(topology, [entry]) == []
+    (row,) = listing.waiting([topology.broker])
     assert (row.key, row.due_at, row.destination, row.size) == ("m1", NOON + DELAY, "orders", 12)
     assert (row.lateness, row.overdue_by(NOON + DELAY + MINUTE)) == (None, MINUTE)
-    (closed,) = scheduled.project(topology, [exit_])
-    assert (closed.pk, closed.lateness) == (row.pk, ms(7))
-    assert not scheduled.waiting([topology.broker]).exists()
-    assert closed.overdue_by(NOON + MINUTE) == timedelta(0)
+    (closed,) = projection.project(topology, [exit_])
+    assert (closed.row_id, closed.lateness) == (row.pk, ms(7))
+    assert not listing.waiting([topology.broker]).exists()
+    assert rows()[0].overdue_by(NOON + MINUTE) == timedelta(0)
 
 
 def test_an_exit_that_comes_first_is_completed_by_its_entry(topology: Topology) -> None:
     entry, exit_ = a_trip(late=ms(7))
-    assert scheduled.project(topology, [exit_]) == []
-    assert not scheduled.waiting([topology.broker]).exists()
-    (closed,) = scheduled.project(topology, [entry])
+    assert projection.project(topology, [exit_]) == []
+    assert not listing.waiting([topology.broker]).exists()
+    (closed,) = projection.project(topology, [entry])
     assert (closed.entered_at, closed.lateness) == (NOON, ms(7))
     assert len(rows()) == 1
 
 
 def test_an_old_exit_without_entry_is_not_given_to_a_later_entry(topology: Topology) -> None:
-    scheduled.project(topology, [an_exit(at=NOON - MINUTE)])
-    scheduled.project(topology, [an_entry()])
-    assert [row.left_at for row in scheduled.waiting([topology.broker])] == [None]
+    projection.project(topology, [an_exit(at=NOON - MINUTE)])
+    projection.project(topology, [an_entry()])
+    assert [row.left_at for row in listing.waiting([topology.broker])] == [None]
 
 
 def test_of_equal_messages_without_id_the_oldest_leaves_first(topology: Topology) -> None:
     entries = [an_entry("", NOON + ms(n), content_id="same") for n in (20, 0, 10)]
-    scheduled.project(topology, entries)
-    scheduled.project(topology, [an_exit("", content_id="same")])
-    assert [row.entered_at for row in scheduled.waiting([topology.broker])] == [
+    projection.project(topology, entries)
+    projection.project(topology, [an_exit("", content_id="same")])
+    assert [row.entered_at for row in listing.waiting([topology.broker])] == [
         NOON + ms(10),
         NOON + ms(20),
     ]
 
 
 def test_each_attempt_is_a_trip_of_its_own(topology: Topology) -> None:
-    scheduled.project(topology, [an_entry(attempt=1), an_entry(attempt=2)])
-    scheduled.project(topology, [an_exit(attempt=2)])
-    assert [row.attempt for row in scheduled.waiting([topology.broker])] == [1]
+    projection.project(topology, [an_entry(attempt=1), an_entry(attempt=2)])
+    projection.project(topology, [an_exit(attempt=2)])
+    assert [row.attempt for row in listing.waiting([topology.broker])] == [1]
 
 
 def test_a_message_of_another_topology_is_left_alone(topology: Topology) -> None:
     other = Topology.objects.create(
         broker=topology.broker, slug="other", kind="retry_pair", name="other", params={}
     )
-    scheduled.project(topology, [an_entry()])
-    scheduled.project(other, [an_exit()])
-    assert scheduled.waiting([topology.broker], topology_slug="orders").count() == 1
-    assert scheduled.waiting([topology.broker], topology_slug="other").count() == 0
-    assert scheduled.waiting([]).count() == 0
+    projection.project(topology, [an_entry()])
+    projection.project(other, [an_exit()])
+    assert listing.waiting([topology.broker], topology_slug="orders").count() == 1
+    assert listing.waiting([topology.broker], topology_slug="other").count() == 0
+    assert listing.waiting([]).count() == 0
 
 
 @pytest.mark.django_db
@@ -92,7 +93,7 @@ def test_any_order_and_any_batches_end_in_the_same_trips(
     shuffled = [events[place] for place in order]
     edges = [0, *sorted(cuts), 8]
     for start, end in pairwise(edges):
-        scheduled.project(topology, shuffled[start:end])
+        projection.project(topology, shuffled[start:end])
     assert sorted(row.entered_at for row in rows() if row.entered_at) == [
         NOON + number * MINUTE for number in range(4)
     ]
@@ -101,33 +102,48 @@ def test_any_order_and_any_batches_end_in_the_same_trips(
 
 def test_a_copy_recorded_again_after_a_crash_is_left_out(topology: Topology) -> None:
     trip = a_trip()
-    scheduled.project(topology, trip)
+    projection.project(topology, trip)
     again = [an_event(kind=e.kind, recorded_at=e.recorded_at, redelivered=True) for e in trip]
     new = an_entry("m2", redelivered=True)
-    assert scheduled.without_repeats(topology, [*again, new]) == [new]
+    assert projection.without_repeats(topology, [*again, new]) == [new]
+
+
+def test_a_repeat_among_the_same_events_is_known_too(topology: Topology) -> None:
+    entry, exit_ = a_trip()
+    events = [entry, exit_, replace(exit_, redelivered=True)]
+    assert projection.without_repeats(topology, events) == [entry, exit_]
+
+
+def test_an_exit_is_no_repeat_while_the_same_id_waits_a_second_time(topology: Topology) -> None:
+    projection.project(topology, a_trip())
+    entry, exit_ = a_trip(at=NOON + MINUTE)
+    again = replace(exit_, redelivered=True)
+    assert projection.without_repeats(topology, [entry, again, again]) == [entry, again]
+    projection.project(topology, [entry])
+    assert projection.without_repeats(topology, [again]) == [again]
 
 
 def test_a_replayed_message_that_enters_again_is_no_repeat_of_its_first_life(
     topology: Topology,
 ) -> None:
-    scheduled.project(topology, [an_entry()])
+    projection.project(topology, [an_entry()])
     again = an_entry(at=NOON + DELAY, redelivered=True, replay_id="r1")
-    assert scheduled.without_repeats(topology, [again]) == [again]
+    assert projection.without_repeats(topology, [again]) == [again]
 
 
 def test_a_redelivered_copy_without_id_may_be_another_message_and_stays(
     topology: Topology,
 ) -> None:
-    scheduled.project(topology, [an_entry("")])
+    projection.project(topology, [an_entry("")])
     again = an_entry("", redelivered=True)
-    assert scheduled.without_repeats(topology, [again]) == [again]
+    assert projection.without_repeats(topology, [again]) == [again]
 
 
 def test_a_tracked_message_is_observed_step_by_step(topology: Topology) -> None:
     entry, exit_ = a_trip(late=ms(12), tracking_id="t1")
-    assert scheduled.observation("t1") is None
-    scheduled.project(topology, [entry])
-    seen = scheduled.observation("t1")
+    assert listing.observation("t1") is None
+    projection.project(topology, [entry])
+    seen = listing.observation("t1")
     assert seen is not None
     assert (seen.entered_at, seen.due_at, seen.arrived_at, seen.lateness) == (
         NOON,
@@ -135,8 +151,8 @@ def test_a_tracked_message_is_observed_step_by_step(topology: Topology) -> None:
         None,
         None,
     )
-    scheduled.project(topology, [exit_])
-    seen = scheduled.observation("t1")
+    projection.project(topology, [exit_])
+    seen = listing.observation("t1")
     assert seen is not None
     assert (seen.arrived_at, seen.lateness, seen.attempt) == (NOON + DELAY + ms(12), ms(12), 1)
     assert seen.caught_up
@@ -145,16 +161,16 @@ def test_a_tracked_message_is_observed_step_by_step(topology: Topology) -> None:
 def test_one_side_recorded_from_a_backlog_makes_the_lateness_doubtful(topology: Topology) -> None:
     entry, exit_ = a_trip(tracking_id="t1")
     late = an_exit(at=exit_.recorded_at, tracking_id="t1", caught_up=False)
-    scheduled.project(topology, [entry, late])
-    seen = scheduled.observation("t1")
+    projection.project(topology, [entry, late])
+    seen = listing.observation("t1")
     assert seen is not None
     assert not seen.caught_up
 
 
 def test_the_observation_is_of_the_first_trip_and_not_of_a_retry(topology: Topology) -> None:
-    scheduled.project(topology, a_trip(tracking_id="t1", late=ms(1)))
-    scheduled.project(topology, [an_entry(at=NOON + MINUTE, attempt=2, tracking_id="t1")])
-    seen = scheduled.observation("t1")
+    projection.project(topology, a_trip(tracking_id="t1", late=ms(1)))
+    projection.project(topology, [an_entry(at=NOON + MINUTE, attempt=2, tracking_id="t1")])
+    seen = listing.observation("t1")
     assert seen is not None
     assert (seen.attempt, seen.lateness) == (1, ms(1))
 
@@ -163,24 +179,24 @@ def test_a_tracked_message_past_every_delay_is_seen_to_arrive_at_once(topology: 
     passing = an_event(
         kind="published", attempt=0, requested_delay_ms=0, tracking_id="t1", message_id=""
     )
-    scheduled.project(topology, [passing, an_event(kind="published", attempt=0)])
-    seen = scheduled.observation("t1")
+    projection.project(topology, [passing, an_event(kind="published", attempt=0)])
+    seen = listing.observation("t1")
     assert seen is not None
     assert (seen.entered_at, seen.arrived_at, seen.lateness) == (NOON, NOON, timedelta(0))
     assert len(rows()) == 1
 
 
 def test_nobody_is_observed_by_an_empty_tracking_id(topology: Topology) -> None:
-    scheduled.project(topology, [an_entry()])
-    assert scheduled.observation("") is None
+    projection.project(topology, [an_entry()])
+    assert listing.observation("") is None
 
 
 def test_pages_follow_each_other_without_gap_or_overlap(topology: Topology) -> None:
-    scheduled.project(topology, [an_entry(f"m{n}", NOON + ms(n // 3)) for n in range(10)])
-    waiting = scheduled.waiting([topology.broker])
+    projection.project(topology, [an_entry(f"m{n}", NOON + ms(n // 3)) for n in range(10)])
+    waiting = listing.waiting([topology.broker])
     seen: list[str] = []
     place = None
-    while page := scheduled.page_after(waiting, place, 4):
+    while page := listing.page_after(waiting, place, 4):
         seen += [row.key for row in page]
         assert page[-1].due_at is not None
         place = (page[-1].due_at, page[-1].pk)

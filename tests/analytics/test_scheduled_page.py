@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import csv
+import json
+from base64 import b64encode
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import Client
+from django.http import StreamingHttpResponse
+from django.test import AsyncRequestFactory, Client
 from django.urls import reverse
 
-from analytics import scheduled
-from analytics.models import Gap, Recording
-from analytics.views.scheduled import PAGE
+from analytics.models import Gap, Recording, ScheduledMessage
+from analytics.scheduled import projection
+from analytics.scheduled.desk import PAGE
+from analytics.scheduled.records import CHUNK, FIELDS
+from analytics.views import scheduled
 from tests.analytics.builders import an_entry, ms
-from topology.models import Grant, Role, State, Topology
+from topology.models import AuditEntry, Grant, Role, State, Topology
 
 NOW = datetime.now(UTC)
 LATER = NOW + timedelta(hours=1)
@@ -45,7 +52,7 @@ def test_nothing_waiting_is_said(viewer: Client) -> None:
 def test_what_waits_is_listed_with_its_destination_and_whether_it_is_overdue(
     viewer: Client, topology: Topology
 ) -> None:
-    scheduled.project(topology, [an_entry("due later", LATER), an_entry("", NOW - ms(60_000))])
+    projection.project(topology, [an_entry("due later", LATER), an_entry("", NOW - ms(60_000))])
     text = page(viewer)
     assert "due later" in text
     assert text.count('<span class="state state-warn">overdue</span>') == 1
@@ -57,7 +64,7 @@ def test_a_tap_that_nobody_reads_is_told_so_that_an_empty_list_is_not_believed(
     viewer: Client, topology: Topology
 ) -> None:
     Topology.objects.update(state=State.APPLIED, applied_at=NOW - timedelta(hours=1))
-    told = "Nobody reads the taps of"
+    told = "Nobody reads its copies"
     assert told in page(viewer)
     Recording.objects.create(topology=topology, read_at=datetime.now(UTC))
     assert told not in page(viewer)
@@ -66,7 +73,7 @@ def test_a_tap_that_nobody_reads_is_told_so_that_an_empty_list_is_not_believed(
 
 
 def test_a_user_without_a_grant_sees_no_message(topology: Topology) -> None:
-    scheduled.project(topology, [an_entry("secret", NOW)])
+    projection.project(topology, [an_entry("secret", NOW)])
     client = Client()
     client.force_login(User.objects.create_user("nobody"))
     text = page(client)
@@ -75,19 +82,20 @@ def test_a_user_without_a_grant_sees_no_message(topology: Topology) -> None:
 
 
 def test_the_filter_is_in_the_address(viewer: Client, topology: Topology) -> None:
-    scheduled.project(topology, [an_entry("letter-1", NOW)])
+    projection.project(topology, [an_entry("letter-1", NOW)])
     assert "letter-1" in page(viewer, topology="orders")
     assert "letter-1" not in page(viewer, topology="other")
 
 
 def test_pages_are_walked_by_the_place_of_the_last_row(viewer: Client, topology: Topology) -> None:
     total = PAGE + 3
-    scheduled.project(topology, [an_entry(f"m-{n:03}", NOW + ms(n)) for n in range(total)])
+    projection.project(topology, [an_entry(f"m-{n:03}", NOW + ms(n)) for n in range(total)])
     first = viewer.get(reverse("analytics:scheduled"))
     text = first.content.decode()
     assert "m-049" in text
     assert "m-050" not in text
-    second = viewer.get(reverse("analytics:scheduled") + first.context["next_query"])
+    place = first.context["desk"].next_place
+    second = viewer.get(reverse("analytics:scheduled"), {"after": place})
     text = second.content.decode()
     assert "m-049" not in text
     assert f"m-{total - 1:03}" in text
@@ -98,13 +106,162 @@ def test_pages_are_walked_by_the_place_of_the_last_row(viewer: Client, topology:
 def test_a_place_that_is_none_is_the_first_page(
     viewer: Client, topology: Topology, after: str
 ) -> None:
-    scheduled.project(topology, [an_entry("m1", NOW)])
-    assert "m1" in page(viewer, after=after)
+    projection.project(topology, [an_entry("letter-1", NOW)])
+    assert "letter-1" in page(viewer, after=after)
 
 
-def test_a_gap_of_the_last_day_is_shown(viewer: Client, topology: Topology) -> None:
+def test_a_gap_whose_copies_can_still_be_waiting_is_shown(
+    viewer: Client, topology: Topology
+) -> None:
+    Topology.objects.update(state=State.APPLIED, params=topology.params | {"delay": "2h"})
+    Recording.objects.create(topology=topology, read_at=datetime.now(UTC))
     for age in (timedelta(hours=1), timedelta(days=3)):
         Gap.objects.create(
-            topology=topology, from_at=NOW - 2 * age, until_at=NOW - age, why="The tap was full."
+            topology=topology, from_at=NOW - 2 * age, until_at=NOW - age, why=f"Full {age.days}."
         )
-    assert page(viewer).count("The tap was full.") == 1
+    text = page(viewer)
+    assert "Full 0." in text
+    assert "Full 3." not in text
+    assert "incomplete" in text
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({}, {"m1", "m2", "m3"}),
+        ({"destination": "letters"}, {"m2"}),
+        ({"from": "+30m"}, {"m2", "m3"}),
+        ({"until": "+30m"}, {"m1"}),
+        ({"from": "+30m", "until": "+90m"}, {"m2"}),
+        ({"overdue": "1"}, {"m1"}),
+        ({"text": "TENANT-7"}, {"m3"}),
+        ({"text": "corr-2"}, {"m2"}),
+        ({"text": "m1"}, {"m1"}),
+        ({"text": "nowhere"}, set()),
+        ({"text": "tenant", "destination": "letters"}, set()),
+    ],
+)
+def test_every_part_of_the_filter_leaves_what_it_says(
+    viewer: Client, topology: Topology, query: dict[str, str], found: set[str]
+) -> None:
+    headers = '{"tenant":"Tenant-7"}'
+    entries = [
+        an_entry("m1", NOW - ms(60_000)),
+        an_entry("m2", LATER, destination="letters", correlation_id="corr-2"),
+        an_entry("m3", LATER + timedelta(hours=1), headers_json=headers),
+    ]
+    projection.project(topology, entries)
+    answer = viewer.get(reverse("analytics:scheduled"), query)
+    shown = answer.context["desk"]
+    assert {line.name for line in shown.lines} == found
+    assert shown.summary.asked == len(found)
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ({"from": "tomorrow"}, "“tomorrow” is no moment."),
+        ({"from": "+2h", "until": "+1h"}, "not after the beginning"),
+        ({"text": "x" * 201}, "longer than 200 characters"),
+    ],
+)
+def test_what_cannot_be_read_is_kept_and_named_and_lists_nothing(
+    viewer: Client, topology: Topology, query: dict[str, str], sentence: str
+) -> None:
+    projection.project(topology, [an_entry("letter-1", LATER)])
+    text = page(viewer, **query)
+    assert sentence in text
+    assert "letter-1" not in text
+    assert all(f'value="{value}"' in text for value in query.values())
+    assert viewer.get(reverse("analytics:scheduled"), query | {"as": "csv"}).status_code == 400
+
+
+def test_a_bar_leads_to_its_messages(viewer: Client, topology: Topology) -> None:
+    projection.project(topology, [an_entry(f"m{n}", LATER + ms(n)) for n in range(7)])
+    answer = viewer.get(reverse("analytics:scheduled"), {"span": "day"})
+    (row,) = answer.context["bars"].rows
+    assert row.total == 7
+    led_to = viewer.get(reverse("analytics:scheduled") + row.url).context["desk"]
+    assert len(led_to.lines) == led_to.summary.asked == 7
+
+
+def test_another_page_of_a_search_goes_on_where_the_first_ended(
+    viewer: Client, topology: Topology
+) -> None:
+    total = PAGE + 5
+    projection.project(topology, [an_entry(f"found-{n:03}", LATER + ms(n)) for n in range(total)])
+    first = viewer.get(reverse("analytics:scheduled"), {"text": "found"}).context["desk"]
+    assert len(first.lines) == PAGE
+    query = {"text": "found", "after": first.next_place}
+    second = viewer.get(reverse("analytics:scheduled"), query).context["desk"]
+    assert [line.name for line in second.lines] == [f"found-{n:03}" for n in range(PAGE, total)]
+    assert not second.next_place
+
+
+def test_the_export_holds_everything_that_was_asked_for(viewer: Client, topology: Topology) -> None:
+    entries = [an_entry(f"m-{n:04}", LATER + ms(n)) for n in range(CHUNK + 3)]
+    projection.project(topology, [*entries, an_entry("other", LATER, destination="=1+1")])
+    wanted = {"destination": "orders", "as": "jsonl"}
+    answer = viewer.get(reverse("analytics:scheduled"), wanted)
+    read = [json.loads(line) for line in answer.getvalue().splitlines()]
+    assert [row["message_id"] for row in read] == [event.message_id for event in entries]
+    assert tuple(read[0]) == FIELDS
+    assert "attachment" in answer["Content-Disposition"]
+    answer = viewer.get(reverse("analytics:scheduled"), {"text": "other", "as": "csv"})
+    names, row = csv.reader(answer.getvalue().decode().splitlines())
+    assert tuple(names) == FIELDS
+    assert row[FIELDS.index("destination")] == "'=1+1"
+    assert viewer.get(reverse("analytics:scheduled"), {"as": "xlsx"}).status_code == 404
+
+
+def test_an_export_is_streamed_to_asynchronous_servers_too(topology: Topology) -> None:
+    projection.project(topology, [an_entry("m1", LATER), an_entry("m2", LATER)])
+    request = AsyncRequestFactory().get(reverse("analytics:scheduled"), {"as": "jsonl"})
+    request.user = User.objects.create(username="root", is_superuser=True)
+    answer = scheduled.scheduled(request)
+    assert isinstance(answer, StreamingHttpResponse)
+    assert answer.is_async
+
+
+async def test_what_is_streamed_is_made_piece_by_piece() -> None:
+    made = []
+
+    def parts() -> Iterator[str]:
+        for number in range(3):
+            made.append(number)
+            yield str(number)
+
+    async for part in scheduled.one_by_one(parts()):
+        assert made[-1] == int(part)
+    assert made == [0, 1, 2]
+
+
+def test_a_message_has_a_page_of_its_own(viewer: Client, topology: Topology) -> None:
+    event = an_entry(
+        "m1",
+        LATER,
+        headers_json='{"tenant":"seven","nested":{"a":[1]}}',
+        published_by="sales",
+        exchange="events",
+        body_base64=b64encode(b'{"order":1}').decode(),
+    )
+    projection.project(topology, [event])
+    row = ScheduledMessage.objects.get()
+    address = reverse("analytics:scheduled_message", args=[row.pk])
+    text = viewer.get(address).content.decode()
+    assert all(part in text for part in ("seven", "sales", "events", "Show the body"))
+    assert "order&quot;" not in text
+    assert not AuditEntry.objects.filter(action="body looked into").exists()
+    text = viewer.get(address, {"look": "1"}).content.decode()
+    assert "&quot;order&quot;: 1" in text
+    assert AuditEntry.objects.get(action="body looked into").what == "orders: m1"
+    stranger = Client()
+    stranger.force_login(User.objects.create_user("nobody"))
+    assert stranger.get(address, {"look": "1"}).status_code == 404
+
+
+def test_a_body_that_was_not_kept_is_not_offered(viewer: Client, topology: Topology) -> None:
+    projection.project(topology, [an_entry("m1", LATER)])
+    address = reverse("analytics:scheduled_message", args=[ScheduledMessage.objects.get().pk])
+    assert "Not kept." in viewer.get(address, {"look": "1"}).content.decode()
+    assert not AuditEntry.objects.filter(action="body looked into").exists()

@@ -1,0 +1,43 @@
+"""How much room the disk of the event log has left."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+SHORT_SHARE = 0.05
+SHORT_AT_LEAST, SHORT_AT_MOST = 500 * 10**6, 10 * 10**9
+FULL_BYTES = 100_000
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes of a disk: `free` for ordinary users, of `total`."""
+
+    free: int
+    total: int
+
+    @property
+    def is_short(self) -> bool:
+        """Less than a twentieth is left, or too little for a day in any case."""
+        share = int(self.total * SHORT_SHARE)
+        return self.free < min(max(share, SHORT_AT_LEAST), SHORT_AT_MOST)
+
+    @property
+    def is_full(self) -> bool:
+        """Not even a small batch has room."""
+        return self.free < FULL_BYTES
+
+
+def room(folder: Path) -> Room | None:
+    """The room on the disk of this folder, or of where it would be made; None if unknown."""
+    for place in (folder, *folder.parents):
+        try:
+            disk = os.statvfs(place)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        return Room(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
+    return None

@@ -1,0 +1,108 @@
+"""Switching a vhost's firehose on and off, and how it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from analytics.models import Firehose
+from topology import audit
+from topology.access import User
+from topology.broker.errors import BrokerError, NotFound
+from topology.broker.management import Management
+from topology.models import Broker
+from topology.provisioning import firehose
+
+
+class Refusal(Exception):
+    """It was not done; the message says why."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How the firehose of a vhost stands now; None is not known, and `error` says why.
+
+    `is_copying`: RabbitMQ copies, and where we want it, into our queue. `full` is the share of
+    our queue's bound in hundredths.
+    """
+
+    is_copying: bool | None
+    error: str = ""
+    copies: int | None = None
+    full: int | None = None
+
+
+def tap_of(row: Firehose) -> str:
+    """Our queue: its name is another in every installation, and after every switching on."""
+    return firehose.tap_name(f"{int(row.switched_on_at.timestamp() * 1_000_000):x}")
+
+
+def switch_on(user: User, broker: Broker, *, typed_name: str = "") -> Firehose:
+    """Raises Refusal, and BrokerError when the broker refuses; then it is as it was before."""
+    with audit.recorded(user, "firehose switched on", broker=broker, what=broker.vhost):
+        if broker.is_production and typed_name != broker.name:
+            raise Refusal("This broker is a production one: type its name.")
+        row = _wanted(broker, user.get_username())
+        try:
+            with Management(broker.address) as management:
+                firehose.switch_on(management, tap_of(row))
+        except BrokerError:
+            row.delete()
+            raise
+    return row
+
+
+def _wanted(broker: Broker, username: str) -> Firehose:
+    """The row comes first: whatever dies now, the recorder goes on from there."""
+    try:
+        with transaction.atomic():
+            return Firehose.objects.create(broker=broker, switched_on_by=username)
+    except IntegrityError as error:
+        raise Refusal("It is switched on already.") from error
+
+
+def switch_off(user: User, broker: Broker) -> bool:
+    """Whether RabbitMQ copies no more: it does while others are bound to its copies.
+
+    Raises Refusal, and BrokerError when the broker fails: then it is still wanted.
+    """
+    with audit.recorded(user, "firehose switched off", broker=broker, what=broker.vhost):
+        row = Firehose.objects.filter(broker=broker).first()
+        if row is None:
+            raise Refusal("Delayboard has not switched it on.")
+        tap = tap_of(row)
+        with Management(broker.address) as management:
+            firehose.switch_off(management, tap)
+            row.delete()
+            # Its recorder may have put it back in between.
+            return firehose.switch_off(management, tap)
+
+
+def standing(broker: Broker, row: Firehose | None) -> Standing:
+    """Ask the broker, in a few seconds at most."""
+    try:
+        with Management(broker.address) as management:
+            if row is None:
+                return Standing(management.is_tracing())
+            is_copying = firehose.is_copying(management, tap_of(row))
+            copies, full = fill(_queue(management, tap_of(row)))
+            return Standing(is_copying, copies=copies, full=full)
+    except BrokerError as error:
+        return Standing(None, error=str(error))
+
+
+def fill(queue: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Copies in our queue and how full that is in hundredths, as the broker last counted."""
+    copies, size = queue.get("messages"), queue.get("message_bytes")
+    full = 100 * size // firehose.KEPT_BYTES if isinstance(size, int) else None
+    return copies if isinstance(copies, int) else None, full
+
+
+def _queue(management: Management, name: str) -> dict[str, Any]:
+    try:
+        return management.queue(name)
+    except NotFound:
+        return {}

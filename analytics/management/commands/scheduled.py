@@ -1,0 +1,108 @@
+"""What waits in the delays: as a table, or as JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from analytics.scheduled import counts, desk, listing, records, summary
+from analytics.scheduled.filter import NAMES, Filter, parse
+from analytics.scheduled.lines import Line
+from topology.delays import format_delay
+from topology.models import Broker, Topology
+
+HEADS = ("due", "overdue by", "destination", "topology", "delay", "message")
+NARROW = 60
+
+
+class Command(BaseCommand):
+    help = (
+        "List what waits in the delays, the soonest due first. What the list may lack is said on "
+        "stderr; with --json also in the last line, whose kind is “summary”."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="one JSON object a line")
+        parser.add_argument("--topology", default="", help="the slug, as in its page's address")
+        parser.add_argument("--destination", default="")
+        parser.add_argument("--from", default="", help="such as now, -1d or 2026-11-21T15:30")
+        parser.add_argument("--until", default="", help="such as +2h; itself not within")
+        parser.add_argument("--text", default="", help="in ids, headers or body")
+        parser.add_argument("--overdue", action="store_true")
+        parser.add_argument("--limit", type=int, help="at most so many; by default all of them")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        now = datetime.now(UTC)
+        wanted = _wanted(options, now)
+        if options["limit"] is not None and options["limit"] < 0:
+            raise CommandError("--limit takes a number from 0 on.")
+        brokers = list(Broker.objects.all())
+        rows = listing.asked(brokers, wanted, now)
+        lines = islice(records.lines(rows, wanted.text), options["limit"])
+        if options["json"]:
+            for line in lines:
+                self.stdout.write(_compact({"kind": "message"} | records.record(line)))
+        else:
+            self.stdout.write(_columns(HEADS))
+            for line in lines:
+                self.stdout.write(_columns(_cells(line)))
+        scope = counts.scope(
+            brokers, now, topology_slug=wanted.topology, destination=wanted.destination
+        )
+        around = counts.scope(brokers, now, topology_slug=wanted.topology)
+        doubts = desk.doubts(around, brokers, Topology.objects.select_related("broker"))
+        for standing in doubts:
+            self.stderr.write(f"{standing.topology.slug}: {standing.sentence}")
+        if options["json"]:
+            total = summary.of_counts(scope, wanted)
+            said = {
+                "kind": "summary",
+                "waiting": total.waiting,
+                "overdue": total.overdue,
+                "asked": None if wanted.text else total.asked,
+                "incomplete": [standing.record for standing in doubts],
+            }
+            self.stdout.write(_compact(said))
+
+
+def _wanted(options: dict[str, Any], now: datetime) -> Filter:
+    values = {name: options[name] for name in NAMES}
+    wanted = parse(values | {"overdue": "1" if options["overdue"] else ""}, now)
+    if wanted.problems:
+        raise CommandError(" ".join(f"--{name}: {why}" for name, why in wanted.problems.items()))
+    if wanted.topology and not Topology.objects.filter(slug=wanted.topology).exists():
+        known = ", ".join(Topology.objects.values_list("slug", flat=True)[:20]) or "none yet"
+        raise CommandError(f"There is no topology “{wanted.topology}”. Known: {known}.")
+    return wanted
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    row = line.row
+    return (
+        f"{row.due_at:%Y-%m-%d %H:%M:%S}",
+        line.overdue_words,
+        row.destination,
+        row.topology.slug if row.topology else "",
+        format_delay(row.requested_delay),
+        line.name,
+    )
+
+
+def _columns(cells: tuple[str, ...]) -> str:
+    widths = (19, 10, 24, 24, 10, 0)
+    cut = (_shown(cell) for cell in cells)
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cut, widths, strict=True)).rstrip()
+
+
+def _shown(cell: str) -> str:
+    """Nothing that a terminal would obey."""
+    plain = "".join(sign if sign.isprintable() else "�" for sign in cell)
+    return plain if len(plain) <= NARROW else f"{plain[: NARROW - 1]}…"
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,168 @@
+"""Records a vhost's firehose: copy -> log on disk -> ack.
+
+Nothing is acknowledged before it is in the log, so a crash loses nothing that was copied; what
+was read and not acknowledged is recorded again, marked as redelivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import count
+from threading import Event
+from time import monotonic
+from uuid import uuid4
+
+from django.conf import settings
+
+from analytics.events import MessageEvent
+from analytics.firehose import tap_of
+from analytics.log import EventLog, held
+from analytics.models import Firehose
+from analytics.observation import on_the_firehose, untapped
+from analytics.recorder.backlog import Backlog
+from analytics.recorder.copies import KEPT_BODY_BYTES
+from analytics.recorder.record import Beat
+from analytics.recorder.traces import Watched, event_of_trace, is_own, read_trace
+from analytics.recorder.watch import Watch
+from analytics.scheduled.unseen import settle
+from topology.broker.consumer import Consumer, Delivery
+from topology.broker.management import Management
+from topology.models import Broker
+from topology.snapshot import version_numbers
+
+BATCH = 1000
+PREFETCH = 3 * BATCH
+BATCH_BYTES = 16 * 1024 * 1024
+WAIT_SECONDS = 0.5
+LINGER_SECONDS = 0.2
+IDLE_BEAT_SECONDS = 1.0
+TOPOLOGIES_SECONDS = 1.0
+LOCKED_WAIT_SECONDS = 0.2
+# Before, RabbitMQ goes on from an x-death that a client publishes.
+FIRST_WITH_OWN_DEATHS = (4, 0)
+
+
+def record_firehose(broker_id: int, *, stop: Event, beat: Beat) -> None:
+    """Record the firehose of this broker until `stop` is set or it is no longer wanted.
+
+    `beat` gets the counters after every batch, and every second without one: recorded, unknown
+    (what is no copy of RabbitMQ's), caught_up, full (hundredths of the queue's bound), trouble
+    (why it cannot be kept on), last_at. Raises BrokerError and LogError; calling again goes on.
+    """
+    while not stop.is_set():
+        row = Firehose.objects.select_related("broker").filter(broker=broker_id).first()
+        if row is None:
+            return
+        # A second one would read half of the copies, and both look for the same gaps.
+        with held(settings.EVENT_LOG, f"firehose.{row.broker.slug}") as is_ours:
+            if is_ours:
+                _record(row, stop, beat)
+                return
+        stop.wait(LOCKED_WAIT_SECONDS)
+
+
+def _record(row: Firehose, stop: Event, beat: Beat) -> None:
+    address = row.broker.address
+    if row.read_at is None:
+        settle(on_the_firehose(row.broker), row.switched_on_at)
+    watch = Watch(row)
+    watch.begin()
+    recorder = FirehoseRecorder(row.broker)
+    try:
+        with Consumer(address, tap_of(row), prefetch=PREFETCH) as consumer:
+            _follow(consumer, recorder, watch, stop, beat)
+    finally:
+        recorder.close()
+
+
+def _follow(
+    consumer: Consumer, recorder: FirehoseRecorder, watch: Watch, stop: Event, beat: Beat
+) -> None:
+    beaten = 0.0
+    while not stop.is_set():
+        deliveries = consumer.batch(
+            limit=BATCH, limit_bytes=BATCH_BYTES, wait=WAIT_SECONDS, linger=LINGER_SECONDS
+        )
+        recorder.put_away(deliveries)
+        if deliveries:
+            consumer.ack_through(deliveries[-1])
+        watch.step()
+        if deliveries or monotonic() - beaten > IDLE_BEAT_SECONDS:
+            beaten = monotonic()
+            watch.was_read()
+            last = watch.last
+            beat(recorder.counters() | {"full": last.full, "trouble": last.trouble or None})
+
+
+class FirehoseRecorder:
+    """Puts batches of copies into the log."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._backlog = Backlog()
+        self._run = uuid4().hex[:12]
+        self._numbers = count(1)
+        self._log = EventLog(settings.EVENT_LOG, f"firehose.{broker.slug}.{self._run[:8]}")
+        self._watched: list[Watched] = []
+        self._asked = float("-inf")
+        self._recorded = self._unknown = 0
+        self._last_at: datetime | None = None
+        with Management(broker.address) as management:
+            version = str(management.overview().get("rabbitmq_version", ""))
+        self._keeps_deaths = version_numbers(version) < FIRST_WITH_OWN_DEATHS
+
+    def put_away(self, deliveries: Sequence[Delivery]) -> None:
+        """Record a batch, an empty one too. Raises LogError; then nothing may be acked."""
+        size = sum(len(delivery.message.body) for delivery in deliveries)
+        self._backlog.take(is_full=len(deliveries) >= BATCH or size > BATCH_BYTES // 2)
+        if monotonic() - self._asked > TOPOLOGIES_SECONDS:
+            self._asked = monotonic()
+            self._watched = watched_of(self._broker)
+        foreign = [delivery for delivery in deliveries if not is_own(delivery.message)]
+        events = [event for delivery in foreign if (event := self._event(delivery))]
+        if events:
+            self._log.append(events)
+            self._last_at = events[-1].recorded_at
+        self._recorded += len(events)
+        self._unknown += len(foreign) - len(events)
+
+    def counters(self) -> dict[str, object]:
+        return {
+            "recorded": self._recorded,
+            "unknown": self._unknown,
+            "caught_up": self._backlog.is_caught_up,
+            "last_at": self._last_at.isoformat() if self._last_at else "",
+        }
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _event(self, delivery: Delivery) -> MessageEvent | None:
+        trace = read_trace(delivery.message)
+        if trace is None:
+            return None
+        return event_of_trace(
+            trace,
+            self._watched,
+            broker=self._broker.slug,
+            vhost=self._broker.vhost,
+            event_id=f"{self._run}:{next(self._numbers)}",
+            recorded_at=delivery.received_at.astimezone(UTC),
+            caught_up=self._backlog.is_caught_up,
+            keeps_deaths=self._keeps_deaths,
+        )
+
+
+def watched_of(broker: Broker) -> list[Watched]:
+    """The topologies of which the firehose tells what no tap of theirs sees."""
+    return [
+        Watched(
+            topology.slug,
+            topology.pattern,
+            topology.parsed,
+            untapped(topology),
+            KEPT_BODY_BYTES if topology.keep_bodies else -1,
+        )
+        for topology in on_the_firehose(broker)
+    ]

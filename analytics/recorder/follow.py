@@ -1,0 +1,222 @@
+"""Keeps the index up to the event log: what the recorders wrote, each line exactly once.
+
+The position in each file moves on in the transaction that changes the rows. So a recorder need
+not wait for the database, and after a crash of either nothing is missed and nothing is counted
+twice that is in the log once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+from time import monotonic
+
+from django.conf import settings
+from django.db import DatabaseError, DataError, IntegrityError, transaction
+
+from analytics.events import MessageEvent
+from analytics.log import RECORDED, held, lines_from, readable, written_hours
+from analytics.models import LogPosition
+from analytics.recorder import pressure
+from analytics.recorder.index import index
+from analytics.recorder.record import Beat, RecordingFailed
+from analytics.scheduled import search
+from topology.models import Topology
+
+# What a row cannot hold, and not what is wrong with the database itself.
+NOT_FOR_THIS_DATABASE = (DataError, IntegrityError, OverflowError, ValueError)
+logger = logging.getLogger(__name__)
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+CHUNK_BYTES = 1024 * 1024
+CHUNK_BYTES_UNDER_PRESSURE = 128 * 1024
+IDLE_SECONDS = 0.1
+LOCKED_SECONDS = 0.2
+BEAT_SECONDS = 1.0
+SEARCH_SECONDS = 1.0
+WHOLE_LOOK_SECONDS = 30.0
+
+
+def follow(*, stop: Event, beat: Beat) -> None:
+    """Bring the index up to the log until `stop` is set.
+
+    `beat` gets: indexed (events), unreadable (lines), behind_bytes, behind_seconds. Only one
+    follows a log at a time. Raises LogError and RecordingFailed; calling again goes on.
+    """
+    while not stop.is_set():
+        with held(settings.EVENT_LOG, "index") as is_ours:
+            if is_ours:
+                _follow(Follower(settings.EVENT_LOG), stop, beat)
+                return
+        beat({"waits": True})
+        stop.wait(LOCKED_SECONDS)
+
+
+def _follow(follower: Follower, stop: Event, beat: Beat) -> None:
+    beaten = searched = 0.0
+    while not stop.is_set():
+        pressure.give_way(stop)
+        moved = follower.step()
+        if monotonic() - beaten > BEAT_SECONDS:
+            beaten = monotonic()
+            beat(follower.counters())
+        if not moved and monotonic() - searched > SEARCH_SECONDS:
+            # What waits longer than a moment can be searched for; while there is more, go on.
+            moved = search.keep_up()
+            searched = 0.0 if moved else monotonic()
+        if not moved:
+            stop.wait(IDLE_SECONDS)
+
+
+class Follower:
+    """Reads the files of a log on from where it was left, a chunk at a time."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._positions = dict(LogPosition.objects.values_list("path", "bytes_read"))
+        self._topologies: dict[tuple[str, str], Topology | None] = {}
+        self._unfinished: set[Path] = set()
+        self._sizes: dict[Path, int] = {}
+        self._looked_at_all = 0.0
+        self._indexed = self._unreadable = self._behind_bytes = 0
+        self._last_at: datetime | None = None
+
+    def step(self) -> int:
+        """Take one chunk of each recorder's that has grown; how many lines that were.
+
+        A last line without its end, in an hour that nobody writes any more, was torn.
+        """
+        return sum(self._take(path) for path in self._grown())
+
+    def counters(self) -> dict[str, object]:
+        seconds = 0.0
+        if self._behind_bytes and self._last_at:
+            seconds = (datetime.now(UTC) - self._last_at).total_seconds()
+        return {
+            "indexed": self._indexed,
+            "unreadable": self._unreadable,
+            "behind_bytes": self._behind_bytes,
+            "behind_seconds": round(seconds, 1),
+        }
+
+    def _grown(self) -> list[Path]:
+        """The files with something new, one of each recorder: the one that goes on earliest.
+
+        A recorder that crashed left a file to its successor's. What is redelivered is in the
+        later one, and only known as a repeat when the earlier one was read.
+        """
+        self._sizes = {}
+        for path in {*self._files(), *self._unfinished}:
+            # A day that is past its keeping may be deleted at this moment.
+            with suppress(FileNotFoundError):
+                self._sizes[path] = path.stat().st_size
+        more = {path: size - self._read_of(path) for path, size in self._sizes.items()}
+        self._unfinished = {path for path, number in more.items() if number > 0}
+        self._behind_bytes = sum(more[path] for path in self._unfinished)
+        of_recorders: dict[tuple[str, ...], list[Path]] = defaultdict(list)
+        for path in sorted(self._unfinished):
+            of_recorders[tuple(path.name.split(".")[:2])].append(path)
+        return [self._earliest(paths) for paths in of_recorders.values()]
+
+    def _earliest(self, paths: Sequence[Path]) -> Path:
+        return paths[0] if len(paths) == 1 else min(paths, key=self._goes_on_at)
+
+    def _goes_on_at(self, path: Path) -> datetime:
+        """When the next line was recorded. One that is none is in nobody's way."""
+        lines, _ = lines_from(path, self._read_of(path), 1)
+        event = next(readable(lines), None)
+        if event is None:
+            return LAST if not lines else FIRST
+        return event.recorded_at
+
+    def _files(self) -> Iterator[Path]:
+        if monotonic() - self._looked_at_all > WHOLE_LOOK_SECONDS:
+            self._looked_at_all = monotonic()
+            folders = list(self._log.glob("date=*/hour=*"))
+        else:
+            folders = list(written_hours(self._log, datetime.now(UTC)))
+        for folder in folders:
+            if folder.is_dir():
+                yield from (path for path in folder.iterdir() if RECORDED.fullmatch(path.name))
+
+    def _take(self, path: Path) -> int:
+        name, begun = self._name(path), self._read_of(path)
+        limit = CHUNK_BYTES_UNDER_PRESSURE if pressure.is_on() else CHUNK_BYTES
+        lines, position = lines_from(path, begun, limit)
+        if not lines and path.parent in written_hours(self._log, datetime.now(UTC)):
+            return 0
+        if not lines:
+            # As it was before it was read: what has come since is whole lines.
+            position = self._sizes[path]
+        events = list(readable(lines))
+        try:
+            refused = self._put_down(events, name, position)
+        except DatabaseError as error:
+            raise RecordingFailed(
+                f"The database did not take what the log says: {error}. It is read again."
+            ) from error
+        self._positions[name] = position
+        self._indexed += len(events) - refused
+        self._unreadable += max(1, len(lines)) - len(events) + refused
+        self._last_at = events[-1].recorded_at if events else self._last_at
+        return max(1, len(lines))
+
+    def _put_down(self, events: Sequence[MessageEvent], name: str, position: int) -> int:
+        """Index these and move on; how many the database refuses, whatever it holds already."""
+        try:
+            with transaction.atomic():
+                self._index(events)
+                _move_on(name, position)
+            return 0
+        except NOT_FOR_THIS_DATABASE:
+            logger.warning("Some events in %s cannot be indexed; each is tried alone.", name)
+        with transaction.atomic():
+            refused = [event for event in events if not self._index_alone(event)]
+            _move_on(name, position)
+        for event in refused:
+            logger.error("The event %s in %s cannot be indexed.", event.event_id, name)
+        return len(refused)
+
+    def _index(self, events: Sequence[MessageEvent]) -> None:
+        for topology, group in self._by_topology(events):
+            index(topology, group)
+
+    def _index_alone(self, event: MessageEvent) -> bool:
+        try:
+            with transaction.atomic():
+                self._index([event])
+        except NOT_FOR_THIS_DATABASE:
+            return False
+        return True
+
+    def _by_topology(
+        self, events: Sequence[MessageEvent]
+    ) -> Iterator[tuple[Topology, list[MessageEvent]]]:
+        """Those of topologies that are known here, together."""
+        groups: dict[tuple[str, str], list[MessageEvent]] = defaultdict(list)
+        for event in events:
+            if event.topology:
+                groups[event.broker, event.topology].append(event)
+        for (broker, slug), group in groups.items():
+            if topology := self._topology(broker, slug):
+                yield topology, group
+
+    def _topology(self, broker: str, slug: str) -> Topology | None:
+        if (broker, slug) not in self._topologies:
+            rows = Topology.objects.select_related("broker")
+            self._topologies[broker, slug] = rows.filter(broker__slug=broker, slug=slug).first()
+        return self._topologies[broker, slug]
+
+    def _read_of(self, path: Path) -> int:
+        return self._positions.get(self._name(path), 0)
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self._log))
+
+
+def _move_on(name: str, position: int) -> None:
+    LogPosition.objects.update_or_create(path=name, defaults={"bytes_read": position})

@@ -1,0 +1,37 @@
+"""Which recorders of this process are behind: what can wait leaves the processor to them."""
+
+from __future__ import annotations
+
+from threading import Event, Lock
+from time import monotonic
+
+# A recorder that died while it was behind is behind no longer.
+FORGOTTEN_AFTER_SECONDS = 5.0
+LONGEST_WAIT_SECONDS = 1.0
+LOOK_SECONDS = 0.05
+
+_lock = Lock()
+_behind: dict[str, float] = {}
+
+
+def tell(recorder: str, *, is_behind: bool) -> None:
+    """Say whether this recorder has more to read than it can at once."""
+    with _lock:
+        if is_behind:
+            _behind[recorder] = monotonic()
+        else:
+            _behind.pop(recorder, None)
+
+
+def is_on() -> bool:
+    """Whether any recorder is behind."""
+    since = monotonic() - FORGOTTEN_AFTER_SECONDS
+    with _lock:
+        return any(told > since for told in _behind.values())
+
+
+def give_way(stop: Event) -> None:
+    """Wait while recorders are behind, but not so long that nothing else is ever done."""
+    until = monotonic() + LONGEST_WAIT_SECONDS
+    while is_on() and monotonic() < until and not stop.is_set():
+        stop.wait(LOOK_SECONDS)

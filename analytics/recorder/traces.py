@@ -1,0 +1,201 @@
+"""PURE: a copy that the firehose made -> the original message -> a MessageEvent.
+
+What a tap of a topology sees is in the log already: the same publish or delivery is of no topology
+here, and stays out of the list and the reports. A topology's own are only those that none of its
+taps sees: an entry in a publish that reached a queue, an exit in a delivery.
+
+A delivery says when a consumer took the message, which may be long after it left its delay, and
+x-death has no time of a later round and whole seconds of the first. So it counts as an exit, but
+never for lateness (`caught_up` is false). It is no ack: one that comes back is delivered again,
+marked `redelivered`, and of a message without an id only its first delivery is an exit, since
+nothing else tells the second from another message. From 4.0 on the next round of a rejected message
+may be marked so too, so that one with a rejection in its history is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from analytics.events import MessageEvent
+from analytics.recorder.copies import UNFORESEEN, Place, bounded, event_of_copy
+from topology.deaths import newest_death, read_history
+from topology.definitions import TAP_PREFIX
+from topology.message import DEATH_HEADERS, Message, Properties
+from topology.patterns.pattern import Copy, Pattern, Phase, Reading
+
+PUBLISH, DELIVER = "publish.", "deliver."
+_TEXTS = (
+    "content_type",
+    "content_encoding",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
+_NUMBERS = ("delivery_mode", "priority", "timestamp")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One copy: the original message and who published or received it.
+
+    `queue` is where a delivery came from, "" for a publish; `routed` are the queues that a
+    publish reached, our taps left out.
+    """
+
+    is_delivery: bool
+    queue: str
+    message: Message
+    routed: tuple[str, ...]
+    user: str
+    connection: str
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A topology of the vhost, which phases of it no tap sees, how large a body is kept."""
+
+    slug: str
+    pattern: Pattern
+    params: Any
+    phases: frozenset[Phase]
+    keep_bytes: int = -1
+
+
+def is_own(copy: Message) -> bool:
+    """Whether it tells of the reading of one of our taps."""
+    return copy.routing_key.startswith(DELIVER + TAP_PREFIX)
+
+
+def read_trace(copy: Message) -> Trace | None:
+    """The original of a copy; None when it is no copy of the firehose.
+
+    RabbitMQ states properties by their names, without those that are absent, and header
+    values by their types (rabbit_trace.erl; tried on 3.10.8, 4.0.5 and 4.3.6).
+    """
+    told = copy.headers
+    keys, properties = told.get("routing_keys"), told.get("properties")
+    is_delivery = copy.routing_key.startswith(DELIVER)
+    if not (is_delivery or copy.routing_key.startswith(PUBLISH)):
+        return None
+    if not isinstance(keys, Sequence) or not keys or not isinstance(properties, Mapping):
+        return None
+    reached = told.get("routed_queues")
+    routed = [_text(queue) for queue in reached] if isinstance(reached, list) else []
+    return Trace(
+        is_delivery=is_delivery,
+        queue=copy.routing_key.removeprefix(DELIVER) if is_delivery else "",
+        message=Message(
+            exchange=_text(told.get("exchange_name")),
+            routing_key=_text(keys[0]),
+            properties=_properties(properties),
+            body=copy.body,
+            redelivered=copy.redelivered or told.get("redelivered") == 1,
+        ),
+        routed=tuple(queue for queue in routed if not queue.startswith(TAP_PREFIX)),
+        user=_text(told.get("user")),
+        connection=_text(told.get("connection")),
+    )
+
+
+def event_of_trace(
+    trace: Trace,
+    watched: Sequence[Watched],
+    *,
+    broker: str,
+    vhost: str,
+    event_id: str,
+    recorded_at: datetime,
+    caught_up: bool,
+    keeps_deaths: bool,
+) -> MessageEvent:
+    """The event of a trace: of the first topology whose own it is, else of none.
+
+    `keeps_deaths`: the broker goes on from an x-death that a client published, as those
+    before 4.0 do; later ones begin anew, so that such a message is in its first round.
+    """
+    topology, reading = _owner(trace, watched, keeps_deaths=keeps_deaths)
+    place = Place(
+        broker, vhost, topology.slug if topology else "", topology.pattern.KIND if topology else ""
+    )
+    event = event_of_copy(
+        trace.message,
+        reading,
+        place,
+        event_id=event_id,
+        recorded_at=recorded_at,
+        caught_up=caught_up and not trace.is_delivery,
+        keep_bytes=topology.keep_bytes if topology and not trace.is_delivery else -1,
+    )
+    said = "" if trace.is_delivery else _publisher(trace)
+    return replace(event, source="firehose", published_by=said or event.published_by)
+
+
+def _owner(
+    trace: Trace, watched: Sequence[Watched], *, keeps_deaths: bool
+) -> tuple[Watched | None, Reading]:
+    message = trace.message
+    headers = message.headers
+    if not trace.is_delivery and not keeps_deaths:
+        headers = {name: value for name, value in headers.items() if name not in DEATH_HEADERS}
+    expiration = message.properties.expiration
+    copy = Copy(message.exchange, message.routing_key, headers, expiration)
+    phase: Phase = "exit" if trace.is_delivery else "entry"
+    if _tells_once(trace):
+        for topology in watched:
+            if phase in topology.phases and (reading := _read(topology, copy, phase)):
+                return topology, reading
+    return None, _reading_of_none(trace)
+
+
+def _tells_once(trace: Trace) -> bool:
+    """Whether this is the copy by which the message entered or left, and not one more."""
+    if not trace.is_delivery:
+        return bool(trace.routed)
+    if not trace.message.redelivered or trace.message.properties.message_id:
+        return True
+    return read_history(trace.message.headers).first_failure is not None
+
+
+def _read(topology: Watched, copy: Copy, phase: Phase) -> Reading | None:
+    """What it means in this phase of the topology; None when it is none of it."""
+    try:
+        reading = topology.pattern.read(topology.params, copy)
+    except UNFORESEEN:
+        # Headers that no pattern foresaw, on a message that need not even be one of its own.
+        return None
+    return reading if reading and reading.phase == phase else None
+
+
+def _reading_of_none(trace: Trace) -> Reading:
+    queue = trace.queue or (trace.routed[0] if len(trace.routed) == 1 else "")
+    death = newest_death(trace.message.headers) or ("", "")
+    phase: Phase = "exit" if trace.is_delivery else "publish"
+    return Reading(phase, "", queue, timedelta(0), 0, *death)
+
+
+def _publisher(trace: Trace) -> str:
+    """The user and the host that it came from: "orders at 10.0.0.7"."""
+    peer = trace.connection.partition(" -> ")[0] if " -> " in trace.connection else ""
+    host = peer.rpartition(":")[0]
+    return bounded(f"{trace.user} at {host}" if host else trace.user)
+
+
+def _properties(told: Mapping[str, Any]) -> Properties:
+    headers = told.get("headers")
+    stated: dict[str, Any] = {name: _text(told[name]) for name in _TEXTS if name in told}
+    stated |= {name: told[name] for name in _NUMBERS if isinstance(told.get(name), int)}
+    return Properties(headers=dict(headers) if isinstance(headers, Mapping) else {}, **stated)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,167 @@
+"""What the list of what waits may lack, since when, why, and by how many; pure.
+
+The broker counts its queues every five seconds and rows come up to a second after the message,
+so that list and queues are never quite equal while anything moves. A difference is told where
+something happened that explains it, or where it is larger than what moved meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+# By so much at most is a depth older than the list, and a list behind its messages.
+LONG_SECONDS = 15
+# After a gap so long a difference as large as what moves is the movement's.
+SETTLED_AFTER = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A time in which copies may have been lost, why, and how many messages that are still
+    listed were due in it, and so may have left unseen."""
+
+    from_at: datetime
+    until_at: datetime
+    why: str
+    at_most: int | None = None
+    doubtful: int = 0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of one topology at `now`.
+
+    `listed` are its waiting rows, `overdue` those of them that should have left, `long_overdue`
+    those that should have by more than LONG_SECONDS. `queued` is what
+    its delay queues hold, None when that is not known; `moved` at most how many entered or left
+    while it was counted. `silent_since`: nobody has read its copies since. `behind` is how far
+    the list is behind what was read. `longest` is its longest delay, `watched_at` when its
+    recording began. `is_watched` is false where nothing copies what enters, `sees_exits` where
+    nothing copies what leaves.
+    """
+
+    now: datetime
+    listed: int
+    overdue: int
+    queued: int | None
+    moved: int
+    longest: timedelta
+    watched_at: datetime | None
+    long_overdue: int = 0
+    is_watched: bool = True
+    sees_exits: bool = True
+    silent_since: datetime | None = None
+    behind: timedelta = timedelta(0)
+    lost: tuple[Lost, ...] = ()
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why the list may be wrong, in sentences, and since when.
+
+    `missing` waiting messages at least are not in it; `gone` at least are in it and wait no
+    longer; None where the queues do not tell.
+    """
+
+    since: datetime | None
+    why: tuple[str, ...]
+    missing: int | None
+    gone: int | None
+
+    @property
+    def sentence(self) -> str:
+        """By how many, in words; "" when that cannot be told or is none."""
+        if self.missing:
+            return f"At least {_messages(self.missing)} not in this list."
+        if self.gone:
+            return f"At least {self.gone} of the listed messages no longer wait."
+        return ""
+
+
+Reason = tuple[datetime | None, str]
+
+
+def judge(seen: Seen) -> Doubt | None:
+    """None when there is no reason to doubt the list."""
+    difference = None if seen.queued is None else seen.queued - seen.listed
+    now_failing, past = _now_failing(seen), _past(seen)
+    if not now_failing and difference == 0 and not seen.overdue:
+        # Whatever was missed has left by now.
+        return None
+    reasons = now_failing + past
+    not_held = _not_held(seen)
+    if not_held:
+        why = f"{not_held} that are overdue by more than {LONG_SECONDS} seconds "
+        reasons.append((None, why + "are not in its delay queues."))
+    if not reasons:
+        if difference is None or abs(difference) <= seen.moved:
+            return None
+        reasons = [(None, "Its delay queues hold another number of messages than are listed.")]
+    since = [at for at, _ in reasons if at is not None]
+    if seen.lost and not now_failing and not not_held and _is_noise(seen):
+        difference = None
+    return Doubt(
+        since=min(since, default=None),
+        why=tuple(dict.fromkeys(sentence for _, sentence in reasons)),
+        missing=None if difference is None else max(0, difference),
+        gone=None if difference is None else max(0, -difference, not_held),
+    )
+
+
+def _not_held(seen: Seen) -> int:
+    """How many are long overdue and in no queue, however much moved in the last seconds."""
+    if seen.queued is None or not seen.sees_exits:
+        return 0
+    room = max(0, seen.queued - (seen.listed - seen.overdue))
+    return max(0, seen.long_overdue - room)
+
+
+def _messages(number: int) -> str:
+    return "1 waiting message is" if number == 1 else f"{number} waiting messages are"
+
+
+def _now_failing(seen: Seen) -> list[Reason]:
+    """What keeps the list from being right at this moment."""
+    if not seen.is_watched:
+        only = "Nothing copies what enters it: listed is only what Delayboard itself published."
+        return [(None, only)] if seen.queued != seen.listed else []
+    reasons: list[Reason] = []
+    if seen.silent_since is not None:
+        why = "Nobody reads its copies: what entered or left since then is not known here."
+        reasons.append((seen.silent_since, why))
+    if seen.behind:
+        seconds = round(seen.behind.total_seconds())
+        why = f"The list is {seconds} seconds behind what was recorded."
+        reasons.append((seen.now - seen.behind, why))
+    return reasons
+
+
+def _past(seen: Seen) -> list[Reason]:
+    """What happened before and can still make a difference."""
+    reasons: list[Reason] = []
+    if seen.watched_at is not None and seen.now - seen.watched_at < seen.longest:
+        difference = 0 if seen.queued is None else seen.queued - seen.listed
+        if difference > seen.moved:
+            why = "What waited before its recording began was not seen."
+            reasons.append((seen.watched_at, why))
+    for lost in seen.lost:
+        if seen.now - lost.until_at < seen.longest or (lost.doubtful and seen.sees_exits):
+            reasons.append((lost.from_at, _told(lost)))
+    return reasons
+
+
+def _is_noise(seen: Seen) -> bool:
+    """Whether list and queues differ by no more than what moves, long after the last gap."""
+    if seen.queued is None or any(seen.now - lost.until_at < SETTLED_AFTER for lost in seen.lost):
+        return False
+    return abs(seen.queued - seen.listed) <= seen.moved
+
+
+def _told(lost: Lost) -> str:
+    told = lost.why
+    if lost.at_most is not None:
+        told += f" At most {lost.at_most} copies were lost."
+    if lost.doubtful:
+        told += f" {lost.doubtful} that are listed were due while nobody looked, and may have left."
+    return told

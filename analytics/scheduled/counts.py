@@ -1,0 +1,229 @@
+"""How many messages fall due when: sums of DueCount, so that nobody counts a million rows.
+
+Exact to the microsecond: hours where whole ones fit, minutes at the edges, and the rows
+themselves within the minute that an edge cuts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from django.db.models import Count, Q, QuerySet, Sum
+
+from analytics import observation
+from analytics.models import DueCount, ScheduledMessage
+from analytics.scheduled.due import HOUR, MINUTE, floor
+from analytics.scheduled.sums import Group, Points, summed
+from topology.models import Broker, Topology
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Whose messages: topologies by id, and one destination of them or, for "", any.
+
+    Of `unseen` topologies nobody sees what leaves, so that only what is not due at `now` waits.
+    What of `begun` ones was due before their moment counts as gone: nobody saw until then. What
+    was read for one number is kept for the next, so that a scope is for one look.
+    """
+
+    seen: tuple[int, ...]
+    unseen: tuple[int, ...]
+    now: datetime
+    destination: str = ""
+    begun: tuple[tuple[int, datetime], ...] = ()
+
+    @cached_property
+    def gone_before(self) -> Mapping[int, datetime]:
+        """Topology -> what of it was due before this counts as gone."""
+        return dict.fromkeys(self.unseen, self.now) | dict(self.begun)
+
+    @cached_property
+    def ids(self) -> tuple[int, ...]:
+        return (*self.seen, *self.gone_before)
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The topologies by the moment before which what was due counts as gone."""
+        together: dict[datetime | None, list[int]] = defaultdict(list)
+        for pk in self.ids:
+            together[self.gone_before.get(pk)].append(pk)
+        return tuple(Group(ids, self.destination, at) for at, ids in together.items())
+
+    @cached_property
+    def totals(self) -> Sequence[tuple[int, str, int, int]]:
+        """Topology, destination, how many wait, how many of them since before this hour.
+
+        By whole hours.
+        """
+        is_late = Q(due_at__lt=floor(self.now, HOUR))
+        sums = _still_to_come(self, HOUR).order_by().values_list("topology", "destination")
+        late = Sum("waiting", filter=is_late, default=0)
+        return list(sums.annotate(number=Sum("waiting"), late=late))
+
+    def only(self, topology_id: int) -> Scope:
+        """One topology of it."""
+        return replace(
+            self,
+            seen=tuple(pk for pk in self.seen if pk == topology_id),
+            unseen=tuple(pk for pk in self.unseen if pk == topology_id),
+            begun=tuple(one for one in self.begun if one[0] == topology_id),
+        )
+
+
+def scope(
+    brokers: Iterable[Broker], now: datetime, *, topology_slug: str = "", destination: str = ""
+) -> Scope:
+    """Everything of these brokers, or of one topology there."""
+    rows = Topology.objects.filter(broker__in=brokers)
+    if topology_slug:
+        rows = rows.filter(slug=topology_slug)
+    return scope_of(list(rows), now, destination=destination)
+
+
+def scope_of(topologies: Collection[Topology], now: datetime, *, destination: str = "") -> Scope:
+    """Everything of these topologies."""
+    unseen, begun = observation.overlooked(topologies)
+    blind = {*unseen, *begun}
+    return Scope(
+        seen=tuple(one.pk for one in topologies if one.pk not in blind),
+        unseen=unseen,
+        now=now,
+        destination=destination,
+        begun=tuple(begun.items()),
+    )
+
+
+def before(scope: Scope, points: Points) -> list[int]:
+    """How many wait that are due before each of these moments; None is the end of time."""
+    numbers = [group.before(points) for group in scope.groups]
+    return [sum(of_point) for of_point in zip(*numbers, strict=True)] or [0] * len(points)
+
+
+def between(scope: Scope, from_at: datetime | None, until_at: datetime | None) -> int:
+    """How many wait that are due from the one moment until before the other."""
+    if from_at is None:
+        return before(scope, [until_at])[0]
+    first, last = before(scope, [from_at, until_at])
+    return max(0, last - first)
+
+
+def destinations(
+    scope: Scope, from_at: datetime | None, until_at: datetime | None
+) -> dict[str, int]:
+    """How many wait for whom, by whole hours; the most first."""
+    numbers = Counter[str]()
+    if _is_all(scope, from_at, until_at):
+        for _, destination, number, _ in scope.totals:
+            numbers[destination] += number
+    else:
+        rows = _within(_still_to_come(scope, HOUR), from_at and floor(from_at, HOUR), until_at)
+        sums = rows.order_by().values_list("destination").annotate(number=Sum("waiting"))
+        numbers.update(dict(sums))
+    found = sorted(numbers.items(), key=lambda pair: (-pair[1], pair[0]))
+    return {destination: number for destination, number in found if number > 0}
+
+
+def _is_all(scope: Scope, from_at: datetime | None, until_at: datetime | None) -> bool:
+    """Whether no hour in which something falls due lies outside of the range."""
+    if from_at is None and until_at is None:
+        return True
+    hours = _hours(scope)
+    is_early = from_at is not None and any(at < floor(from_at, HOUR) for at in hours)
+    return not is_early and (until_at is None or all(at < until_at for at in hours))
+
+
+def by_time(
+    scope: Scope, from_at: datetime, until_at: datetime, width: int, named: Collection[str]
+) -> list[tuple[datetime, str | None, int]]:
+    """The counts that begin within a range: (when, destination, number).
+
+    Destinations that are not `named` are summed up as None.
+    """
+    found: list[tuple[datetime, str | None, int]] = []
+    within = _within(_still_to_come(scope, width), from_at, until_at).order_by()
+    if width == HOUR:
+        rest = {at: number for at, number in _hours(scope).items() if from_at <= at < until_at}
+    else:
+        rest = dict(summed(within))
+    sums = within.filter(destination__in=named).values_list("due_at", "destination")
+    for due_at, destination, number in sums.annotate(number=Sum("waiting")):
+        found.append((due_at, destination, number))
+        rest[due_at] -= number
+    found += [(due_at, None, number) for due_at, number in rest.items()]
+    return [entry for entry in found if entry[2] > 0]
+
+
+def by_topology(scope: Scope) -> dict[int, tuple[int, int]]:
+    """Topology -> how many wait, and how many of these have been due for at least a minute."""
+    waiting, overdue = Counter[int](), Counter[int]()
+    for pk, _, number, late in scope.totals:
+        waiting[pk] += number
+        overdue[pk] += late
+    hour_at, minute_at = floor(scope.now, HOUR), floor(scope.now, MINUTE)
+    overdue.update(_by_topology(_within(_rows(scope, scope.ids, MINUTE), hour_at, minute_at)))
+    gone = _gone_within_the_hour(scope)
+    return {
+        pk: (max(0, waiting[pk] - gone[pk]), max(0, overdue[pk] - gone[pk])) for pk in scope.ids
+    }
+
+
+def edges(scope: Scope) -> tuple[datetime, datetime] | None:
+    """The beginning of the first and the end of the last hour in which something falls due."""
+    hours = [at for at, number in _hours(scope).items() if number > 0]
+    return (min(hours), max(hours) + timedelta(seconds=HOUR)) if hours else None
+
+
+def _hours(scope: Scope) -> Counter[datetime]:
+    numbers = Counter[datetime]()
+    for group in scope.groups:
+        numbers.update(group.hours.numbers)
+    return numbers
+
+
+def _rows(scope: Scope, ids: Collection[int], width: int) -> QuerySet[DueCount]:
+    rows = DueCount.objects.filter(topology__in=ids, width=width)
+    return rows.filter(destination=scope.destination) if scope.destination else rows
+
+
+def _within(
+    rows: QuerySet[DueCount], from_at: datetime | None, until_at: datetime | None
+) -> QuerySet[DueCount]:
+    if from_at is not None:
+        rows = rows.filter(due_at__gte=from_at)
+    return rows if until_at is None else rows.filter(due_at__lt=until_at)
+
+
+def _still_to_come(scope: Scope, width: int) -> QuerySet[DueCount]:
+    """The counts of the scope, without those of what counts as gone."""
+    rows = _rows(scope, scope.ids, width)
+    if not scope.gone_before:
+        return rows
+    still = Q(topology__in=scope.seen)
+    for pk, at in scope.gone_before.items():
+        still |= Q(topology=pk, due_at__gte=floor(at, width))
+    return rows.filter(still)
+
+
+def _gone_within_the_hour(scope: Scope) -> Counter[int]:
+    """Topology -> how many count as gone and are due in the hour of their moment."""
+    gone = Counter[int]()
+    for at in set(scope.gone_before.values()):
+        ids = [pk for pk, its_at in scope.gone_before.items() if its_at == at]
+        hour_at, minute_at = floor(at, HOUR), floor(at, MINUTE)
+        gone.update(_by_topology(_within(_rows(scope, ids, MINUTE), hour_at, minute_at)))
+        rows = ScheduledMessage.objects.filter(
+            topology__in=ids, left_at=None, entered_at__isnull=False
+        ).filter(due_at__gte=minute_at, due_at__lt=at)
+        if scope.destination:
+            rows = rows.filter(destination=scope.destination)
+        numbers = rows.order_by().values_list("topology").annotate(number=Count("pk"))
+        gone.update({pk: number for pk, number in numbers if pk is not None})
+    return gone
+
+
+def _by_topology(rows: QuerySet[DueCount]) -> dict[int, int]:
+    return dict(rows.order_by().values_list("topology").annotate(number=Sum("waiting")))

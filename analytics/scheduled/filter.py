@@ -1,0 +1,135 @@
+"""What of the waiting messages is asked for: read from an address or a command, and written back.
+
+Pure: moments may be relative, and `now` is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+from topology.delays import DelayError, parse_delay
+
+LONGEST_TEXT = 200
+EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+LONGEST_NAME = 255
+# The names in an address and of the command's options.
+NAMES = ("topology", "destination", "from", "until", "text")
+
+
+class MomentError(ValueError):
+    """The text is no moment; the message says what one looks like."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Empty texts ask for everything. `from_at` is within what is asked for, `until_at` is not.
+
+    `from_text` and `until_text` are as they were typed, `problems` says by name what is wrong
+    with what was typed: then nothing should be listed.
+    """
+
+    topology: str = ""
+    destination: str = ""
+    text: str = ""
+    is_overdue: bool = False
+    from_text: str = ""
+    until_text: str = ""
+    from_at: datetime | None = None
+    until_at: datetime | None = None
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it leaves anything out."""
+        return bool(self.as_values())
+
+    @property
+    def has_range(self) -> bool:
+        return bool(self.from_text or self.until_text)
+
+    def as_values(self) -> dict[str, str]:
+        """What `parse` reads back; only what was asked for."""
+        values = {
+            "topology": self.topology,
+            "destination": self.destination,
+            "from": self.from_text,
+            "until": self.until_text,
+            "text": self.text,
+            "overdue": "1" if self.is_overdue else "",
+        }
+        return {name: value for name, value in values.items() if value}
+
+    def query(self, **changes: str) -> str:
+        """A query string of this filter, some of it changed; "?" alone for everything.
+
+        `from_` stands for "from".
+        """
+        values = self.as_values() | {name.rstrip("_"): value for name, value in changes.items()}
+        return "?" + urlencode({name: value for name, value in values.items() if value})
+
+
+def parse(values: Mapping[str, str], now: datetime) -> Filter:
+    """Read what a form or an address says; what cannot be read is kept and named in `problems`."""
+    typed = {name: values.get(name, "").strip() for name in NAMES}
+    problems = {
+        name: f"This is longer than {longest} characters."
+        for name, longest in (
+            ("topology", LONGEST_NAME),
+            ("destination", LONGEST_NAME),
+            ("text", LONGEST_TEXT),
+        )
+        if len(typed[name]) > longest
+    }
+    moments: dict[str, datetime | None] = {}
+    for name in ("from", "until"):
+        try:
+            moments[name] = read_moment(typed[name], now) if typed[name] else None
+        except MomentError as error:
+            moments[name] = None
+            problems[name] = str(error)
+    from_at, until_at = moments["from"], moments["until"]
+    if from_at and until_at and from_at >= until_at:
+        problems["until"] = "This is not after the beginning, so that nothing can lie between."
+    return Filter(
+        topology=typed["topology"],
+        destination=typed["destination"],
+        text=typed["text"],
+        is_overdue=values.get("overdue", "") not in ("", "0"),
+        from_text=typed["from"],
+        until_text=typed["until"],
+        from_at=from_at,
+        until_at=until_at,
+        problems=problems,
+    )
+
+
+def read_moment(text: str, now: datetime) -> datetime:
+    """A moment such as "now", "+2h", "-1d" or "2026-11-21T15:30"; without a zone it is UTC.
+
+    Raises MomentError.
+    """
+    wanted = text.strip()
+    try:
+        if wanted.lower() == "now":
+            return now
+        if wanted[:1] in ("+", "-"):
+            delay = parse_delay(wanted[1:])
+            moment = now + delay if wanted[0] == "+" else now - delay
+        else:
+            moment = datetime.fromisoformat(wanted)
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        if not EARLIEST <= moment < LATEST:
+            raise OverflowError("hours and local times near the ends of the calendar do not exist")
+        return moment
+    except (ValueError, OverflowError, DelayError) as error:
+        raise MomentError(
+            f"“{wanted}” is no moment. Write it like now, +2h, -1d or 2026-11-21 15:30 (UTC)."
+        ) from error
+
+
+def written_moment(moment: datetime) -> str:
+    """As `read_moment` reads it, to the second and short enough to be read by people."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")

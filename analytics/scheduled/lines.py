@@ -1,0 +1,122 @@
+"""A waiting message as a person reads it: how late, how far on its way, who published it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from analytics.models import ScheduledMessage
+from analytics.observation import unobserved
+from analytics.scheduled.listing import OVERDUE_AFTER
+from topology.delays import format_delay
+from topology.models import Topology
+from topology.patterns.pattern import ParamsError, Pattern
+
+SOURCES = {
+    "delayboard": "Delayboard’s own stamp",
+    "NServiceBus.Retries.Timestamp": "the header NServiceBus.Retries.Timestamp",
+    "timestamp_in_ms": "the header timestamp_in_ms",
+    "NServiceBus.TimeSent": "the header NServiceBus.TimeSent",
+    "recorded": "seen as it came",
+    "timestamp": "the AMQP timestamp, in whole seconds",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """`hops` is how many stays its delay is made of, `hops_left` how many are not over.
+
+    None where that cannot be told. `overdue_by` is None while it is not overdue.
+    """
+
+    row: ScheduledMessage
+    overdue_by: timedelta | None
+    hops: int | None
+    hops_left: int | None
+
+    @property
+    def is_overdue(self) -> bool:
+        return self.overdue_by is not None
+
+    @property
+    def overdue_words(self) -> str:
+        """How much, to the second; "" while it is not overdue."""
+        by = self.overdue_by
+        return format_delay(timedelta(seconds=round(by.total_seconds()))) if by else ""
+
+    @property
+    def published_source(self) -> str:
+        """Where the time of its publication is from, in words; "" when it is not known."""
+        return SOURCES.get(self.row.published_at_source, self.row.published_at_source)
+
+    @property
+    def name(self) -> str:
+        """Its message id, else the beginning of its content's hash."""
+        return self.row.message_id or f"{self.row.content_id[:12]}…"
+
+
+class Reader:
+    """Reads rows; each topology's parameters are parsed once.
+
+    `unseen` are the topologies of which nobody sees what leaves, for those who know them already.
+    """
+
+    def __init__(self, unseen: Collection[int] | None = None) -> None:
+        self._known: dict[int, _Known] = {}
+        self._unseen = {one.pk for one in unobserved()} if unseen is None else set(unseen)
+
+    def line(self, row: ScheduledMessage, now: datetime) -> Line:
+        """The row as it stands now."""
+        known = self._of(row.topology)
+        stays = self.stays(row)
+        by = row.overdue_by(now)
+        return Line(
+            row=row,
+            overdue_by=by if by > OVERDUE_AFTER and known.is_seen else None,
+            hops=None if stays is None else len(stays),
+            hops_left=None if stays is None else _left(stays, row.entered_at or now, now),
+        )
+
+    def stays(self, row: ScheduledMessage) -> Sequence[timedelta] | None:
+        """The stays that its delay is made of; None where that cannot be told."""
+        return self._of(row.topology).stays(row.requested_delay)
+
+    def _of(self, topology: Topology | None) -> _Known:
+        key = topology.pk if topology else 0
+        if key not in self._known:
+            self._known[key] = _known(topology, is_seen=key not in self._unseen)
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A topology's pattern and parameters, and whether its messages are seen to leave."""
+
+    pattern: Pattern | None = None
+    params: Any = None
+    is_seen: bool = True
+
+    def stays(self, delay: timedelta) -> Sequence[timedelta] | None:
+        try:
+            return self.pattern.waits(self.params, delay) if self.pattern else None
+        except ParamsError:
+            return None
+
+
+def _known(topology: Topology | None, *, is_seen: bool) -> _Known:
+    if topology is None:
+        return _Known()
+    try:
+        return _Known(topology.pattern, topology.parsed, is_seen)
+    except (ParamsError, KeyError):
+        return _Known(is_seen=is_seen)
+
+
+def _left(stays: Iterable[timedelta], entered_at: datetime, now: datetime) -> int:
+    left, end_at = 0, entered_at
+    for stay in stays:
+        end_at += stay
+        left += end_at > now
+    return left

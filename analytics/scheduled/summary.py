@@ -1,0 +1,53 @@
+"""The numbers over the list: what waits, what is overdue, what falls due soon."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from analytics.scheduled import counts
+from analytics.scheduled.counts import Scope
+from analytics.scheduled.filter import Filter
+from analytics.scheduled.histogram import SPANS
+from analytics.scheduled.listing import OVERDUE_AFTER
+from analytics.scheduled.search import Match
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`soon` is by SPANS and counts from now on; `asked` is what the whole filter leaves."""
+
+    waiting: int
+    overdue: int
+    soon: tuple[int, ...]
+    asked: int
+
+
+def of_counts(scope: Scope, wanted: Filter) -> Summary:
+    """Of the scope; the filter's range and whether it is overdue count for `asked` only."""
+    now = scope.now
+    ends = [now + span for span in SPANS.values()]
+    until = wanted.until_at
+    if wanted.is_overdue:
+        until = min(now - OVERDUE_AFTER, until or now)
+    points = [None, now - OVERDUE_AFTER, now, *ends, until]
+    if wanted.from_at is not None:
+        points.append(wanted.from_at)
+    waiting, overdue, past, *numbers = counts.before(scope, points)
+    soon, (last, *first) = numbers[: len(ends)], numbers[len(ends) :]
+    asked = max(0, last - sum(first))
+    return Summary(waiting, overdue, tuple(number - past for number in soon), asked)
+
+
+def of_matches(matches: Sequence[Match], now: datetime) -> Summary:
+    """Of what a search found within the filter, in due order."""
+    moments = [match.due_at for match in matches]
+    past = bisect_left(moments, now)
+    return Summary(
+        waiting=len(moments),
+        overdue=bisect_left(moments, now - OVERDUE_AFTER),
+        soon=tuple(bisect_left(moments, now + span) - past for span in SPANS.values()),
+        asked=len(moments),
+    )

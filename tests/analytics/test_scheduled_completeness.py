@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from analytics.scheduled.completeness import Lost, Seen, judge
+from tests.analytics.builders import NOON
+
+DAY, HOUR, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1)
+FULL = Lost(NOON - 2 * HOUR, NOON - HOUR, "The tap was full.", at_most=7)
+
+
+def seen(**changes: Any) -> Seen:
+    """A topology with delays of a day, of which everything is known and ten messages wait."""
+    values: dict[str, Any] = {
+        "now": NOON,
+        "listed": 10,
+        "overdue": 0,
+        "queued": 10,
+        "moved": 0,
+        "longest": DAY,
+        "watched_at": NOON - 30 * DAY,
+    }
+    return Seen(**(values | changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"queued": None},
+        {"queued": 25, "moved": 20},
+        {"queued": 0, "moved": 20},
+        {"overdue": 3},
+        {"lost": (FULL,)},
+        {"overdue": 3, "long_overdue": 3},
+        {"overdue": 3, "long_overdue": 3, "queued": 8, "moved": 9, "sees_exits": False},
+        {"lost": (FULL,), "longest": HOUR / 2, "queued": None},
+        {"watched_at": NOON - HOUR},
+        {"is_watched": False},
+    ],
+    ids=lambda changes: ", ".join(changes) or "nothing",
+)
+def test_what_is_in_order_is_not_doubted(changes: dict[str, Any]) -> None:
+    assert judge(seen(**changes)) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing", "gone"),
+    [
+        ({"queued": 25, "moved": 14}, 15, 0),
+        ({"queued": 4, "moved": 5}, 0, 6),
+        ({"queued": 11, "lost": (FULL,), "moved": 0}, 1, 0),
+        ({"queued": 11, "lost": (FULL,), "moved": 100}, None, None),
+        ({"queued": None, "lost": (FULL,)}, None, None),
+        ({"queued": 12, "watched_at": NOON - HOUR}, 2, 0),
+        ({"queued": 12, "is_watched": False, "listed": 0}, 12, 0),
+        ({"queued": 10, "silent_since": NOON - HOUR}, 0, 0),
+        ({"queued": 9, "behind": 30 * SECOND}, 0, 1),
+    ],
+)
+def test_a_difference_is_told_by_how_many_it_is_at_least(
+    changes: dict[str, Any], missing: int | None, gone: int | None
+) -> None:
+    doubt = judge(seen(**changes))
+    assert doubt is not None
+    assert (doubt.missing, doubt.gone) == (missing, gone)
+
+
+def test_what_is_long_overdue_and_in_no_queue_is_told_however_much_moves() -> None:
+    doubt = judge(seen(listed=45, overdue=40, long_overdue=40, queued=7, moved=500))
+    assert doubt is not None
+    assert doubt.gone == 38
+    assert doubt.why[0].startswith("38 that are overdue")
+
+
+def test_it_is_incomplete_since_the_first_of_its_reasons() -> None:
+    doubt = judge(seen(lost=(FULL,), silent_since=NOON - 10 * SECOND, queued=20))
+    assert doubt is not None
+    assert doubt.since == FULL.from_at
+    assert doubt.why[0].startswith("Nobody reads its copies")
+    assert doubt.why[1] == "The tap was full. At most 7 copies were lost."
+    assert doubt.sentence == "At least 10 waiting messages are not in this list."
+
+
+def test_a_gap_of_long_ago_is_remembered_while_messages_of_it_are_listed() -> None:
+    old = Lost(NOON - 9 * DAY, NOON - 8 * DAY, "It was away.", doubtful=3)
+    doubt = judge(seen(overdue=3, queued=7, lost=(old,)))
+    assert doubt is not None
+    assert "3 that are listed were due while nobody looked" in doubt.why[0]
+    assert doubt.sentence == "At least 3 of the listed messages no longer wait."
+    assert judge(seen(overdue=3, queued=None, lost=(old,), sees_exits=False)) is None
+
+
+def test_a_list_that_is_behind_says_how_far() -> None:
+    doubt = judge(seen(behind=42 * SECOND))
+    assert doubt is not None
+    assert doubt.why == ("The list is 42 seconds behind what was recorded.",)
+    assert doubt.since == NOON - 42 * SECOND

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from analytics.events import encode
+from analytics.log import hour_folder
+from analytics.models import Firehose, Gap, LogPosition, Minute, Recording
+from analytics.scheduled import counts, lag, projection, standing
+from analytics.scheduled.standing import Standing
+from tests.analytics.builders import an_entry
+from topology.latest import Latest
+from topology.models import State, Topology
+from topology.snapshot import QueueNumbers, Snapshot
+
+NOW = datetime(2026, 11, 20, 12, 30, 30, tzinfo=UTC)
+AGO = NOW - timedelta(minutes=10)
+
+
+@pytest.fixture
+def applied(topology: Topology, event_log: Path) -> Topology:
+    """Three messages of an hour's delay wait in it, and it is read."""
+    topology.state, topology.applied_at = State.APPLIED, NOW - timedelta(days=1)
+    topology.params |= {"delay": "1h"}
+    topology.save()
+    Recording.objects.create(topology=topology, read_at=NOW)
+    entries = [an_entry(f"m{n}", AGO, requested_delay_ms=3_600_000) for n in range(3)]
+    projection.project(topology, entries)
+    return topology
+
+
+def doubts(
+    topology: Topology, queued: int | None, *, age: float = 3.0, rate: float = 0.0, error: str = ""
+) -> list[Standing]:
+    """With so many messages in the delay queue, seen so many seconds ago."""
+    taken_at = NOW - timedelta(seconds=age)
+    numbers = {"orders-retry": QueueNumbers(messages=queued, publish_rate=rate)}
+    snapshot = Snapshot("4.3.0", taken_at, topology.definitions, topology.definitions, numbers)
+    latest = {topology.broker_id: Latest(snapshot, taken_at, error)}
+    scope = counts.scope([topology.broker], NOW)
+    return standing.doubts(scope, [topology], latest)
+
+
+def test_a_list_that_equals_its_queues_is_not_doubted(applied: Topology) -> None:
+    assert doubts(applied, 3) == []
+
+
+def test_what_moves_explains_a_difference(applied: Topology) -> None:
+    assert doubts(applied, 9, rate=1.0) == []
+    Minute.objects.create(
+        topology=applied, minute_at=NOW.replace(minute=29, second=0), entered=4, left=2
+    )
+    assert doubts(applied, 9) == []
+    (found,) = doubts(applied, 10)
+    assert found.doubt.missing == 7
+
+
+def test_depths_that_are_old_unknown_or_doubtful_are_no_measure(applied: Topology) -> None:
+    assert doubts(applied, 99, age=60.0) == []
+    assert doubts(applied, None) == []
+    assert doubts(applied, 99, error="The broker does not answer.") == []
+
+
+def test_after_a_silence_it_says_since_when_and_by_how_many(applied: Topology) -> None:
+    Recording.objects.update(read_at=AGO)
+    (found,) = doubts(applied, 8)
+    assert (found.doubt.since, found.doubt.missing, found.doubt.gone) == (AGO, 5, 0)
+    assert found.record["missing_at_least"] == 5
+    assert found.sentence.startswith("The list is incomplete since 2026-11-20 12:20:30 UTC. At le")
+
+
+def test_a_gap_is_told_while_copies_of_it_can_still_wait(applied: Topology) -> None:
+    for ago in (timedelta(minutes=5), timedelta(hours=3)):
+        Gap.objects.create(
+            topology=applied, from_at=NOW - 2 * ago, until_at=NOW - ago, why=f"Gap of {ago}."
+        )
+    (found,) = doubts(applied, 4)
+    assert found.doubt.why == ("Gap of 0:05:00.",)
+    assert doubts(applied, 3) == []
+
+
+def test_without_tap_or_firehose_only_our_own_is_listed(applied: Topology) -> None:
+    holds = Topology.objects.create(
+        broker=applied.broker,
+        slug="mail",
+        kind="hold_queues",
+        name="mail",
+        params={"exchange": "mail"},
+        state=State.APPLIED,
+        applied_at=NOW,
+    )
+    Recording.objects.create(topology=holds, read_at=NOW)
+    scope = counts.scope([applied.broker], NOW)
+    (found,) = standing.doubts(scope, [holds], {})
+    assert "Nothing copies what enters it" in found.doubt.why[0]
+    Firehose.objects.create(broker=applied.broker, switched_on_by="ada", read_at=NOW)
+    assert standing.doubts(scope, [holds], {}) == []
+    Firehose.objects.update(read_at=AGO)
+    (found,) = standing.doubts(scope, [holds], {})
+    assert found.doubt.since == AGO
+
+
+def test_a_log_that_is_ahead_is_told_when_that_lasts(applied: Topology, event_log: Path) -> None:
+    file = hour_folder(event_log, NOW) / "tap.orders.1.jsonl"
+    file.parent.mkdir(parents=True)
+    old, young = an_entry("m8", AGO), an_entry("m9", NOW - timedelta(seconds=1))
+    file.write_bytes(encode(old) + b"\n" + encode(young) + b"\n")
+    assert lag.behind(event_log, NOW) == timedelta(minutes=10)
+    (found,) = doubts(applied, 3)
+    assert found.doubt.why == ("The list is 600 seconds behind what was recorded.",)
+    read = len(encode(old)) + 1
+    position = LogPosition.objects.create(path=str(file.relative_to(event_log)), bytes_read=read)
+    assert lag.behind(event_log, NOW) == timedelta(0)
+    LogPosition.objects.filter(pk=position.pk).update(bytes_read=file.stat().st_size)
+    assert lag.behind(event_log, NOW) == timedelta(0)
+    (file.parent / "import.1.jsonl").write_bytes(encode(old) + b"\n")
+    assert lag.behind(event_log, NOW) == timedelta(0)
+    assert lag.behind(event_log / "elsewhere", NOW) == timedelta(0)
