@@ -23,6 +23,7 @@ from analytics.models.run import RunState
 
 LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5.0
+KEPT = "The figures of the earlier run are kept."
 Progress: TypeAlias = Callable[[int, int], None]
 logger = logging.getLogger(__name__)
 
@@ -50,8 +51,9 @@ def run_day(day: date, *, progress: Progress = lambda *_: None) -> Run:
     """Compute a UTC day from the event log and put the rows in the place of its old ones.
 
     `progress(done, total)` is called at least once a second; what it raises stops the run.
-    A day without data loses its rows and is told by the state of the Run. Raises DayRefused
-    for a future day and for one that is being run, launch.LaunchError when the job fails.
+    A day of which the log holds less than it did keeps the rows that it has: old days of the
+    log are deleted, what was computed of them is not. The Run says so. Raises DayRefused for a
+    future day and for one that is being run, launch.LaunchError when the job fails.
     """
     _refuse_future(day)
     owner = _claim(day)
@@ -141,19 +143,30 @@ def _claim(day: date) -> str:
 
 def _finish(owner: str, day: date, result: launch.Result) -> None:
     counts = {"lines": result.lines, "malformed": result.malformed}
+    had = Run.objects.get(day=day).lines
     with transaction.atomic():
-        if not _end(owner, day, RunState.DONE, error="", **counts):
-            raise Stopped(f"Another run of {day} has taken over.")
+        if result.lines < had and results.has_day(day):
+            sentence = (
+                f"The event log of {day} holds {result.lines} lines, and held {had} when its "
+                f"figures were computed. {KEPT}"
+            )
+            _end_ours(owner, day, RunState.DONE, error=sentence)
+            return
+        _end_ours(owner, day, RunState.DONE, error="", **counts)
         results.replace_day(day, result)
 
 
 def _finish_empty(owner: str, day: date, sentence: str) -> None:
     with transaction.atomic():
-        if not _end(owner, day, RunState.NO_DATA, error=sentence, lines=0, malformed=0):
-            raise Stopped(f"Another run of {day} has taken over.")
-        if results.forget_day(day):
-            removed = f"{sentence} The figures of an earlier run were removed."
-            Run.objects.filter(day=day).update(error=removed)
+        if results.has_day(day):
+            _end_ours(owner, day, RunState.DONE, error=f"{sentence} {KEPT}")
+        else:
+            _end_ours(owner, day, RunState.NO_DATA, error=sentence, lines=0, malformed=0)
+
+
+def _end_ours(owner: str, day: date, state: RunState, **values: str | int) -> None:
+    if not _end(owner, day, state, **values):
+        raise Stopped(f"Another run of {day} has taken over.")
 
 
 def _end(owner: str, day: date, state: RunState, **values: str | int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -29,8 +30,10 @@ TYPES: dict[FieldType, DataType] = {
     "moment": TimestampType(),
     "moment or null": TimestampType(),
 }
-# What happened in the broker; Delayboard's own facts tell of the same messages again.
+# What happened in the broker, the best source first; Delayboard's own facts tell of the same
+# messages again.
 OBSERVED = ("tap", "firehose", "import")
+KNOWN_SOURCES = (*OBSERVED, "delayboard")
 
 
 def event_schema() -> StructType:
@@ -41,7 +44,7 @@ def event_schema() -> StructType:
 
 def read_lines(spark: SparkSession, log: Path, days: Sequence[date]) -> DataFrame:
     """All lines of these days, the unreadable ones with `_corrupt_record` set."""
-    paths = [str(path) for day in days for path in day_files(log, day)]
+    paths = [as_it_is(path) for day in days for path in day_files(log, day)]
     if not paths:
         return spark.createDataFrame([], event_schema())
     return spark.read.json(
@@ -52,6 +55,11 @@ def read_lines(spark: SparkSession, log: Path, days: Sequence[date]) -> DataFram
     )
 
 
+def as_it_is(path: Path) -> str:
+    """The path for Spark's readers, which take a bracket or a star in it for a pattern."""
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", str(path))
+
+
 def is_malformed() -> Column:
     """A line that is no JSON, holds a field of a wrong type, or lacks what every event has."""
     lacking = f.col("recorded_at").isNull() | f.col("kind").isNull() | f.col("event_id").isNull()
@@ -59,21 +67,29 @@ def is_malformed() -> Column:
 
 
 def observed(lines: DataFrame) -> DataFrame:
-    """Lines -> what was seen in the broker, each once, with `key` and `recorded_us` added.
+    """Lines -> what was seen of topologies, each once, with `key` and `recorded_us` added.
 
+    What belongs to no topology, as most of what a firehose tells, is left out.
     The recorder reads copies again after a crash. A second copy of a message with an id, of
     the same kind, attempt and replay, that the broker marked as redelivered is such a repeat
-    (4.3 marks a rejected message's copy so at its first read too).
+    (4.3 marks a rejected message's copy so at its first read too). What two sources tell of, as a
+    tap and an imported trace do, the better one tells alone: of a message with an id that one, of
+    those without an id all of the same hour.
     """
     events = (
-        lines.where(~is_malformed() & f.col("source").isin(*OBSERVED))
+        lines.where(~is_malformed() & f.col("source").isin(*OBSERVED) & (f.col("topology") != ""))
         .withColumn("key", f.coalesce(f.nullif("message_id", f.lit("")), "content_id"))
         .withColumn("recorded_us", f.unix_micros("recorded_at"))
         .dropDuplicates(["event_id"])
+        .withColumn("rank", f.array_position(f.lit(list(OBSERVED)), f.col("source")))
     )
-    sightings = "broker, topology, kind, key, attempt, replay_id"
-    number = f.expr(
-        f"row_number() over (partition by {sightings} order by redelivered, recorded_us, event_id)"
-    )
+    named = "if(message_id != '', key, string(date_trunc('hour', recorded_at)))"
+    same = f"partition by broker, topology, kind, {named}, attempt, replay_id"
+    number = f"row_number() over ({same} order by rank, redelivered, recorded_us, event_id)"
     is_repeat = (f.col("message_id") != "") & f.col("redelivered") & (f.col("sighting") > 1)
-    return events.withColumn("sighting", number).where(~is_repeat).drop("sighting")
+    return (
+        events.withColumn("sighting", f.expr(number))
+        .withColumn("best", f.expr(f"min(rank) over ({same})"))
+        .where(~is_repeat & (f.col("rank") == f.col("best")))
+        .drop("sighting", "best", "rank")
+    )

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 # Below this the JVM's start costs more than the work, and its fast compilers never pay.
 SMALL_INPUT_BYTES = 256 * 1024 * 1024
+HERE = "local[*]"
 LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
@@ -18,11 +19,15 @@ def start(name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
 
     SPARK_MEMORY sets the driver's heap in local mode, 1g by default.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC")
     if remote := os.environ.get("SPARK_REMOTE"):
-        return builder.remote(remote).getOrCreate()
-    master = os.environ.get("SPARK_MASTER", "local[*]")
+        return _builder(name).remote(remote).getOrCreate()
+    master = os.environ.get("SPARK_MASTER", HERE)
+    return start_at(master, name, scratch=scratch, input_bytes=input_bytes)
+
+
+def start_at(master: str, name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
+    """A session at this master, whatever the environment names."""
+    builder = _builder(name)
     builder = builder.master(master).config("spark.ui.enabled", "false")
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -31,8 +36,13 @@ def start(name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
     return builder.getOrCreate()
 
 
+def _builder(name: str) -> SparkSession.Builder:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC")
+
+
 def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
-    java = f"-Dlog4j2.configurationFile={LOG4J.as_uri()} -Dderby.system.home={scratch}"
+    java = f'-Dlog4j2.configurationFile={LOG4J.as_uri()} "-Dderby.system.home={scratch}"'
     if input_bytes < SMALL_INPUT_BYTES:
         java += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     return {

@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,21 @@ def repeats() -> list[MessageEvent]:
     return [*a_trip("r1", **of), *twice, *again, *a_trip("r3", **of)]
 
 
+def told_twice() -> list[MessageEvent]:
+    """Three trips and four without an id that a tap saw, and a trace too; two it alone saw."""
+    of: dict[str, Any] = {"topology": "twice"}
+    same: dict[str, Any] = of | {"message_id": "", "content_id": "tap's"}
+    of_trace: dict[str, Any] = {"source": "import", "caught_up": False}
+    seen = [event for name in ("t1", "t2", "t3") for event in a_trip(name, late=ms(5), **of)]
+    beats = [event for n in range(4) for event in a_trip(at=NOON + n * MINUTE, **same)]
+    copies = [
+        replace(event, event_id=f"trace:{n}", content_id="trace's", **of_trace)
+        for n, event in enumerate([*seen, *beats])
+    ]
+    alone = [event for name in ("t4", "t5") for event in a_trip(name, **of, **of_trace)]
+    return [*seen, *beats, *copies, *alone]
+
+
 def facts() -> list[MessageEvent]:
     """What Delayboard stated itself, of a message that a tap saw too."""
     return [
@@ -136,11 +152,31 @@ def facts() -> list[MessageEvent]:
     ]
 
 
+def of_the_firehose() -> list[MessageEvent]:
+    """A message in a hold queue that no tap sees, and what else passes in the vhost."""
+    of: dict[str, Any] = {"topology": "held", "source": "firehose"}
+    none: dict[str, Any] = {"topology": "", "source": "firehose"}
+    return [
+        an_entry("h1", **of),
+        an_exit("h1", caught_up=False, **of),
+        *a_trip("h1", **none),
+        an_event(kind="published", message_id="h2", **none),
+    ]
+
+
 @pytest.fixture(scope="session")
 def a_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("log")
-    cases = [many_trips, equal_messages, a_burst_of_equal_messages, odd_ends, retried, repeats]
-    for case in [*cases, facts]:
+    cases = [
+        many_trips,
+        equal_messages,
+        a_burst_of_equal_messages,
+        odd_ends,
+        retried,
+        repeats,
+        told_twice,
+    ]
+    for case in [*cases, of_the_firehose, facts]:
         write_log(folder, case(), case.__name__)
     torn = folder / "date=2026-11-20/hour=12/torn-1.jsonl"
     torn.write_bytes(b'{"v":1,"event_id":"t\n{"v":1}\n{"event_id":"x","kind":7,"recorded_at":[]}\n')
@@ -230,6 +266,11 @@ def test_a_copy_recorded_twice_counts_once(result: Result) -> None:
     assert {"messages": 3, "retried": 0}.items() <= retries_of(result, "again").items()
 
 
+def test_what_a_tap_and_an_import_tell_of_counts_once(result: Result) -> None:
+    assert counts(accuracy_of(result, "twice")) == (7, 2, 0, 0)
+    assert retries_of(result, "twice")["messages"] == 9
+
+
 def retries_of(result: Result, topology: str) -> Mapping[str, Any]:
     return next(row for row in result.tables["retries"] if row["topology"] == topology)
 
@@ -254,7 +295,13 @@ def test_messages_of_equal_content_are_counted_as_often_as_they_passed(result: R
 
 def test_what_delayboard_states_itself_is_not_counted_again(result: Result) -> None:
     topologies = {row["topology"] for table in result.tables.values() for row in table}
-    assert topologies == {"many", "beats", "burst", "odd", "open", "shop", "again"}
+    seen = {"many", "beats", "burst", "odd", "open", "shop", "again", "held", "twice"}
+    assert topologies == seen
+
+
+def test_what_a_consumer_took_is_counted_and_not_measured(result: Result) -> None:
+    assert counts(accuracy_of(result, "held")) == (0, 1, 0, 0)
+    assert retries_of(result, "held")["messages"] == 1
 
 
 def test_the_histogram_holds_every_measured_message_in_the_right_bucket(result: Result) -> None:

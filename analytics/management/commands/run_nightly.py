@@ -9,7 +9,6 @@ from django.core.management.base import BaseCommand, CommandError
 
 from analytics import nightly
 from analytics.launch import LaunchError
-from analytics.models.run import RunState
 
 NO_DATA_CODE = 4
 
@@ -30,7 +29,7 @@ class Command(BaseCommand):
             run = nightly.run_day(day, progress=self._progress)
         except (nightly.DayRefused, nightly.Stopped, LaunchError) as error:
             raise CommandError(str(error)) from error
-        if run.state == RunState.NO_DATA:
+        if run.error:
             self.stderr.write(run.error)
             sys.exit(NO_DATA_CODE)
         self.stdout.write(

@@ -1,0 +1,192 @@
+"""One import: find the files, let Spark make lines of them, move these into the log."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from django.conf import settings
+
+from analytics import disk, launch, nightly
+from analytics.importing.publish import publish
+from analytics.importing.refused import Refused
+from analytics.importing.sources import Format, find
+from analytics.importing.staging import Staged, stage
+from analytics.importing.trace_lines import Desk
+from analytics.log import IMPORT_LOCK, LogError, held
+from analytics.models.run import RunState
+from analytics.recorder.traces import Watched
+from topology.models import Broker, Topology
+from topology.patterns.pattern import Phase
+
+# In the log, so that a file is moved by its name alone; no reader of days looks there.
+SCRATCH = "_import"
+# Spark's work on the lines and the new files, as a multiple of what is imported.
+ROOM = 4
+EVERYTHING: frozenset[Phase] = frozenset({"entry", "exit"})
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A line that is no event: its file, its number from 1 (in Parquet that of the row), why."""
+
+    file: str
+    number: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many lines were read (blank ones are none), and what became of them.
+
+    `read` is the sum of added, known and malformed; `problems` are the first malformed ones.
+    `days` are those whose figures the new lines change.
+    """
+
+    files: int
+    read: int
+    added: int
+    malformed: int
+    problems: Sequence[Problem] = ()
+    days: Sequence[date] = field(default_factory=list)
+
+    @property
+    def known(self) -> int:
+        """Lines whose events the log had already, or an earlier line of the same import."""
+        return self.read - self.added - self.malformed
+
+
+def bring(
+    paths: Sequence[Path],
+    *,
+    given: Format | None = None,
+    desk: Desk | None = None,
+    is_dry: bool = False,
+    progress: Progress = lambda *_: None,
+) -> Outcome:
+    """Import these files and folders; with `is_dry` find out only what that would do.
+
+    Raises Refused when nothing was done, LogError when the log cannot be written (then what was
+    added stays, and another import completes it), launch.LaunchError when the job fails.
+    """
+    sources = find(paths, given)
+    has_traces = any(source.format == "tracing" for source in sources)
+    if has_traces and desk is None:
+        raise Refused("A trace does not say whose it is: name the broker with --broker.")
+    if desk and not has_traces:
+        raise Refused("--broker is for traces: these events say themselves whose they are.")
+    log = Path(settings.EVENT_LOG).absolute()
+    with held(log, IMPORT_LOCK) as is_ours:
+        if not is_ours:
+            raise Refused("Another import is running; two at once would add the same twice.")
+        with _scratch(log) as work:
+            try:
+                staged = stage(sources, work, desk)
+                _refuse_without_room(work, staged)
+                summary = _run(log, work, staged, progress)
+                by_day = _dry(work / "out") if is_dry else _publish(work / "out", log)
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                raise LogError(f"The event log in {log} cannot be written: {reason}.") from error
+    return _outcome(len(sources), summary, staged, by_day)
+
+
+def desk_of(broker: Broker, slugs: Sequence[str] = ()) -> Desk:
+    """Who reads a trace: these topologies of the broker, by default all of them.
+
+    Raises Refused for a slug that is none of them.
+    """
+    rows = list(Topology.objects.filter(broker=broker))
+    unknown = sorted(set(slugs) - {row.slug for row in rows})
+    if unknown:
+        raise Refused(f"{broker.name} has no topology {', '.join(unknown)}.")
+    watched = [
+        Watched(row.slug, row.pattern, row.parsed, EVERYTHING, -1)
+        for row in rows
+        if not slugs or row.slug in slugs
+    ]
+    return Desk(broker.slug, broker.vhost, watched)
+
+
+def want_reports(outcome: Outcome) -> tuple[list[date], list[date]]:
+    """Ask for the figures of the days that changed; those asked for, those that cannot be now."""
+    wanted: list[date] = []
+    busy: list[date] = []
+    today = datetime.now(UTC).date()
+    for day in outcome.days:
+        if day <= today:
+            run = nightly.want(day)
+            (busy if run.state == RunState.RUNNING else wanted).append(day)
+    return wanted, busy
+
+
+@contextmanager
+def _scratch(log: Path) -> Iterator[Path]:
+    """A folder of this import's own: a killed one's JVM may go on writing for a moment."""
+    shutil.rmtree(log / SCRATCH, ignore_errors=True)
+    try:
+        with launch.scratch(log / SCRATCH / uuid4().hex[:12]) as work:
+            yield work
+    finally:
+        with suppress(OSError):
+            (log / SCRATCH).rmdir()
+
+
+def _refuse_without_room(work: Path, staged: Staged) -> None:
+    """The recorder writes to the same disk: an import must not be what fills it."""
+    size = staged.size(work)
+    room = disk.room(work)
+    if room and room.free < ROOM * size:
+        raise Refused(
+            f"There is too little room in the event log's folder: importing {size >> 20} MiB takes "
+            f"{ROOM * size >> 20} MiB for a while, and {room.free >> 20} MiB are free."
+        )
+
+
+def _run(log: Path, work: Path, staged: Staged, progress: Progress) -> Mapping[str, Any]:
+    try:
+        return launch.run_import(log, work, pulse=progress)
+    except launch.NoData as error:
+        place, _, why = str(error).partition(" ")
+        raise Refused(f"{staged.name_of(place)} {why}") from error
+
+
+def _publish(out: Path, log: Path) -> dict[date, int]:
+    return publish(out, log, uuid4().hex[:12])
+
+
+def _dry(out: Path) -> dict[date, int]:
+    return {
+        date.fromisoformat(day.name.removeprefix("date=")): sum(map(_count, day.rglob("*.txt")))
+        for day in out.glob("date=*")
+    }
+
+
+def _count(path: Path) -> int:
+    with path.open("rb") as lines:
+        return sum(1 for _ in lines)
+
+
+def _outcome(
+    files: int, summary: Mapping[str, Any], staged: Staged, by_day: Mapping[date, int]
+) -> Outcome:
+    entered = map(date.fromisoformat, summary["entered"])
+    problems = [
+        Problem(staged.name_of(told["file"]), told["number"], told["why"])
+        for told in summary["problems"]
+    ]
+    return Outcome(
+        files=files,
+        read=summary["read"],
+        added=sum(by_day.values()),
+        malformed=summary["malformed"],
+        problems=problems,
+        days=sorted({*by_day, *entered}) if by_day else [],
+    )

@@ -1,0 +1,7 @@
+"""The one error of an import that cannot be done."""
+
+from __future__ import annotations
+
+
+class Refused(Exception):
+    """Nothing was imported; the message is a sentence that says why."""

@@ -1,0 +1,99 @@
+"""PURE: a line of a file of RabbitMQ's tracing plugin (JSON) -> an event.
+
+The plugin writes what the firehose copies (rabbit_tracing_consumer.erl; tried on 3.10.8, 4.0.5
+and 4.3.6): properties by name, header values as JSON has them, the payload in base64 and cut at
+the trace's max_payload_bytes without a mark, the time in milliseconds with its zone. So a size is
+at least so much, and the content's hash is not that of a tap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from analytics.events import EventError, MessageEvent, read_object
+from analytics.recorder.traces import (
+    DELIVER,
+    PUBLISH,
+    Trace,
+    Watched,
+    event_of_trace,
+    is_own,
+    read_trace,
+)
+from topology.message import Message, Properties
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Whose trace it is: the broker's slug, its vhost, and the topologies that read it."""
+
+    broker: str
+    vhost: str
+    watched: Sequence[Watched]
+
+
+def event_of_line(line: bytes, desk: Desk) -> MessageEvent | None:
+    """None for the reading of our own taps. Raises EventError.
+
+    Never `caught_up`: the file does not say whether the plugin kept up. The id is a hash of the
+    line, so that equal lines share it.
+    """
+    told = read_object(line)
+    copy = _copy(told)
+    trace = read_trace(copy)
+    if trace is None:
+        raise EventError("The line lacks routing keys or properties.")
+    if told.get("vhost") != desk.vhost:
+        raise EventError(f"The message is of the virtual host {told.get('vhost')!r}.")
+    return None if is_own(copy) else _event(line, told, trace, desk)
+
+
+def _event(line: bytes, told: Mapping[str, Any], trace: Trace, desk: Desk) -> MessageEvent:
+    event = event_of_trace(
+        trace,
+        desk.watched,
+        broker=desk.broker,
+        vhost=desk.vhost,
+        event_id=f"trace:{hashlib.sha256(line).hexdigest()[:32]}",
+        recorded_at=_moment(told.get("timestamp")),
+        caught_up=False,
+        keeps_deaths=False,
+    )
+    return replace(event, source="import")
+
+
+def _copy(told: Mapping[str, Any]) -> Message:
+    """The firehose's copy that the plugin wrote down."""
+    match told.get("type"), told.get("exchange"), told.get("queue"):
+        case "published", str(exchange), _:
+            key = PUBLISH + exchange
+        case "received", _, str(queue):
+            key = DELIVER + queue
+        case kind, _, _:
+            raise EventError(f"The line is neither published nor received: {kind!r}.")
+    headers = {**told, "exchange_name": told.get("exchange")}
+    return Message("amq.rabbitmq.trace", key, Properties(headers=headers), _payload(told))
+
+
+def _payload(told: Mapping[str, Any]) -> bytes:
+    try:
+        return b64decode(told["payload"], validate=True)
+    except (KeyError, TypeError, ValueError) as error:
+        raise EventError("The payload is missing or not in base64.") from error
+
+
+def _moment(value: object) -> datetime:
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError as error:
+        raise EventError(
+            f"The time {value!r} is not as RabbitMQ writes it from 3.10 on."
+        ) from error
+    if moment.tzinfo is None:
+        raise EventError(f"The time {value!r} says no zone.")
+    return moment.astimezone(UTC)

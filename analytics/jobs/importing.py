@@ -1,0 +1,233 @@
+"""`python -m analytics.jobs.importing --log FOLDER --work FOLDER`.
+
+Turns what analytics.importing laid into --work into lines that the log does not have yet. In
+--work it finds `raw/`, `staged/` and `traces/` with lines of text (see imported_line) and
+`parquet/`; it leaves `out/date=…/hour=…/*.txt` and `summary.json`. Output and exit codes are
+those of `python -m analytics.jobs`; 4 says that a file has not the columns of an event.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, Row, SparkSession, Window
+from pyspark.sql import functions as f
+
+from analytics.events import FIELDS
+from analytics.jobs import imported_line, session
+from analytics.jobs.schema import as_it_is
+
+DONE, FAILED, REFUSED = 0, 1, 4
+STEPS = ("Starting Spark", "Reading the lines", "Comparing with the log", "Writing the new ones")
+SHOWN = 20
+LINES_A_FILE = 100_000
+NEEDED = ("event_id", "kind", "recorded_at")
+# What every line of a trace file begins with, as encode writes it, up to the hash's end.
+TRACE_ID_ENDS = len('{"v":1,"event_id":"trace:') + 32
+PLACE = ("file", "block", "row")
+
+
+class Refused(Exception):
+    """A file has not the columns of an event; the message says so, with its name below --work."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m analytics.jobs.importing", description=__doc__)
+    parser.add_argument("--log", type=Path, required=True, help="the folder of the event log")
+    parser.add_argument("--work", type=Path, required=True, help="the folder to work in")
+    arguments = parser.parse_args()
+    try:
+        run(arguments.log, arguments.work)
+    except Refused as reason:
+        _say(no_data=str(reason))
+        return REFUSED
+    except (PySparkException, OSError) as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}".splitlines()[0] + "\n")
+        return FAILED
+    return DONE
+
+
+def run(log: Path, work: Path) -> None:
+    _step(0)
+    # Python's workers are the children of the JVM: where to find us, the environment says.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    (work / "log").symlink_to(log)
+    size = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
+    spark = session.start_at(session.HERE, "delayboard import", scratch=work, input_bytes=size)
+    try:
+        spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+        spark.conf.set("spark.sql.parquet.binaryAsString", "true")
+        summary = _import(spark, work)
+    finally:
+        spark.stop()
+    (work / "summary.json").write_text(json.dumps(summary))
+
+
+def _import(spark: SparkSession, work: Path) -> dict[str, Any]:
+    _step(1)
+    rows = _rows(spark, work).persist()
+    counts = rows.agg(
+        f.count("found").alias("read"), f.count("found.problem").alias("malformed")
+    ).collect()[0]
+    summary = {"read": counts["read"], "malformed": counts["malformed"], "entered": []}
+    summary["problems"] = _problems(rows, work) if counts["malformed"] else []
+    _step(2)
+    fresh = _fresh(spark, work, rows)
+    _step(3)
+    summary["entered"] = _write(fresh, work / "out")
+    return summary
+
+
+def _rows(spark: SparkSession, work: Path) -> DataFrame:
+    """Every line with its place and, as `found`, the columns of imported_line.SCHEMA."""
+    readings = {
+        "raw": imported_line.of_raw,
+        "staged": imported_line.of_staged,
+        "traces": imported_line.of_staged,
+    }
+    frames = [
+        _lines(spark, files).select(*PLACE, read(f.col("value")).alias("found"))
+        for name, read in readings.items()
+        if (files := sorted((work / name).iterdir()))
+    ]
+    frames += [
+        _parquet(spark, paths).select(*PLACE, imported_line.of_raw(f.col("value")).alias("found"))
+        for paths in _tables(work / "parquet")
+    ]
+    rows = frames[0]
+    for frame in frames[1:]:
+        rows = rows.union(frame)
+    return rows
+
+
+def _lines(spark: SparkSession, files: Sequence[Path]) -> DataFrame:
+    """Lines as bytes. Within a block of a file `row` counts up by one, from anywhere."""
+    return spark.read.text([as_it_is(path) for path in files], lineSep="\n").select(
+        f.col("_metadata.file_path").alias("file"),
+        f.col("_metadata.file_block_start").alias("block"),
+        f.monotonically_increasing_id().alias("row"),
+        f.col("value").cast("binary"),
+    )
+
+
+def _tables(folder: Path) -> list[list[Path]]:
+    """What is read as one: all single files together, and each folder."""
+    paths = sorted(folder.iterdir())
+    files = [path for path in paths if path.is_file()]
+    return [*([files] if files else []), *([path] for path in paths if path.is_dir())]
+
+
+def _parquet(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
+    """Rows as lines of JSON; a null is a field that the line lacks."""
+    options = {"pathGlobFilter": "*.parquet"} if paths[0].is_dir() else {}
+    reader = spark.read.options(mergeSchema="true", **options)
+    frame = reader.parquet(*map(as_it_is, paths))
+    lacking = [name for name in NEEDED if name not in frame.columns]
+    if lacking:
+        raise Refused(f"parquet/{paths[0].name} has no column {', '.join(lacking)}.")
+    fields = f.struct(*(name for name in FIELDS if name in frame.columns))
+    moments = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+    return frame.select(
+        f.col("_metadata.file_path").alias("file"),
+        f.lit(0).cast("long").alias("block"),
+        f.col("_metadata.row_index").alias("row"),
+        f.to_json(fields, moments).cast("binary").alias("value"),
+    )
+
+
+def _problems(rows: DataFrame, work: Path) -> list[dict[str, Any]]:
+    """The first malformed lines: file below --work, number from 1, why."""
+    wrong = rows.where("found.problem is not null").orderBy(*PLACE).limit(SHOWN).collect()
+    files = list({row["file"] for row in wrong})
+    blocks = (
+        rows.where(f.col("file").isin(files))
+        .groupBy("file", "block")
+        .agg(f.min("row").alias("first"), f.max("row").alias("last"))
+        .orderBy("file", "block")
+        .collect()
+    )
+    return [
+        {
+            "file": unquote(row["file"]).partition(f"{work}/")[2],
+            "number": _number(row, blocks),
+            "why": row["found"]["problem"],
+        }
+        for row in wrong
+    ]
+
+
+def _number(row: Row, blocks: Iterable[Row]) -> int:
+    of_file = [block for block in blocks if block["file"] == row["file"]]
+    before = sum(b["last"] - b["first"] + 1 for b in of_file if b["block"] < row["block"])
+    own = next(block for block in of_file if block["block"] == row["block"])
+    return int(before + row["row"] - own["first"] + 1)
+
+
+def _fresh(spark: SparkSession, work: Path, rows: DataFrame) -> DataFrame:
+    """The events that the log does not have, each once: of several lines the first."""
+    valid = rows.where("found.line is not null").select(*PLACE, "found.*")
+    hours = valid.select("date", "hour").distinct().collect()
+    if any((work / "traces").iterdir()):
+        valid = _with_ordinals(valid)
+    same = Window.partitionBy("event_id").orderBy(*PLACE)
+    firsts = valid.withColumn("sighting", f.row_number().over(same)).where("sighting = 1")
+    folders = (work / "log" / f"date={row['date']}/hour={row['hour']}" for row in hours)
+    paths = [as_it_is(path) for folder in folders for path in folder.glob("*.jsonl")]
+    if not paths:
+        return firsts
+    known = spark.read.text(paths, lineSep="\n").select(
+        f.get_json_object("value", "$.event_id").alias("event_id")
+    )
+    return firsts.join(known, "event_id", "left_anti")
+
+
+def _with_ordinals(valid: DataFrame) -> DataFrame:
+    """Equal lines of a trace file are as many events: the id says the how-manieth it is."""
+    is_trace = f.col("file").rlike("/traces/[0-9]+$")
+    equal = Window.partitionBy("file", "event_id").orderBy("block", "row")
+    ordinal = f.concat(f.lit(":"), f.row_number().over(equal))
+    begins, ends = f.substring("line", 1, TRACE_ID_ENDS), f"substring(line, {TRACE_ID_ENDS + 1})"
+    numbered = (
+        valid.where(is_trace)
+        .withColumn("ordinal", ordinal)
+        .withColumn("event_id", f.concat("event_id", "ordinal"))
+        .withColumn("line", f.concat(begins, "ordinal", f.expr(ends)))
+    )
+    return valid.where(~is_trace).union(numbered.drop("ordinal"))
+
+
+def _write(fresh: DataFrame, out: Path) -> list[str]:
+    """Write the lines by hour, in the order of time; the days on which they began to wait."""
+    observation = Observation("import")
+    (
+        fresh.observe(observation, f.collect_set("entered").alias("entered"))
+        .repartition("date", "hour")
+        .sortWithinPartitions("date", "hour", "recorded_us", "event_id")
+        .select("line", "date", "hour")
+        .write.partitionBy("date", "hour")
+        .option("maxRecordsPerFile", LINES_A_FILE)
+        .text(str(out))
+    )
+    # Of no lines at all Spark makes no plan that could be observed.
+    return sorted(observation.get["entered"]) if any(out.glob("date=*")) else []
+
+
+def _step(number: int) -> None:
+    _say(done=number, total=len(STEPS), step=STEPS[number])
+
+
+def _say(**values: str | int) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from analytics.importing.bring import Outcome, bring, desk_of, want_reports
+from analytics.importing.refused import Refused
+from analytics.importing.sources import FORMATS
+from analytics.importing.trace_lines import Desk
+from analytics.launch import LaunchError
+from analytics.log import LogError
+from analytics.retention.rules import LOG
+from topology.models import Broker
+
+MALFORMED_CODE, FAILED_CODE, STOPPED_CODE = 1, 2, 130
+
+
+class Command(BaseCommand):
+    help = (
+        "Add events that were recorded elsewhere to the event log: JSON lines, CSV or Parquet of "
+        "the fields in docs/event-log.md, another Delayboard's log, or the JSON files of "
+        "RabbitMQ's tracing plugin. Importing something twice adds nothing. What is imported "
+        "feeds the reports only, not the list of what waits nor the board. Exits with 0 when "
+        "every line could be read, 1 when malformed lines were left out, 2 when it failed."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="or a folder")
+        parser.add_argument("--format", choices=FORMATS, help="when the files do not tell")
+        parser.add_argument(
+            "--broker", metavar="SLUG", help="of a trace: the broker that it was made on"
+        )
+        parser.add_argument(
+            "--topology",
+            metavar="SLUG",
+            action="append",
+            default=[],
+            help="of a trace: a topology to read it by (may be repeated; all of the broker's)",
+        )
+        parser.add_argument("--dry-run", action="store_true", help="read and count, add nothing")
+        parser.add_argument(
+            "--no-reports", action="store_true", help="do not ask for the days' reports again"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self._said = -1
+        try:
+            outcome = bring(
+                options["files"],
+                given=options["format"],
+                desk=_desk(options["broker"], options["topology"]),
+                is_dry=options["dry_run"],
+                progress=self._progress,
+            )
+        except KeyboardInterrupt:
+            self.stderr.write("Stopped. What was added stays; importing again adds the rest.")
+            sys.exit(STOPPED_CODE)
+        except (Refused, LogError, LaunchError) as error:
+            raise CommandError(str(error), returncode=FAILED_CODE) from error
+        self._tell(outcome, is_dry=options["dry_run"])
+        if outcome.days and not options["dry_run"] and not options["no_reports"]:
+            self._want_reports(outcome)
+        if outcome.malformed:
+            sys.exit(MALFORMED_CODE)
+
+    def _tell(self, outcome: Outcome, *, is_dry: bool) -> None:
+        for problem in outcome.problems:
+            self.stderr.write(f"{problem.file}, line {problem.number}: {problem.why}")
+        rest = outcome.malformed - len(outcome.problems)
+        if rest:
+            self.stderr.write(f"and {rest} more malformed lines")
+        self.stdout.write(
+            f"{outcome.read} lines read: {outcome.added} {'would be ' if is_dry else ''}added, "
+            f"{outcome.known} known already, {outcome.malformed} malformed and left out."
+        )
+
+    def _want_reports(self, outcome: Outcome) -> None:
+        wanted, busy = want_reports(outcome)
+        if wanted:
+            self.stdout.write(f"The worker will make the reports of {_listed(wanted)} again.")
+        for day in busy:
+            self.stderr.write(
+                f"The report of {day} is being made at this moment, perhaps without the new lines: "
+                f"run manage.py run_nightly --date {day} afterwards."
+            )
+
+        cutoff = LOG.cutoff(datetime.now(UTC))
+        if cutoff and outcome.days[0] < cutoff.date():
+            self.stdout.write(
+                f"Lines of before {cutoff.date()} are deleted again once their report is made "
+                f"({LOG.setting})."
+            )
+
+    def _progress(self, done: int, total: int) -> None:
+        if total and done != self._said:
+            self._said = done
+            self.stdout.write(f"step {done + 1} of {total}")
+
+
+def _desk(slug: str | None, topologies: Sequence[str]) -> Desk | None:
+    if slug is None:
+        if topologies:
+            raise Refused("--topology goes with --broker.")
+        return None
+    broker = Broker.objects.filter(slug=slug).first()
+    if broker is None:
+        raise Refused(f"There is no broker with the slug {slug}.")
+    return desk_of(broker, topologies)
+
+
+def _listed(days: Sequence[date]) -> str:
+    return ", ".join(str(day) for day in days)

@@ -1,0 +1,89 @@
+"""The days of the event log that are past their time, deleted as a whole."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+
+from analytics.log import IMPORT_LOCK, RECORDED, LogError, day_folders, held
+from analytics.models import LogPosition, Run
+from analytics.models.run import RunState
+from analytics.retention.rows import BATCH, Alive
+from analytics.retention.rules import LOG
+
+# How far back the schedule asks for runs that nobody wanted yet.
+RUN_WITHIN = timedelta(days=8)
+DELETING = ".deleting."
+
+
+def clean_log(now: datetime, alive: Alive) -> int:
+    """Delete the days that are past; how many files.
+
+    A day goes out of sight at once, so that nobody reads half of it, and then file by file.
+    Raises BadSetting, and LogError when they cannot be deleted.
+    """
+    log = settings.EVENT_LOG
+    try:
+        # An import may be putting something into a day that was about to go.
+        with held(log, IMPORT_LOCK) as nobody_imports:
+            for folder in past_days(log, now) if nobody_imports else ():
+                folder.rename(folder.with_name(DELETING + folder.name))
+        total = 0
+        for folder in sorted(log.glob(f"{DELETING}date=*")):
+            total += sum(1 for path in folder.rglob("*.jsonl"))
+            shutil.rmtree(folder)
+            alive()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise LogError(f"Old days of the event log cannot be deleted: {reason}.") from error
+    _forget_positions(log, now)
+    return total
+
+
+def past_days(log: Path, now: datetime) -> list[Path]:
+    """The folders of days whose files may go: old enough, read by the index and by the night.
+
+    A day that was imported into lately is kept as long as if it were of today.
+    """
+    cutoff = LOG.cutoff(now)
+    if cutoff is None:
+        return []
+    old = [(day, folder) for day, folder in day_folders(log) if day < cutoff.date()]
+    wanted = _first_wanted(now)
+    read = dict(LogPosition.objects.values_list("path", "bytes_read"))
+    return [
+        folder
+        for day, folder in old
+        if (wanted is None or day < wanted)
+        and all(_may_go(path, cutoff, read, log) for path in folder.rglob("*.jsonl"))
+    ]
+
+
+def _may_go(path: Path, cutoff: datetime, read: dict[str, int], log: Path) -> bool:
+    status = path.stat()
+    unread = 0 if RECORDED.fullmatch(path.name) else status.st_size
+    is_read = read.get(str(path.relative_to(log)), unread) >= status.st_size
+    return is_read and status.st_mtime < cutoff.timestamp()
+
+
+def _first_wanted(now: datetime) -> date | None:
+    """The first day that a nightly run still needs; it reads the days that follow too."""
+    at_work = Run.objects.filter(state__in=(RunState.WANTED, RunState.RUNNING))
+    days = set(at_work.values_list("day", flat=True))
+    lately = (now - RUN_WITHIN).date()
+    known = set(Run.objects.filter(day__gte=lately).values_list("day", flat=True))
+    logged = {day for day, _ in day_folders(settings.EVENT_LOG) if day >= lately}
+    return min(days | (logged - known), default=None)
+
+
+def _forget_positions(log: Path, now: datetime) -> None:
+    """Of files that are gone; the file goes first, so that it is never read a second time."""
+    there = {folder.name for _, folder in day_folders(log)}
+    today = f"date={now.astimezone(UTC).date()}"
+    paths = LogPosition.objects.filter(path__lt=today).values_list("pk", "path")
+    gone = [key for key, path in paths if path.partition("/")[0] not in there]
+    for start in range(0, len(gone), BATCH):
+        LogPosition.objects.filter(pk__in=gone[start : start + BATCH]).delete()

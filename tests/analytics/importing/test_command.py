@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from analytics.events import encode
+from analytics.importing.bring import Outcome, want_reports
+from analytics.log import held
+from analytics.models import Run
+from analytics.models.run import RunState
+from tests.analytics.builders import NOON, an_event, logged
+from tests.analytics.importing.forms import write_lines
+from topology.models import Broker, Topology
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    write_lines(tmp_path / "lines.jsonl", [encode(an_event())])
+    return tmp_path / "lines.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"broker": "elsewhere"}, "There is no broker with the slug elsewhere"),
+        ({"topology": ["orders"]}, "--topology goes with --broker"),
+        ({"broker": "main", "topology": ["bills"]}, "Main has no topology bills"),
+        ({"broker": "main"}, "--broker is for traces"),
+        ({"format": "tracing"}, "looks like JSON lines"),
+    ],
+)
+def test_options_that_lead_nowhere_are_a_sentence(
+    lines: Path, event_log: Path, topology: Topology, options: dict[str, object], why: str
+) -> None:
+    with pytest.raises(CommandError, match=why) as refused:
+        call_command("import_log", [lines], **options)
+    assert refused.value.returncode == 2
+    assert not event_log.exists()
+
+
+def test_a_trace_without_its_broker_is_a_sentence(tmp_path: Path, event_log: Path) -> None:
+    (tmp_path / "t.log").write_bytes(b'{"type":"published","routing_keys":[],"properties":{}}\n')
+    with pytest.raises(CommandError, match="name the broker with --broker"):
+        call_command("import_log", [tmp_path / "t.log"])
+    assert not event_log.exists()
+
+
+def test_two_imports_at_once_exclude_each_other(lines: Path, event_log: Path) -> None:
+    with held(event_log, "import"), pytest.raises(CommandError, match="Another import is running"):
+        call_command("import_log", [lines])
+    assert logged(event_log) == []
+
+
+def test_a_log_that_cannot_be_written_is_a_sentence(lines: Path, event_log: Path) -> None:
+    event_log.write_text("in the way")
+    with pytest.raises(CommandError, match="cannot be written"):
+        call_command("import_log", [lines])
+
+
+def test_an_import_says_what_it_did_and_asks_for_the_reports(
+    lines: Path, event_log: Path, broker: Broker
+) -> None:
+    with lines.open("ab") as file:
+        file.write(b"nonsense\n")
+    out, complaints = StringIO(), StringIO()
+    with pytest.raises(SystemExit) as ended:
+        call_command("import_log", [lines], stdout=out, stderr=complaints)
+    assert ended.value.code == 1
+    assert "2 lines read: 1 added, 0 known already, 1 malformed and left out." in out.getvalue()
+    assert "The worker will make the reports of 2026-11-20 again." in out.getvalue()
+    assert f"{lines}, line 2: The line is no JSON" in complaints.getvalue()
+    assert Run.objects.get(day=NOON.date()).state == RunState.WANTED
+    assert len(logged(event_log)) == 1
+
+
+def test_a_report_that_is_being_made_is_not_asked_for_nor_one_of_a_day_to_come(db: None) -> None:
+    day = NOON.date()
+    Run.objects.create(day=day, state=RunState.RUNNING)
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    outcome = Outcome(files=1, read=1, added=1, malformed=0, days=[day, tomorrow])
+    assert want_reports(outcome) == ([], [day])
