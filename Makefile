@@ -66,7 +66,7 @@ test-long: packages-test brokers $(DEV_STAMP) ## the tests that take minutes
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) -m long $(PYTEST_ARGS)
 
 .PHONY: bench
-bench: packages-test $(DEV_STAMP) ## measure; prints the numbers
+bench: packages-test brokers $(DEV_STAMP) ## measure; prints the numbers
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -m tests.bench
 
 .PHONY: soak

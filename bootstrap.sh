@@ -41,6 +41,8 @@ missing_packages() {
   compgen -G '/usr/lib/*/libatomic.so.1' >/dev/null || echo libatomic1
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || echo postgresql
   has_fonts || echo fonts-dejavu-core
+  # For the examples of docs/event-log.md
+  command -v jq >/dev/null || echo jq
   # For the other generations of RabbitMQ: tests/rootfs.sh
   command -v mmdebstrap >/dev/null || echo mmdebstrap
   command -v bwrap >/dev/null || echo bubblewrap

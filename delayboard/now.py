@@ -1,20 +1,29 @@
-"""What the first page says: each broker, the duties, what waits, what was replayed."""
+"""What the first page says: each broker, the duties, what waits, what passes, what is wrong."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db.models import Q
 
-from analytics import scheduled
+from analytics.disk import Room, room
+from analytics.scheduled import counts, listing
+from delayboard.flows import BEHIND, FlowLine, behind_by, flow_lines
 from delayboard.models import Duty, Publication, ReplayBatch
+from delayboard.templatetags.delayboard import bytesize
 from topology import latest
 from topology.broker.errors import alarm_sentence
 from topology.definitions import TAP_PREFIX
+from topology.delays import in_words
 from topology.latest import Latest
 from topology.models import Broker, State, Topology
+
+# As many topologies as a screen holds; the others are behind a fold.
+FLOWS = 12
 
 
 @dataclass(frozen=True)
@@ -28,31 +37,67 @@ class BrokerLine:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """How many messages wait, and how many of them should have left."""
+
+    waiting: int
+    overdue: int
+
+
+@dataclass(frozen=True)
 class Overview:
+    """`troubles` need somebody now, `warnings` soon."""
+
     brokers: tuple[BrokerLine, ...]
     duties: tuple[Duty, ...]
     troubles: tuple[str, ...]
-    waiting: int
-    overdue: int
+    warnings: tuple[str, ...]
+    waits: Waits
+    flows: tuple[FlowLine, ...]
     publications: tuple[Publication, ...]
     batches: tuple[ReplayBatch, ...]
+
+    @property
+    def first_flows(self) -> tuple[FlowLine, ...]:
+        return self.flows[:FLOWS]
+
+    @property
+    def other_flows(self) -> tuple[FlowLine, ...]:
+        return self.flows[FLOWS:]
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether messages may have entered or left that nobody counted."""
+        return any(line.unknown for line in self.flows)
 
 
 def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Overview:
     """Everything about these brokers that the first page shows."""
     known = latest.fresh_all(brokers, max_age)
     lines = tuple(_line(broker, one) for broker, one in zip(brokers, known, strict=True))
-    duties = tuple(Duty.objects.filter(Q(broker__in=brokers) | Q(broker=None)))
-    waits = scheduled.waiting(brokers, now=now)
+    duties = duties_of(brokers)
+    disk = room(settings.EVENT_LOG)
     return Overview(
         brokers=lines,
         duties=duties,
-        troubles=tuple(_troubles(lines, duties)),
-        waiting=waits.count(),
-        overdue=waits.filter(due_at__lt=now - timedelta(seconds=5)).count(),
+        troubles=tuple(_troubles(lines, duties, disk)),
+        warnings=tuple(_warnings(duties, disk)),
+        waits=waits(brokers, now),
+        flows=tuple(flow_lines(brokers, duties, now)),
         publications=tuple(Publication.objects.filter(broker__in=brokers)[:5]),
         batches=tuple(ReplayBatch.objects.filter(broker__in=brokers).select_related("work")[:5]),
     )
+
+
+def duties_of(brokers: Sequence[Broker]) -> tuple[Duty, ...]:
+    """The duties of these brokers, and those of none."""
+    return tuple(Duty.objects.filter(Q(broker__in=brokers) | Q(broker=None)))
+
+
+def waits(brokers: Sequence[Broker], now: datetime) -> Waits:
+    scope = counts.scope(brokers, now)
+    overdue, waiting = counts.before(scope, [now - listing.OVERDUE_AFTER, None])
+    return Waits(waiting, overdue)
 
 
 def _line(broker: Broker, known: Latest) -> BrokerLine:
@@ -65,9 +110,15 @@ def _line(broker: Broker, known: Latest) -> BrokerLine:
     return BrokerLine(broker, known, messages, topologies)
 
 
-def _troubles(lines: Sequence[BrokerLine], duties: Sequence[Duty]) -> list[str]:
+def _troubles(lines: Sequence[BrokerLine], duties: Sequence[Duty], disk: Room | None) -> list[str]:
     told = []
     is_dead = not duties or all(duty.is_late for duty in duties)
+    if disk and disk.is_full:
+        told.append(
+            f"The disk of the event log has no room left ({settings.EVENT_LOG}). Nothing is "
+            "recorded: what happens stays in the taps as long as these have room, and is "
+            "recorded by itself once there is room again."
+        )
     if is_dead:
         told.append("The worker is not running: nothing is recorded, replayed or reported.")
     told += [f"{line.broker.name}: {line.latest.error}" for line in lines if line.latest.error]
@@ -77,8 +128,38 @@ def _troubles(lines: Sequence[BrokerLine], duties: Sequence[Duty]) -> list[str]:
     if is_dead:
         return told
     silent = {line.broker.pk for line in lines if line.latest.error}
-    failing = [duty for duty in duties if duty.is_failing and duty.broker_id not in silent]
-    told.extend(f"{duty.name} fails: {duty.last_error}" for duty in failing)
+    told += _failures([one for one in duties if one.is_failing and one.broker_id not in silent])
     late = [duty for duty in duties if duty.is_late and not duty.is_failing]
     told.extend(f"{duty.name} has given no sign of life for a while." for duty in late)
     return told
+
+
+def _failures(failing: Sequence[Duty]) -> list[str]:
+    """One sentence for each reason, however many duties fail for it."""
+    names = defaultdict(list)
+    for duty in failing:
+        names[duty.last_error].append(duty.name)
+    return [
+        f"{found[0]}{f' and {len(found) - 1} more fail' if found[1:] else ' fails'}: {error}"
+        for error, found in names.items()
+    ]
+
+
+def _warnings(duties: Sequence[Duty], disk: Room | None) -> list[str]:
+    told = []
+    if disk and disk.is_short and not disk.is_full:
+        told.append(
+            f"The disk of the event log is nearly full: {bytesize(disk.free)} of "
+            f"{bytesize(disk.total)} are left. When it is full, nothing is recorded until there "
+            "is room again."
+        )
+    told.extend(
+        f"{duty.name} is {in_words(_whole(behind_by(duty)))} behind: what is shown is that old."
+        for duty in duties
+        if behind_by(duty) > BEHIND and not duty.is_late
+    )
+    return told
+
+
+def _whole(span: timedelta) -> timedelta:
+    return timedelta(seconds=int(span.total_seconds()))

@@ -7,10 +7,11 @@ from django.contrib.auth import views as accounts
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from delayboard.views import account, dead_letters, now, publish, replays
+from delayboard.views import account, dead_letters, firehose, kept, now, publish, replays
 
 urlpatterns = [
     path("", now.now, name="now"),
+    path("kept/", kept.kept, name="kept"),
     path("login/", accounts.LoginView.as_view(), name="login"),
     path("logout/", accounts.LogoutView.as_view(), name="logout"),
     path("password/", account.PasswordView.as_view(), name="password"),
@@ -33,6 +34,12 @@ urlpatterns = [
     path("replays/<int:pk>/", replays.replay_batch, name="replay_batch"),
     path("replays/<int:pk>/start/", replays.replay_start, name="replay_start"),
     path("replays/<int:pk>/cancel/", replays.replay_cancel, name="replay_cancel"),
+    path("brokers/<slug:broker_slug>/firehose/", firehose.firehose, name="firehose"),
+    path(
+        "brokers/<slug:broker_slug>/firehose/switch/",
+        firehose.firehose_switch,
+        name="firehose_switch",
+    ),
     path("", include("topology.urls")),
     path("", include("analytics.urls")),
     path("admin/", admin.site.urls),

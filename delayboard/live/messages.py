@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Literal, TypedDict
 
 from analytics.models import Run
+from delayboard.flows import FlowLine
 from delayboard.models import ItemState, ReplayBatch
+from delayboard.now import Waits
 from delayboard.publishing.track import Track
 from topology.graph.cells import count_text, snapshot_cells, snapshot_marks
 from topology.latest import Latest
@@ -95,3 +97,16 @@ def run_state(run: Run | None, at: datetime) -> State:
         return state(at=at, cells={}, done=True)
     cells = {"run/done": count_text(run.steps_done), "run/steps": count_text(run.steps)}
     return state(at=at, cells=cells, done=not run.is_at_work)
+
+
+def now_state(waits: Waits, lines: Iterable[FlowLine], at: datetime) -> State:
+    """What waits, and what passed each topology in the last minutes."""
+    cells = {
+        "now/waiting": count_text(waits.waiting),
+        "now/overdue": count_text(waits.overdue),
+    }
+    marks = {}
+    for line in lines:
+        cells |= line.cells
+        marks[line.key] = line.mark
+    return state(at=at, cells=cells, marks=marks)

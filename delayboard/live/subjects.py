@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,26 +11,38 @@ from functools import partial
 from typing import Any
 
 from analytics.models import Run
-from delayboard.live.messages import State, batch_state, broker_state, run_state, track_state
+from delayboard.flows import flow_lines
+from delayboard.live.messages import (
+    State,
+    batch_state,
+    broker_state,
+    now_state,
+    run_state,
+    track_state,
+)
 from delayboard.models import Publication, ReplayBatch
+from delayboard.now import duties_of, waits
 from delayboard.publishing.track import track
 from topology import access, latest
 from topology.models import Broker, Role
 
 STATE_SECONDS = 0.7
+NOW_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Subject:
     """`read` works the state out, every `seconds`; one thread does it for all who watch.
 
-    `broker` None is for whoever may see any broker at all.
+    `broker` None is for whoever may see all of `brokers`, or any broker at all if these are
+    none.
     """
 
     key: str
     broker: Broker | None
     read: Callable[[], State]
     seconds: float
+    brokers: tuple[Broker, ...] = ()
 
 
 def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
@@ -43,10 +56,15 @@ def find(kind: str, name: str, poll_seconds: float) -> Subject | None:
             return _batch(name)
         case "runs":
             return _run(name)
+        case "now":
+            return _now(name)
     return None
 
 
 def may_watch(user: Any, subject: Subject) -> bool:
+    if subject.brokers:
+        seen = set(access.visible_brokers(user).values_list("pk", flat=True))
+        return {broker.pk for broker in subject.brokers} <= seen
     if subject.broker is None:
         return access.visible_brokers(user).exists()
     return access.may(user, subject.broker, Role.VIEWER)
@@ -111,3 +129,20 @@ def _run(name: str) -> Subject | None:
 
 def _read_run(day: date) -> State:
     return run_state(Run.objects.filter(day=day).first(), datetime.now(UTC))
+
+
+def _now(name: str) -> Subject | None:
+    """The first page's numbers of the brokers with these primary keys, parted by commas."""
+    if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", name):
+        return None
+    keys = {int(key) for key in name.split(",")}
+    brokers = tuple(Broker.objects.filter(pk__in=keys))
+    if not brokers:
+        return None
+    told = ",".join(str(broker.pk) for broker in sorted(brokers, key=lambda row: row.pk))
+    return Subject(f"now/{told}", None, partial(_read_now, brokers), NOW_SECONDS, brokers)
+
+
+def _read_now(brokers: tuple[Broker, ...]) -> State:
+    at = datetime.now(UTC)
+    return now_state(waits(brokers, at), flow_lines(brokers, duties_of(brokers), at), at)

@@ -8,11 +8,18 @@ from django.db import models
 from django.utils import timezone
 
 LATE = timedelta(seconds=10)
+CLEANING = "cleaning"
+INDEX = "index"
 
 
 def recorder_key(topology_slug: str) -> str:
     """The key of the duty that records a topology's tap."""
     return f"record:{topology_slug}"
+
+
+def firehose_key(broker_slug: str) -> str:
+    """The key of the duty that records a vhost's firehose."""
+    return f"firehose:{broker_slug}"
 
 
 class Duty(models.Model):

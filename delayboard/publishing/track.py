@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from analytics import scheduled
 from analytics.events import CLOCK_RESOLUTION_MS
-from analytics.scheduled import Observation
+from analytics.scheduled import listing
+from analytics.scheduled.listing import Observation
 from delayboard.models import Duty, Publication
 from delayboard.models.duty import recorder_key
 from delayboard.models.publication import Sent
@@ -46,7 +46,7 @@ def track(publication: Publication, now: datetime) -> Track:
         return Track("sending", "It is being sent.", is_settled=False)
     if outcome == Sent.REFUSED:
         return Track("lost", f"It was not published. {publication.error}", is_settled=True)
-    seen = scheduled.observation(str(publication.pk))
+    seen = listing.observation(str(publication.pk))
     if seen and seen.arrived_at:
         return _arrived(publication, seen)
     due = publication.due_at

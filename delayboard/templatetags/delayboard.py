@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,6 @@ from django import template
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from topology import access, latest
@@ -32,6 +32,12 @@ def delay(value: timedelta | None) -> str:
 def number(value: int | None) -> str:
     """A count in groups of three: "12 345"; a dash for None."""
     return count_text(value)
+
+
+@register.filter
+def number_cells(values: Iterable[int]) -> SafeString:
+    """Counts as the cells of a table's row."""
+    return SafeString("".join(f'<td class="number">{count_text(value)}</td>' for value in values))
 
 
 @register.filter
@@ -68,7 +74,8 @@ def relative(value: datetime | None) -> SafeString | str:
     """A moment as <time>: relative words that tick, the exact UTC time as title."""
     if value is None:
         return "–"
-    return _time(value, relative_text(value, timezone.now()), " data-relative")
+    title = f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S %Z}"
+    return _time(value, title, relative_text(value, timezone.now()), " data-relative")
 
 
 @register.filter
@@ -76,18 +83,14 @@ def exact(value: datetime | None) -> SafeString | str:
     """A moment as <time> in the site's time zone, to the second."""
     if value is None:
         return "–"
-    return _time(value, f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S}", "")
+    local = timezone.localtime(value)
+    text = f"{local:%Y-%m-%d %H:%M:%S}"
+    return _time(value, f"{text} {local:%Z}", text, "")
 
 
-def _time(value: datetime, text: str, flag: str) -> SafeString:
-    title = f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S %Z}"
-    return format_html(
-        '<time datetime="{}" title="{}"{}>{}</time>',
-        value.isoformat(),
-        title,
-        SafeString(flag),
-        text,
-    )
+def _time(value: datetime, title: str, text: str, flag: str) -> SafeString:
+    """Quick, for a page has hundreds: none of these texts has a sign that HTML would read."""
+    return SafeString(f'<time datetime="{value.isoformat()}" title="{title}"{flag}>{text}</time>')
 
 
 @register.simple_tag(takes_context=True)

@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from delayboard.now import overview
+from delayboard.templatetags.delayboard import bytesize
 from topology import access
 
 LIST_AGE = timedelta(seconds=5)
@@ -21,20 +22,27 @@ def now(request: HttpRequest) -> HttpResponse:
     brokers = list(access.visible_brokers(request.user))
     seen = overview(brokers, datetime.now(UTC), LIST_AGE)
     duties = [(duty, said(duty.details)) for duty in seen.duties]
-    context = {"overview": seen, "brokers": brokers, "duties": duties}
+    live = ",".join(str(broker.pk) for broker in brokers)
+    context = {"overview": seen, "brokers": brokers, "duties": duties, "live": live}
     return render(request, "delayboard/now.html", context)
 
 
 def said(details: Mapping[str, Any]) -> str:
     """What a duty reports of itself, as a person reads it."""
     return ", ".join(
-        _said(name.replace("_", " "), value) for name, value in details.items() if value is not None
+        _said(name.replace("_", " "), value)
+        for name, value in details.items()
+        if value is not None and not isinstance(value, dict)
     )
 
 
 def _said(words: str, value: Any) -> str:
     if isinstance(value, bool):
         return words if value else f"not {words}"
+    if words.endswith(" bytes"):
+        return f"{bytesize(value)} {words.removesuffix(' bytes')}"
+    if words.endswith(" seconds"):
+        return f"{value:.1f} s {words.removesuffix(' seconds')}"
     if words.endswith(" at"):
         return f"{words.removesuffix(' at')} at {str(value)[11:19]}"
     return f"{words} {value}"

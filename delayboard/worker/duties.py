@@ -8,10 +8,14 @@ from functools import partial
 from threading import Event
 
 from analytics import nightly
+from analytics.models import Firehose
 from analytics.recorder.drain import drain
+from analytics.recorder.firehose import record_firehose
+from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from delayboard.dead_letters.replay import batch, send
-from delayboard.models.duty import recorder_key
+from delayboard.models.duty import CLEANING, INDEX, firehose_key, recorder_key
+from delayboard.worker.cleaning import keep_clean
 from delayboard.worker.schedule import keep_schedule
 from topology import work
 from topology.models import State, Topology
@@ -46,9 +50,20 @@ def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
         for topology in Topology.objects.filter(state=State.APPLIED)
         if topology.has_tap
     ]
+    tasks += [
+        Task(
+            firehose_key(row.broker.slug),
+            f"Firehose of {row.broker.name}",
+            row.broker_id,
+            partial(_record_firehose, row.broker_id),
+        )
+        for row in Firehose.objects.select_related("broker")
+    ]
+    tasks.append(Task(INDEX, "Index of what waits", None, _follow))
     tasks.append(Task("facts", "Writes Delayboard's own facts into the log", None, _drain))
     if not only:
         tasks.append(Task("replay", "Replays", None, partial(_replay, owner)))
+        tasks.append(Task(CLEANING, "Deletes what is past its keeping", None, keep_clean))
         tasks.append(Task("schedule", "Wants a nightly run every day", None, keep_schedule))
         tasks.append(Task("nightly", "Nightly runs", None, _run_nightly))
     return {task.key: task for task in tasks}
@@ -56,6 +71,14 @@ def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
 
 def _record(topology_id: int, stop: Event, beat: Beat) -> None:
     record(topology_id, stop=stop, beat=beat)
+
+
+def _record_firehose(broker_id: int, stop: Event, beat: Beat) -> None:
+    record_firehose(broker_id, stop=stop, beat=beat)
+
+
+def _follow(stop: Event, beat: Beat) -> None:
+    follow(stop=stop, beat=beat)
 
 
 def _drain(stop: Event, beat: Beat) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -11,7 +13,16 @@ from django.utils import timezone
 
 from analytics import results
 from analytics.launch import Result
-from analytics.models import Gap, Run, ScheduledMessage
+from analytics.models import (
+    Firehose,
+    Gap,
+    Minute,
+    Recording,
+    Run,
+    ScheduledBody,
+    ScheduledMessage,
+)
+from analytics.scheduled import due
 from delayboard.models import Duty, ItemState, Publication, ReplayBatch, ReplayItem
 from delayboard.models.publication import Sent
 from topology.models import AuditEntry, Broker, Topology, Work, WorkState
@@ -30,6 +41,14 @@ def duties(*subjects: Topology, at: datetime | None = None, error: str = "") -> 
     common = {"started_at": beat_at, "beat_at": beat_at}
     Duty.objects.create(key="replay", name="Replay dead letters", **common)
     Duty.objects.create(key="nightly", name="Compute reports", **common)
+    removed = {"KEEP_LOG_DAYS": 48, "KEEP_LEFT_DAYS": 1234567}
+    moments = dict.fromkeys(["cleaned_at", "removed_at"], beat_at.isoformat())
+    Duty.objects.create(
+        key="cleaning",
+        name="Delete what is past its keeping",
+        details=moments | {"removed": removed},
+        **common,
+    )
     Duty.objects.bulk_create(
         Duty(
             key=f"record:{topology.slug}",
@@ -41,6 +60,23 @@ def duties(*subjects: Topology, at: datetime | None = None, error: str = "") -> 
             **common,
         )
         for topology in subjects
+    )
+
+
+def firehose(broker: Broker, *, error: str = "") -> None:
+    """Its row, unless it is there, and its recorder; with an error it has lost copies too."""
+    now = timezone.now()
+    row, _ = Firehose.objects.get_or_create(broker=broker, defaults={"switched_on_by": "ada"})
+    Firehose.objects.filter(pk=row.pk).update(read_at=now, lost_since=now if error else None)
+    Duty.objects.create(
+        key=f"firehose:{broker.slug}",
+        name=f"Firehose of {broker.name}",
+        broker=broker,
+        started_at=now,
+        beat_at=now,
+        last_error=error,
+        last_error_at=now if error else None,
+        details={"recorded": 12345, "unknown": 0, "caught_up": True, "full": 0},
     )
 
 
@@ -125,10 +161,10 @@ def _item(made: ReplayBatch, number: int, name: str, state: ItemState) -> Replay
     )
 
 
-def scheduled(topology: Topology, names: Sequence[str]) -> None:
-    """What waits: the first three are overdue, the last due in days."""
+def scheduled(topology: Topology, names: Sequence[str]) -> ScheduledMessage:
+    """What waits: the first three are overdue, the last due in days. Return the last, with body."""
     now = timezone.now()
-    ScheduledMessage.objects.bulk_create(
+    made = ScheduledMessage.objects.bulk_create(
         ScheduledMessage(
             broker=topology.broker,
             topology=topology,
@@ -139,11 +175,39 @@ def scheduled(topology: Topology, names: Sequence[str]) -> None:
             requested_delay=timedelta(seconds=15 * 2 ** (n % 16)),
             entered_at=now - timedelta(seconds=60),
             due_at=now + timedelta(seconds=(n - 3) * 97),
-            destination=name,
+            destination=names[n % 9 % len(names)],
             queue=name,
             size=7 ** (n % 9),
+            correlation_id=name,
+            exchange=name,
+            routing_key=name,
+            published_at=now - timedelta(seconds=61) if n % 3 else None,
+            published_at_source="NServiceBus.TimeSent" if n % 3 else "",
+            published_by=name if n % 4 else "",
+            content_type="application/json",
+            headers_json=json.dumps({"name": name, "tenant": n, "lines": [{"sku": name}, 2]}),
         )
         for n, name in enumerate(names)
+    )
+    due.change(topology, Counter((row.destination, row.due_at) for row in made if row.due_at))
+    ScheduledBody.objects.create(message=made[-1], body=b'{"order": 1, "lines": [1, 2, 3]}')
+    return made[-1]
+
+
+def minutes(topology: Topology, *, read_at: datetime) -> None:
+    """An hour of traffic that ebbs and flows, of which a part is late and a part fails."""
+    last_at = timezone.now().replace(second=0, microsecond=0)
+    Recording.objects.create(topology=topology, read_at=read_at)
+    Minute.objects.bulk_create(
+        Minute(
+            topology=topology,
+            minute_at=last_at - timedelta(minutes=ago),
+            entered=300 + (ago * 37) % 190,
+            left=280 + ((ago + 1) * 37) % 190,
+            late=ago % 7,
+            died=ago % 4,
+        )
+        for ago in range(75)
     )
 
 

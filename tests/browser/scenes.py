@@ -15,6 +15,8 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.http import urlencode
 from playwright.sync_api import Page
 
+from analytics.firehose import switch_on
+from analytics.models import ScheduledMessage
 from delayboard.models import ItemState, Publication, ReplayBatch
 from delayboard.models.publication import Sent
 from tests.brokers import Vhost
@@ -70,6 +72,7 @@ class Scene:
             "topology:audit",
             "analytics:scheduled",
             "analytics:reports",
+            "kept",
         ):
             name = view.rpartition(":")[2].replace("_", "-")
             self.add(name, view, query=queries.get(name.replace("-", "_")))
@@ -107,6 +110,7 @@ def empty(user: User, vhost: Vhost) -> Scene:
     scene = Scene(user)
     scene.add_lists()
     scene.add("broker", "topology:broker", broker.slug)
+    scene.add("firehose", "firehose", broker.slug)
     for kind in PATTERNS:
         scene.add(f"plan-{kind}", "topology:topology_add", query={"kind": kind})
     return scene
@@ -123,8 +127,12 @@ def normal(user: User, vhost: Vhost) -> Scene:
     contents.dead_letters(vhost, PARKED, names, deaths=3)
     levels, holds = _other_patterns(vhost, broker)
     rows.duties(pair, levels, holds)
+    switch_on(user, broker)
+    rows.firehose(broker)
     rows.audit_entries(user, broker, names)
-    rows.scheduled(pair, names)
+    letter = rows.scheduled(pair, names)
+    rows.minutes(pair, read_at=datetime.now(UTC) + LIFETIME)
+    rows.minutes(levels, read_at=datetime.now(UTC) - LIFETIME / 4)
     eventually(lambda: _numbers_known(broker), "the broker counts its messages")
     rows.run(YESTERDAY, "done")
     rows.report(YESTERDAY, broker, [pair.slug, planned.slug])
@@ -134,6 +142,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene = Scene(user)
     scene.add_lists()
     _add_rows(scene, broker, pair, sent, batch)
+    _add_scheduled(scene, letter)
     _add_acts(scene, broker, pair, planned)
     scene.add("levels", "topology:topology", levels.slug)
     scene.add("hold-queues", "topology:topology", holds.slug)
@@ -152,7 +161,8 @@ def crowded(user: User, vhost: Vhost) -> Scene:
     contents.dead_letters(vhost, names[0], names[:60], deaths=40)
     rows.duties(*Topology.objects.filter(broker=broker)[:40])
     rows.audit_entries(user, broker, names)
-    rows.scheduled(pair, names)
+    letter = rows.scheduled(pair, names)
+    rows.minutes(pair, read_at=datetime.now(UTC) + LIFETIME)
     rows.gap(pair, "the tap queue was full, so that its oldest copies were dropped")
     for back in range(20):
         rows.run(YESTERDAY - timedelta(days=back), "done")
@@ -168,6 +178,7 @@ def crowded(user: User, vhost: Vhost) -> Scene:
     scene = Scene(user)
     scene.add_lists(dead_letters={"broker": broker.slug})
     _add_rows(scene, broker, pair, sent, batch, queue=names[0])
+    _add_scheduled(scene, letter)
     scene.add("replay-draft", "replay_batch", draft.pk)
     return scene
 
@@ -185,6 +196,7 @@ def broken(user: User, vhost: Vhost) -> Scene:
     other = make_pair(never, name="invoices", delay="2m")
     _dress(pair, state=State.APPLYING)
     rows.duties(pair, other, at=datetime.now(UTC) - timedelta(hours=3), error=rows.REFUSAL)
+    rows.firehose(gone, error=rows.REFUSAL)
     rows.run(YESTERDAY, "failed", rows.FAILURE)
     rows.gap(pair, "the tap queue was gone")
     rows.audit_entries(user, gone, [PARKED] * 10)
@@ -223,9 +235,22 @@ def _add_rows(
     scene.add("replay", "replay_batch", batch.pk)
     scene.add("broker", "topology:broker", broker.slug)
     scene.add("broker-edit", "topology:broker_edit", broker.slug)
+    scene.add("firehose", "firehose", broker.slug)
     published = {"exchange": "", "routing_key": queue, "expiration": "90000"}
     scene.add("where", "topology:where", broker.slug, query=published)
     scene.add("topology", "topology:topology", topology.slug)
+
+
+def _add_scheduled(scene: Scene, letter: ScheduledMessage) -> None:
+    """A message that waits, with and without its body, and the list as it is filtered."""
+    page = "analytics:scheduled"
+    scene.add("scheduled-message", f"{page}_message", letter.pk)
+    scene.add("scheduled-body", f"{page}_message", letter.pk, query={"look": "1"})
+    scene.add("scheduled-week", page, query={"span": "week"})
+    scene.add("scheduled-searched", page, query={"text": "tenant", "from": "-1d", "until": "+2h"})
+    scene.add("scheduled-overdue", page, query={"overdue": "1"})
+    scene.add("scheduled-none", page, query={"text": "nowhere to be found"})
+    scene.add("scheduled-refused", page, query={"from": "tomorrow", "until": "+2h"})
 
 
 def _add_acts(scene: Scene, broker: Broker, pair: Topology, planned: Topology) -> None:

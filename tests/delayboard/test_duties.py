@@ -9,9 +9,9 @@ import pytest
 import time_machine
 from django.utils import timezone
 
-from analytics.models import Run
+from analytics.models import Firehose, Run
 from delayboard.models import Duty
-from delayboard.models.duty import LATE, recorder_key
+from delayboard.models.duty import LATE, firehose_key, recorder_key
 from delayboard.worker import duties, schedule
 from delayboard.worker.schedule import due_day, keep_schedule, lacking, settled_at
 from delayboard.worker.supervise import LONGEST_PAUSE, pause
@@ -77,16 +77,29 @@ def test_a_duty_without_a_recent_sign_of_life_is_late() -> None:
 @pytest.mark.django_db
 def test_what_is_wanted_follows_the_rows() -> None:
     topology = make_pair(make_broker())
-    assert set(duties.wanted("me")) == {"facts", "replay", "schedule", "nightly"}
+    always = {"facts", "index", "replay", "schedule", "nightly", "cleaning"}
+    assert set(duties.wanted("me")) == always
     topology.state = State.APPLIED
     topology.save()
     wanted = duties.wanted("me")
     task = wanted[recorder_key(topology.slug)]
     assert (task.name, task.broker_id) == ("Recorder of orders", topology.broker_id)
-    assert set(duties.wanted("me", only="recorder")) == {task.key, "facts"}
+    assert set(duties.wanted("me", only="recorder")) == {task.key, "facts", "index"}
     topology.state = State.TORN_DOWN
     topology.save()
     assert task.key not in duties.wanted("me")
+
+
+@pytest.mark.django_db
+def test_a_firehose_that_is_wanted_is_recorded() -> None:
+    broker = make_broker()
+    assert firehose_key(broker.slug) not in duties.wanted("me")
+    row = Firehose.objects.create(broker=broker, switched_on_by="ada")
+    task = duties.wanted("me", only="recorder")[firehose_key(broker.slug)]
+    assert (task.name, task.broker_id) == ("Firehose of Test broker", broker.pk)
+    row.delete()
+    # One that is wanted no longer ends at once.
+    task.run(threading.Event(), lambda details: None)
 
 
 @pytest.mark.django_db

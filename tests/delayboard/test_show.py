@@ -9,20 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.show import (
-    HEX_BYTES,
-    SHOWN_BYTES,
-    Row,
-    hex_dump,
-    rows,
-    show,
-    show_body,
-    shown,
-    type_name,
-)
+from delayboard.dead_letters.show import Row, rows, show, shown, type_name
 from tests.delayboard.builders import a_message, letters, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
+from topology.bodies import HEX_BYTES, SHOWN_BYTES, hex_dump, show_body
 
 
 def exactly(text: str) -> Any:

@@ -129,6 +129,19 @@ async def test_a_publication_and_a_replay_are_told_too(broker: Broker) -> None:
             assert key in told["cells"]
 
 
+async def test_the_first_page_is_told_of_the_brokers_it_shows_and_of_no_other(
+    broker: Broker,
+) -> None:
+    user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
+    async with connected(f"/ws/now/{broker.pk}/", user) as socket:
+        await socket.connect(timeout=SOON)
+        told = await socket.receive_json_from(timeout=SOON)
+        assert told["cells"] == {"now/waiting": "0", "now/overdue": "0"}
+    other = await sync_to_async(make_broker)(name="Other")
+    for name in (f"{other.pk}", f"{broker.pk},{other.pk}", "0", "x", ",", f"{broker.pk},"):
+        assert await closing_code(f"/ws/now/{name}/", user) == NOT_ALLOWED
+
+
 @pytest.mark.parametrize("closed_account", [True, False])
 async def test_a_right_that_is_taken_away_ends_the_connection(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, closed_account: bool

@@ -84,6 +84,7 @@ def pages(pair: Topology) -> dict[str, str]:
         "publication": reverse("publication", args=[message.pk]),
         "dead_letter_queue": f"{reverse('dead_letter_queue', args=['test-broker'])}?name=parked",
         "replay_batch": reverse("replay_batch", args=[replay.pk]),
+        "firehose": reverse("firehose", args=["test-broker"]),
         "topology:broker": reverse("topology:broker", args=["test-broker"]),
         "topology:broker_edit": reverse("topology:broker_edit", args=["test-broker"]),
         "topology:where": reverse("topology:where", args=["test-broker"]) + "?routing_key=work",
@@ -96,9 +97,11 @@ def actions(pair: Topology) -> dict[str, str]:
     """Every address that only takes POST, by its name."""
     replay = draft(pair.broker)
     return {
+        "firehose_switch": reverse("firehose_switch", args=["test-broker"]),
         "topology:broker_test": reverse("topology:broker_test", args=["test-broker"]),
         "topology:topology_apply": reverse("topology:topology_apply", args=[pair.slug]),
         "topology:topology_unbind": reverse("topology:topology_unbind", args=[pair.slug]),
+        "topology:topology_bodies": reverse("topology:topology_bodies", args=[pair.slug]),
         "topology:topology_teardown": reverse("topology:topology_teardown", args=[pair.slug]),
         "replay_prepare": reverse("replay_prepare", args=["test-broker"]),
         "replay_start": reverse("replay_start", args=[replay.pk]),

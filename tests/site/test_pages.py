@@ -29,6 +29,7 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
         "publication",
         "dead_letter_queue",
         "replay_batch",
+        "firehose",
         "topology:broker",
         "topology:broker_edit",
         "topology:where",

@@ -48,7 +48,8 @@ function hide(selector, isHidden) {
 
 // `isOurs`: the trouble is between this page and Delayboard, and not the broker's.
 function say(sentence, isOurs = false) {
-  main.toggleAttribute("data-stale", Boolean(sentence));
+  // A page that is fetched anew all the time knows itself whether it is old.
+  if (!("refresh" in main.dataset)) main.toggleAttribute("data-stale", Boolean(sentence));
   for (const element of document.querySelectorAll("[data-live-error]")) {
     if (element.textContent !== sentence) element.textContent = sentence;
     element.hidden = !sentence;

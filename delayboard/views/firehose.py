@@ -1,0 +1,79 @@
+"""The firehose of a broker: what it is and costs, how it stands, switching it on and off."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from analytics import firehose as switch
+from analytics.models import Firehose
+from analytics.observation import on_the_firehose, untapped
+from delayboard.models import Duty
+from delayboard.models.duty import firehose_key
+from topology import access
+from topology.broker.errors import BrokerError
+from topology.models import Broker, Role
+
+# (wanted, copying) -> what the page calls it, and its style.
+STATES = {
+    (True, True): ("On", "state-ok"),
+    (True, False): ("Being switched on", "state-busy"),
+    (True, None): ("Not known", "state-error"),
+    (False, True): ("On, but not by Delayboard", "state-warn"),
+    (False, False): ("Off", "state-off"),
+    (False, None): ("Not known", "state-error"),
+}
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def firehose(request: HttpRequest, broker: Broker) -> HttpResponse:
+    row = Firehose.objects.filter(broker=broker).first()
+    standing = switch.standing(broker, row)
+    state, mark = STATES[row is not None, standing.is_copying]
+    context = {
+        "broker": broker,
+        "firehose": row,
+        "standing": standing,
+        "state": state,
+        "mark": mark,
+        "needs_it": [(one, "entry" in untapped(one)) for one in on_the_firehose(broker)],
+        "duty": Duty.objects.filter(key=firehose_key(broker.slug)).first(),
+        "may_switch": access.may(request.user, broker, Role.ADMIN),
+    }
+    return render(request, "delayboard/firehose.html", context)
+
+
+@require_POST
+@access.with_broker(Role.ADMIN)
+def firehose_switch(request: HttpRequest, broker: Broker) -> HttpResponse:
+    match request.POST.get("wanted"):
+        case "on":
+            _switch_on(request, broker)
+        case "off":
+            _switch_off(request, broker)
+        case _:
+            messages.error(request, "Nothing was switched: neither on nor off was asked for.")
+    return redirect("firehose", broker_slug=broker.slug)
+
+
+def _switch_on(request: HttpRequest, broker: Broker) -> None:
+    typed = request.POST.get("name", "").strip()
+    try:
+        switch.switch_on(request.user, broker, typed_name=typed)
+    except (switch.Refusal, BrokerError) as error:
+        messages.error(request, f"Not switched on. {error}")
+    else:
+        messages.success(request, f"The firehose of {broker.name} is on.")
+
+
+def _switch_off(request: HttpRequest, broker: Broker) -> None:
+    try:
+        is_off = switch.switch_off(request.user, broker)
+    except (switch.Refusal, BrokerError) as error:
+        messages.error(request, f"Not switched off. {error}")
+        return
+    still = "" if is_off else " RabbitMQ goes on copying, because others are bound to its copies."
+    messages.success(request, f"Delayboard no longer reads the firehose of {broker.name}.{still}")

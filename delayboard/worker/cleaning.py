@@ -1,0 +1,49 @@
+"""Deletes what is past its keeping, at the start and every hour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from threading import Event
+
+from analytics.retention.clean import clean
+from delayboard.models.duty import CLEANING, Duty
+
+Beat = Callable[[Mapping[str, object]], None]
+EVERY = timedelta(hours=1)
+CHECK_SECONDS = 5.0
+# Between two batches others write.
+PAUSE_SECONDS = 0.02
+
+
+class Stopped(Exception):
+    """The worker was stopped in the middle of it."""
+
+
+def keep_clean(stop: Event, beat: Beat) -> None:
+    """Clean until `stop` is set. `beat` gets cleaned_at, removed and, of the last time that
+    anything was, removed_at; `removed` counts by setting. Raises BadSetting and LogError.
+    """
+    duty = Duty.objects.filter(key=CLEANING).first()
+    details: dict[str, object] = dict(duty.details) if duty else {}
+
+    def alive() -> None:
+        if stop.is_set():
+            raise Stopped
+        beat(details)
+        stop.wait(PAUSE_SECONDS)
+
+    due_at = datetime.now(UTC)
+    while not stop.is_set():
+        now = datetime.now(UTC)
+        if now >= due_at:
+            try:
+                removed = clean(now, alive)
+            except Stopped:
+                return
+            due_at = now + EVERY
+            details |= {"cleaned_at": now.isoformat()}
+            if any(removed.values()):
+                details |= {"removed": removed, "removed_at": now.isoformat()}
+        beat(details)
+        stop.wait(CHECK_SECONDS)

@@ -1,0 +1,144 @@
+"""What the first page says of the last minutes, and that unknown is never told as zero."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from analytics.models import Firehose, Minute, Recording
+from delayboard.flows import FlowLine, behind_by, flow_lines
+from delayboard.models import Duty
+from topology.models import Broker, State, Topology
+from topology.patterns import retry_pair
+
+NOW = datetime.fromisoformat("2026-11-20T12:30:40+00:00")
+MINUTE = timedelta(minutes=1)
+
+
+def a_minute(topology: Topology, ago: int, **counts: int) -> None:
+    at = NOW.replace(second=0) - ago * MINUTE
+    Minute.objects.create(topology=topology, minute_at=at, **counts)
+
+
+def read(topology: Topology, ago: timedelta = timedelta(0)) -> None:
+    Recording.objects.create(topology=topology, read_at=NOW - ago)
+
+
+def the_line(pair: Topology, *duties: Duty) -> FlowLine:
+    (line,) = flow_lines([pair.broker], duties, NOW)
+    return line
+
+
+def an_index(beat_at: datetime | None = None, **details: Any) -> Duty:
+    return Duty(key="index", name="Index", beat_at=beat_at, details=details)
+
+
+def test_the_last_five_minutes_are_added_up_and_the_hour_is_drawn(pair: Topology) -> None:
+    read(pair)
+    a_minute(pair, 0, entered=2, left=1)
+    a_minute(pair, 4, entered=10, left=9, late=3, died=4)
+    a_minute(pair, 5, entered=100, left=100)
+    a_minute(pair, 60, entered=1000)
+    line = the_line(pair)
+    assert line.numbers == {"entered": 12, "left": 10, "late": 3, "died": 4}
+    assert line.described == "Last hour: 112 in, 110 out, 3 late, 4 died; at most 100 a minute."
+    assert len(line.left_line.split()) == 59
+    assert line.left_line.split()[54].endswith(",1")
+    assert (line.said, line.mark) == ("Read as it comes", "done")
+
+
+def test_a_quiet_topology_that_is_read_has_zeros(pair: Topology) -> None:
+    read(pair)
+    line = the_line(pair)
+    assert set(line.numbers.values()) == {0}
+    assert line.cells[f"flow/{pair.slug}/entered"] == "0"
+
+
+def test_a_silent_recorder_makes_the_numbers_unknown_and_says_since_when(pair: Topology) -> None:
+    read(pair, 10 * MINUTE)
+    a_minute(pair, 12, entered=7)
+    line = the_line(pair)
+    assert set(line.numbers.values()) == {None}
+    assert line.cells[f"flow/{pair.slug}/entered"] == "–"
+    assert line.said == "Not read since 2026-11-20 12:20"
+    assert line.mark == "late"
+    assert len(line.left_line.split()) == 50
+    assert line.described.endswith(
+        "7 in, 0 out, 0 late, 0 died; at most 7 a minute. The last 10 minutes are not known."
+    )
+
+
+def test_one_that_was_never_read_has_no_drawing(pair: Topology) -> None:
+    line = the_line(pair)
+    assert line.said == "Not read since it was applied"
+    assert (line.left_line, line.entered_area) == ("", "")
+    assert line.described == "Nothing is known of the last hour."
+
+
+@pytest.mark.parametrize("seconds", [4, 90.5])
+def test_numbers_of_an_index_that_is_behind_are_unknown(pair: Topology, seconds: float) -> None:
+    read(pair)
+    now_alive = datetime.now(NOW.tzinfo)
+    line = the_line(pair, an_index(now_alive, behind_seconds=seconds))
+    assert set(line.numbers.values()) == {None}
+    assert line.said.startswith("Not counted since 2026-11-20 12:")
+    assert the_line(pair, an_index(now_alive, behind_seconds=2)).said == "Read as it comes"
+
+
+def test_numbers_of_an_index_without_a_sign_of_life_are_unknown(pair: Topology) -> None:
+    read(pair)
+    assert the_line(pair, an_index(NOW - MINUTE)).said == "Not counted since 2026-11-20 12:29"
+
+
+SIDES: list[tuple[set[str], str, dict[str, int | None]]] = [
+    ({"entry"}, "comes out", {"entered": 4, "left": None, "late": None, "died": 1}),
+    ({"exit"}, "goes in", {"entered": None, "left": 3, "late": 2, "died": None}),
+    (set(), "passes", {"entered": None, "left": None, "late": None, "died": None}),
+]
+
+
+@pytest.mark.parametrize(("tapped", "what", "numbers"), SIDES)
+def test_a_side_that_nobody_sees_has_no_numbers_unless_the_firehose_is_on(
+    pair: Topology,
+    monkeypatch: pytest.MonkeyPatch,
+    tapped: set[str],
+    what: str,
+    numbers: dict[str, int | None],
+) -> None:
+    taps = [tap for tap in retry_pair.taps(pair.parsed) if tap.phase in tapped]
+    monkeypatch.setattr(retry_pair, "taps", lambda params: taps)
+    read(pair)
+    a_minute(pair, 1, entered=4, left=3, late=2, died=1)
+    line = the_line(pair)
+    assert (line.numbers, line.mark) == (numbers, "")
+    assert line.said == f"Nobody sees what {what}"
+    assert bool(line.left_line) == ("exit" in tapped)
+    assert (" in" in line.described) == ("entry" in tapped)
+    firehose = Firehose.objects.create(broker=pair.broker, switched_on_by="ann", read_at=NOW)
+    assert None not in the_line(pair).numbers.values()
+    firehose.read_at = NOW - MINUTE
+    firehose.save()
+    assert the_line(pair).said == "Not read since 2026-11-20 12:29"
+
+
+@pytest.mark.parametrize("told", [None, "soon", True, -5])
+def test_an_odd_word_on_being_behind_says_nothing(told: object) -> None:
+    assert behind_by(an_index(behind_seconds=told)) == timedelta(0)
+
+
+def test_only_applied_topologies_of_these_brokers_the_busiest_first(
+    pair: Topology, broker: Broker
+) -> None:
+    quiet = Topology.objects.create(
+        broker=broker, slug="a-quiet", kind=pair.kind, name="a quiet", params=pair.params
+    )
+    assert [line.topology for line in flow_lines([broker], (), NOW)] == [pair]
+    quiet.state = State.APPLIED
+    quiet.save()
+    read(pair)
+    read(quiet)
+    a_minute(pair, 1, entered=1)
+    assert [line.topology for line in flow_lines([broker], (), NOW)] == [pair, quiet]
+    assert flow_lines([], (), NOW) == []

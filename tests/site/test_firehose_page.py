@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from analytics import firehose
+from analytics.firehose import Standing
+from analytics.models import Firehose
+from delayboard.models import Duty
+from tests.brokers import Vhost
+from tests.builders import make_broker
+from tests.site.desk import signed_in, text_of
+from topology.broker.management import Management
+from topology.models import AuditEntry, Broker, Role
+
+pytestmark = pytest.mark.django_db
+
+
+def page_of(broker: Broker) -> str:
+    return reverse("firehose", args=[broker.slug])
+
+
+def switch(client: Client, broker: Broker, **values: str) -> str:
+    """Post the form and follow it to the page that answers."""
+    address = reverse("firehose_switch", args=[broker.slug])
+    return text_of(client.post(address, values, follow=True))
+
+
+def is_tracing(broker: Broker) -> bool:
+    with Management(broker.address) as management:
+        return management.is_tracing()
+
+
+def test_an_admin_switches_it_on_and_off_and_the_page_says_so(vhost: Vhost) -> None:
+    broker = make_broker(vhost)
+    client = signed_in(Role.ADMIN, broker)
+    assert '<span class="state state-off">Off</span>' in text_of(client.get(page_of(broker)))
+    text = switch(client, broker, wanted="on")
+    row = Firehose.objects.get(broker=broker)
+    assert "The firehose of Test broker is on." in text
+    assert '<span class="state state-ok">On</span>' in text
+    assert f"by {row.switched_on_by}" in text
+    assert "Nobody is ever held up" in text
+    assert is_tracing(broker)
+    assert "It is switched on already." in switch(client, broker, wanted="on")
+    assert "no longer reads the firehose" in switch(client, broker, wanted="off")
+    assert not Firehose.objects.exists()
+    assert not is_tracing(broker)
+    assert "Delayboard has not switched it on." in switch(client, broker, wanted="off")
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
+def test_others_may_look_and_a_forged_post_of_theirs_changes_nothing(
+    vhost: Vhost, role: Role
+) -> None:
+    broker = make_broker(vhost)
+    client = signed_in(role, broker)
+    text = text_of(client.get(page_of(broker)))
+    assert "This needs the role admin on Test broker." in text
+    assert reverse("firehose_switch", args=[broker.slug]) not in text
+    answer = client.post(reverse("firehose_switch", args=[broker.slug]), {"wanted": "on"})
+    assert answer.status_code == 403
+    assert not is_tracing(broker)
+    assert not AuditEntry.objects.filter(action__startswith="firehose").exists()
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.create_superuser("root"))
+    address = reverse("firehose_switch", args=[broker.slug])
+    assert strict.post(address, {"wanted": "on"}).status_code == 403
+    assert not Firehose.objects.exists()
+
+
+def test_a_post_that_asks_for_neither_changes_nothing(vhost: Vhost) -> None:
+    broker = make_broker(vhost)
+    client = signed_in(Role.ADMIN, broker)
+    switch(client, broker, wanted="on")
+    assert "neither on nor off" in switch(client, broker, wanted="<b>off</b>")
+    assert Firehose.objects.exists()
+    switch(client, broker, wanted="off")
+
+
+def test_a_production_broker_asks_for_its_name(vhost: Vhost) -> None:
+    broker = make_broker(vhost)
+    Broker.objects.update(is_production=True)
+    client = signed_in(Role.ADMIN, broker)
+    assert 'data-confirm-name="Test broker"' in text_of(client.get(page_of(broker)))
+    assert "production one: type its name" in switch(client, broker, wanted="on", name="test")
+    assert not is_tracing(broker)
+    switch(client, broker, wanted="on", name="Test broker")
+    assert is_tracing(broker)
+    switch(client, broker, wanted="off")
+
+
+def test_what_somebody_else_did_is_told_apart(vhost: Vhost) -> None:
+    broker = make_broker(vhost)
+    client = signed_in(Role.ADMIN, broker)
+    with Management(broker.address) as management:
+        management.trace(on=True)
+        assert "On, but not by Delayboard" in text_of(client.get(page_of(broker)))
+        switch(client, broker, wanted="on")
+        management.trace(on=False)
+        text = text_of(client.get(page_of(broker)))
+    assert "Being switched on" in text
+    assert "somebody else has switched them off" in text
+    switch(client, broker, wanted="off")
+
+
+def test_a_refusal_of_the_broker_is_a_sentence_and_leaves_nothing(broker: Broker) -> None:
+    client = signed_in(Role.ADMIN, broker)
+    text = switch(client, broker, wanted="on")
+    assert "Not switched on. No management API at" in text
+    assert "How it stands is not known" in text
+    assert not Firehose.objects.exists()
+    Firehose.objects.create(broker=broker, switched_on_by="ada")
+    assert "Not switched off. No management API at" in switch(client, broker, wanted="off")
+    assert Firehose.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("late", "values", "said"),
+    [
+        (False, {}, "Runs"),
+        (True, {}, "No sign of life"),
+        (False, {"last_error": "The <b>disk</b> is full."}, "The &lt;b&gt;disk&lt;/b&gt; is full."),
+        (False, {"details": {"trouble": "It lost its tag."}}, "kept on: It lost its tag."),
+    ],
+)
+def test_the_recorders_state_stands_on_the_page(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, late: bool, values: dict[str, str], said: str
+) -> None:
+    monkeypatch.setattr(firehose, "standing", lambda *_: Standing(True, copies=12345, full=3))
+    Firehose.objects.create(broker=broker, switched_on_by="ada")
+    text = text_of(signed_in(Role.VIEWER).get(page_of(broker)))
+    assert "Not started" in text
+    beat_at = timezone.now() - timedelta(hours=late)
+    Duty.objects.create(key=f"firehose:{broker.slug}", name="it", beat_at=beat_at, **values)
+    text = text_of(signed_in(Role.VIEWER).get(page_of(broker)))
+    assert said in text
+    assert "12 345, the queue is 3 % full" in text.replace("\u202f", " ").replace("\u00a0", " ")
+
+
+def test_it_is_linked_from_the_brokers_page(broker: Broker) -> None:
+    address = reverse("topology:broker", args=[broker.slug])
+    assert page_of(broker) in text_of(signed_in(Role.VIEWER).get(address))

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+from pytest_django import Settings
+
+from delayboard.models import Duty
+from delayboard.models.duty import CLEANING
+from tests.analytics.builders import NOON, an_entry, write_log
+from tests.site.desk import signed_in, text_of
+from topology.models import Role
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def log(settings: Settings, tmp_path: Path) -> Path:
+    settings.EVENT_LOG = tmp_path / "log"
+    return tmp_path / "log"
+
+
+def page() -> str:
+    return text_of(signed_in().get(reverse("kept")))
+
+
+def test_the_page_shows_the_table_and_what_there_is(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEEP_GAPS_DAYS", "never")
+    write_log(log, [an_entry(at=NOON)])
+    text = page()
+    for told in ("KEEP_LOG_DAYS", "90 days", "1 file<", "for good", "2026-11-20"):
+        assert told in text
+    assert "The worker is not running, so nothing is deleted." in text
+
+
+@pytest.mark.parametrize("role", [None, Role.VIEWER])
+def test_where_the_log_lies_is_told_to_those_who_see_every_broker(
+    log: Path, role: Role | None
+) -> None:
+    text = text_of(signed_in(role).get(reverse("kept")))
+    assert (str(log) in text) == (role is not None)
+
+
+def test_the_page_says_when_it_was_cleaned_and_what_was_deleted() -> None:
+    now = timezone.now()
+    told = {"cleaned_at": now.isoformat(), "removed_at": now.isoformat()}
+    duty = Duty.objects.create(
+        key=CLEANING,
+        name="Cleaning",
+        beat_at=now,
+        details=told | {"removed": {"KEEP_LOG_DAYS": 77}},
+    )
+    text = page()
+    assert "and every hour" in text
+    assert "77" in text
+    assert "nothing is deleted" not in text
+    duty.last_error = "Old days of the event log cannot be deleted: permission denied."
+    duty.save()
+    assert f"The last cleaning failed: {duty.last_error}" in page()
+
+
+@pytest.mark.parametrize("odd", ["", "yesterday", 7, None, []])
+def test_an_odd_moment_in_the_duty_is_no_error(odd: object) -> None:
+    details = {"cleaned_at": odd, "removed_at": odd, "removed": {}}
+    Duty.objects.create(key=CLEANING, name="Cleaning", beat_at=datetime.now(UTC), details=details)
+    assert "never" in page()
