@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -37,10 +37,15 @@ def database_url() -> str:
 
 
 @contextmanager
-def started(*arguments: str, variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """`manage.py` with these arguments, in a group of its own; killed at the end if it lives."""
+def started(
+    *arguments: str, variables: dict[str, str], within: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`manage.py` with these arguments, in a group of its own; killed at the end if it lives.
+
+    `within` is a command that runs it in surroundings of its own.
+    """
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "manage.py"), *arguments],
+        [*within, sys.executable, str(ROOT / "manage.py"), *arguments],
         env=variables,
         cwd=ROOT,
         start_new_session=True,

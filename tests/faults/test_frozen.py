@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
 
+from analytics.models import ScheduledMessage
 from delayboard.demo.node import PrivateNode
 from delayboard.live.feed import Feed
 from delayboard.live.messages import State
@@ -56,6 +59,17 @@ def addresses(pair: Topology) -> dict[str, str]:
     """Every address of the URL conf but the admin's, by its name, with objects that exist."""
     publication = Publication.objects.create(broker=pair.broker, size=1)
     batch = draft(pair.broker)
+    if not ScheduledMessage.objects.filter(pk=batch.pk).exists():
+        now = timezone.now()
+        ScheduledMessage.objects.create(
+            pk=batch.pk,
+            broker=pair.broker,
+            topology=pair,
+            attempt=1,
+            requested_delay=timedelta(hours=1),
+            entered_at=now,
+            due_at=now + timedelta(hours=1),
+        )
     there = {
         ("slug", "SlugConverter"): pair.slug,
         ("broker_slug", "SlugConverter"): pair.broker.slug,
@@ -135,6 +149,7 @@ def actions(pair: Topology) -> dict[str, tuple[str, str, dict[str, Any]]]:
         "tear down": ("post", at["topology:topology_teardown"], {"name": "orders"}),
         "unbind": ("post", at["topology:topology_unbind"], {"destination": "orders"}),
         "publish": ("post", at["publish"], letter),
+        "switch the firehose on": ("post", at["firehose_switch"], {"wanted": "on"}),
         "prepare a replay": ("post", at["replay_prepare"], {"name": "orders", "message": "x.1"}),
         "look": ("get", at["dead_letter_queue"], {"name": "orders", "look": "1"}),
     }

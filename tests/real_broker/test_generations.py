@@ -197,14 +197,16 @@ def test_the_numbers_that_the_pages_show_are_in_every_versions_answer(
     """From 4.0 on GET /api/queues has fewer fields than before."""
     management.declare_queue(Queue("counted", arguments=Arguments({"x-message-ttl": 3_600_000})))
     stamped = build_properties(timestamp=1_700_000_000, delivery_mode=2)
-    with publisher(address_of(vhost), "test") as channel:
-        channel.publish(Publish("", "counted", stamped, b""))
 
     def counted() -> QueueNumbers | None:
         numbers = observe(management).numbers["counted"]
-        return numbers if numbers.messages and numbers.head_at else None
+        is_whole = numbers.messages and numbers.head_at and numbers.publish_rate is not None
+        return numbers if is_whole else None
 
-    numbers = eventually(counted, "the statistics show the message and its timestamp")
+    with publisher(address_of(vhost), "test") as channel:
+        channel.publish(Publish("", "counted", stamped, b""))
+        # A channel that is closed before it told its statistics may take the rate along.
+        numbers = eventually(counted, "the statistics show the message, its timestamp and rate")
     assert (numbers.messages, numbers.ready, numbers.unacked, numbers.consumers) == (1, 1, 0, 0)
     assert numbers.publish_rate is not None
     assert numbers.head_at == datetime.fromtimestamp(1_700_000_000, UTC)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from django.db import connection
 from pytest_django import Settings
 
+from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from delayboard.dead_letters import browse
 from delayboard.dead_letters.replay import batch as batches
@@ -44,22 +46,25 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
 
 @contextmanager
 def recorded(topology: Topology) -> Iterator[None]:
-    """The recorder at work for the length of a block."""
+    """The recorder and the index at work for the length of a block."""
     stop = threading.Event()
 
-    def run() -> None:
+    def run(duty: Callable[..., None]) -> None:
         try:
-            record(topology.pk, stop=stop, beat=lambda details: None)
+            duty(stop=stop, beat=lambda details: None)
         finally:
             connection.close()
 
-    thread = threading.Thread(target=run)
-    thread.start()
+    duties = (partial(record, topology.pk), follow)
+    threads = [threading.Thread(target=run, args=(duty,)) for duty in duties]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         stop.set()
-        thread.join(10)
+        for thread in threads:
+            thread.join(10)
 
 
 def parked(vhost: Vhost, *, rounds: int = 2, count: int = 1) -> Topology:

@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from analytics import minutes
 from analytics.log import EventLog
@@ -18,7 +19,7 @@ from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.recorder import streams
 from analytics.recorder.copies import content_of
 from analytics.recorder.record import RecordingFailed, record
-from tests.analytics.builders import logged
+from tests.analytics.builders import follow_log, logged
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually
 from topology.broker.consumer import Consumer, getter
@@ -49,12 +50,14 @@ def delay(vhost: Vhost, first: int, last: int, body: bytes = b"{}") -> None:
 
 
 def record_until(topology: Topology, is_enough: Callable[[], bool]) -> Mapping[str, object]:
+    """Record and keep the index up, as the worker's two duties do."""
     stop = Event()
     deadline = time.monotonic() + SECONDS
     last: dict[str, object] = {}
 
     def beat(counters: Mapping[str, object]) -> None:
         last.update(counters)
+        follow_log(settings.EVENT_LOG)
         if is_enough():
             stop.set()
         assert time.monotonic() < deadline, f"only {counters} after {SECONDS} seconds"
@@ -88,10 +91,10 @@ STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "after the log": lambda patched: patched.setattr(
         EventLog, "append", crash_after(EventLog.append)
     ),
-    "in the transaction": lambda patched: patched.setattr(
+    "in the index's transaction": lambda patched: patched.setattr(
         minutes, "count", crash_after(minutes.count)
     ),
-    "at the end of the transaction": lambda patched: patched.setattr(
+    "before the place is written down": lambda patched: patched.setattr(
         streams, "advance", crash_after(streams.advance)
     ),
     "before the ack": lambda patched: patched.setattr(Consumer, "ack_through", crash),
@@ -109,8 +112,8 @@ def test_a_crash_at_any_step_loses_no_copy_and_a_stream_repeats_none(
     delay(vhost, 0, 4)
     record_until(topology, rows(5))
     delay(vhost, 5, 9)
-    if step == "at the end of the transaction" and not is_stream(topology):
-        step = "in the transaction"
+    if step == "before the place is written down" and not is_stream(topology):
+        step = "in the index's transaction"
     with monkeypatch.context() as patched:
         STEPS[step](patched)
         with pytest.raises(Crash):

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from analytics.log import days, read_day
 from analytics.models import Gap, ScheduledMessage
-from analytics.scheduled import overdue, waiting
+from analytics.scheduled.listing import overdue, waiting
 from delayboard.demo.seed import DEMO_BROKER
 from delayboard.models import Duty
 from delayboard.models.duty import recorder_key

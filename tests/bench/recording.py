@@ -1,0 +1,120 @@
+"""From the tap to a synced line, beside a bare pika consumer on the same messages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+
+from analytics.recorder.record import record
+from delayboard.demo.node import PrivateNode
+from tests.bench.figures import say
+from tests.brokers import Vhost, call_api, root_of
+from tests.builders import address_of, applied_pair
+from tests.flood.counting import LineCount
+from tests.flood.generator import Flood
+from topology.broker.management import Management
+from topology.definitions import Binding, Queue
+from topology.models import Topology
+
+MESSAGES = 40_000
+FILL_RATE = 20_000
+ROUNDS = 2
+# How many messages one ack of the bare consumer speaks for -> its queue beside a classic tap.
+BARE = {100: "bare-100", 1: "bare-1"}
+PATIENCE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Messages a second."""
+
+    recorder: float
+    bare: dict[int, float]
+
+
+def measure(folder: Path) -> None:
+    call_command("migrate", verbosity=0)
+    for generation, kind in (("3.10", "classic"), ("4.3", "stream")):
+        root = root_of(generation)
+        with PrivateNode(folder / generation, "bench", 1000, root) as node:
+            rounds = [one_round(node, f"{kind}-{number}") for number in range(ROUNDS)]
+        ours = max(rates.recorder for rates in rounds)
+        for every in BARE:
+            bare = max(rates.bare[every] for rates in rounds)
+            acks = f"acks every {every}" if every > 1 else "acks each one"
+            wanted = "; at least 0.5 is wanted" if every > 1 else ""
+            note = f"{ours:.0f}/s against {bare:.0f}/s{wanted}"
+            say(f"recorder, {kind} tap, to a consumer that {acks}", ours / bare, note)
+
+
+def one_round(node: PrivateNode, name: str) -> Rates:
+    """In a vhost of its own: fill the tap, read it bare, record it."""
+    call_api(node, "PUT", f"vhosts/{name}", {})
+    urls = (f"{node.amqp_url.rpartition('/')[0]}/{name}", node.management_url)
+    vhost = Vhost(*urls, name, node.username, node.password)
+    topology = applied_pair(vhost, name=name, delay="1h")
+    is_stream = topology.tap_type == "stream"
+    with Management(address_of(vhost)) as management:
+        for queue in () if is_stream else BARE.values():
+            management.declare_queue(Queue(queue))
+            management.bind(Binding(f"{name}-retry", queue, name))
+    flood = Flood(address_of(vhost), f"{name}-retry", name, FILL_RATE, MESSAGES / FILL_RATE)
+    flood.run()
+    if flood.error:
+        raise flood.error
+    bare = {
+        every: read_bare(vhost, topology.tap_queue if is_stream else queue, every, is_stream)
+        for every, queue in BARE.items()
+    }
+    rate = recording_rate(topology)
+    call_api(node, "DELETE", f"vhosts/{name}")
+    return Rates(rate, bare)
+
+
+def read_bare(vhost: Vhost, queue: str, ack_every: int, is_stream: bool) -> float:
+    command = [sys.executable, "-m", "tests.bench.bare", queue, str(MESSAGES), str(ack_every)]
+    variables = {**os.environ, "BARE_URL": vhost.amqp_url}
+    stream = ["--stream"] if is_stream else []
+    return float(subprocess.check_output([*command, *stream], env=variables))
+
+
+def recording_rate(topology: Topology) -> float:
+    """From the first synced lines on: connecting is no part of it."""
+    stop = Event()
+    thread = Thread(target=_record, args=(topology.pk, stop), daemon=True)
+    count = LineCount(settings.EVENT_LOG)
+    before = count.now()
+    thread.start()
+    first = await_lines(count, before + 1)
+    began, already = time.monotonic(), first - before
+    await_lines(count, before + MESSAGES)
+    rate = (MESSAGES - already) / (time.monotonic() - began)
+    stop.set()
+    thread.join()
+    return rate
+
+
+def await_lines(count: LineCount, wanted: int) -> int:
+    """Look until so many lines are in the log. Raises TimeoutError."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (lines := count.now()) < wanted:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"only {lines} of {wanted} lines were written")
+        time.sleep(0.01)
+    return lines
+
+
+def _record(topology_id: int, stop: Event) -> None:
+    try:
+        record(topology_id, stop=stop, beat=lambda counters: None)
+    finally:
+        connection.close()

@@ -1,0 +1,123 @@
+"""Traces as RabbitMQ's own plugin writes them, imported for the reports."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import orjson
+import pytest
+
+from analytics.importing.bring import bring, desk_of
+from analytics.importing.refused import Refused
+from analytics.importing.sources import find
+from delayboard.demo.node import PrivateNode
+from tests.analytics.builders import logged
+from tests.brokers import NEWEST, Vhost, call_api
+from tests.builders import address_of, applied_pair, eventually
+from topology.broker.consumer import getter
+from topology.broker.errors import Returned
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.message import Publish
+
+pytestmark = pytest.mark.django_db
+NAMED, EQUAL = 5, 40
+
+
+@pytest.fixture
+def trace(broker_node: PrivateNode, vhost: Vhost) -> Iterator[Path]:
+    """A trace of the vhost that is being written, and where."""
+    yield from a_trace(broker_node, vhost, "json")
+
+
+def a_trace(node: PrivateNode, vhost: Vhost, form: str) -> Iterator[Path]:
+    name = f"{vhost.name}-{form}"
+    account = {
+        "tracer_connection_username": vhost.username,
+        "tracer_connection_password": vhost.password,
+    }
+    path = f"traces/{vhost.name}/{name}"
+    call_api(node, "PUT", path, {"format": form, "pattern": "#", "max_payload_bytes": 8, **account})
+    yield node.folder / "traces" / f"{name}.log"
+    call_api(node, "DELETE", path)
+
+
+def delay(vhost: Vhost, *, message_ids: list[str], equal: int) -> None:
+    with publisher(address_of(vhost), "test") as channel:
+        for message_id in message_ids:
+            stated = build_properties(message_id=message_id, headers={"a": [1, "ü"], "n": None})
+            channel.publish(Publish("orders-retry", "orders", stated, b"more than eight bytes"))
+        for _ in range(equal):
+            channel.publish(Publish("orders-retry", "orders", build_properties(), b"same"))
+        with suppress(Returned):
+            channel.publish(Publish("amq.topic", "nobody", build_properties(message_id="other")))
+
+
+def take_all(vhost: Vhost, number: int) -> None:
+    with getter(address_of(vhost), "orders") as orders:
+        for _ in range(number):
+            orders.ack(eventually(orders.get, "the next message in orders"))
+
+
+def lines_of(trace: Path, number: int) -> list[bytes]:
+    def written() -> list[bytes]:
+        lines = trace.read_bytes().splitlines() if trace.exists() else []
+        return lines if len(lines) >= number else []
+
+    return eventually(written, f"{number} lines of the trace")
+
+
+def test_a_trace_becomes_entries_and_exits_once_each_however_often_it_is_imported(
+    trace: Path, vhost: Vhost, event_log: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    topology = applied_pair(vhost)
+    begun_at = datetime.now(UTC)
+    delay(vhost, message_ids=[f"m{n}" for n in range(NAMED)], equal=EQUAL)
+    take_all(vhost, NAMED + EQUAL)
+    lines = lines_of(trace, 2 * (NAMED + EQUAL) + 1)
+    desk = desk_of(topology.broker)
+    known = 0
+    # Spark starts for seconds, and brings the same lines whichever broker they came from.
+    if request.node.callspec.params["broker_node"] == NEWEST:
+        known = 30
+        half = tmp_path / "half.log"
+        half.write_bytes(b"".join(line + b"\n" for line in [*lines[:30], b'{"type":"gone"}']))
+        first = bring([half], desk=desk)
+        assert (first.read, first.added, first.malformed) == (31, 30, 1)
+        assert (first.problems[0].file, first.problems[0].number) == (str(half), 31)
+    last = bring([trace, Path(shutil.copy(trace, tmp_path / "copy.log"))], desk=desk)
+    assert (last.added, last.known) == (len(lines) - known, len(lines) + known)
+
+    events = logged(event_log)
+    assert Counter((event.kind, event.topology) for event in events) == {
+        ("scheduled", topology.slug): NAMED + EQUAL,
+        ("delivered", topology.slug): NAMED + EQUAL,
+        ("published", ""): 1,
+    }
+    assert {event.source for event in events} == {"import"}
+    assert not any(event.caught_up for event in events)
+    entry = next(e for e in events if (e.kind, e.message_id) == ("scheduled", "m0"))
+    exit_ = next(e for e in events if (e.kind, e.message_id) == ("delivered", "m0"))
+    assert begun_at - timedelta(seconds=1) < entry.recorded_at < exit_.recorded_at
+    assert exit_.recorded_at < datetime.now(UTC)
+    assert entry.due_at == entry.recorded_at + timedelta(milliseconds=500)
+    assert (entry.requested_delay_ms, exit_.attempt, exit_.queue) == (500, 1, "orders")
+    assert (entry.size_bytes, entry.content_id) == (8, exit_.content_id)
+    assert orjson.loads(entry.headers_json)["a"] == [1, "ü"]
+    assert entry.published_by.startswith(vhost.username)
+
+
+def test_a_trace_in_the_text_format_is_refused_in_a_sentence(
+    broker_node: PrivateNode, vhost: Vhost
+) -> None:
+    for trace in a_trace(broker_node, vhost, "text"):
+        with publisher(address_of(vhost), "test") as channel, suppress(Returned):
+            channel.publish(Publish("amq.topic", "nobody", build_properties()))
+        lines_of(trace, 2)
+        with pytest.raises(Refused, match="text format, which cannot be read without doubt"):
+            find([trace], None)
