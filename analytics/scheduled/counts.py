@@ -171,6 +171,20 @@ def by_topology(scope: Scope) -> dict[int, tuple[int, int]]:
     }
 
 
+def due_before(scope: Scope, at: datetime, ids: Collection[int]) -> dict[int, int]:
+    """Topology -> how many of it wait that are due before this moment, of those asked for."""
+    numbers = {pk: before(scope.only(pk), [at])[0] for pk in ids if pk in scope.gone_before}
+    plain = [pk for pk in ids if pk not in scope.gone_before]
+    if not plain:
+        return numbers
+    hour_at, minute_at = floor(at, HOUR), floor(at, MINUTE)
+    sums = Counter[int](dict.fromkeys(plain, 0))
+    sums.update(_by_topology(_within(_rows(scope, plain, HOUR), None, hour_at)))
+    sums.update(_by_topology(_within(_rows(scope, plain, MINUTE), hour_at, minute_at)))
+    sums.update(_rows_by_topology(scope, plain, minute_at, at))
+    return numbers | sums
+
+
 def edges(scope: Scope) -> tuple[datetime, datetime] | None:
     """The beginning of the first and the end of the last hour in which something falls due."""
     hours = [at for at, number in _hours(scope).items() if number > 0]
@@ -215,14 +229,21 @@ def _gone_within_the_hour(scope: Scope) -> Counter[int]:
         ids = [pk for pk, its_at in scope.gone_before.items() if its_at == at]
         hour_at, minute_at = floor(at, HOUR), floor(at, MINUTE)
         gone.update(_by_topology(_within(_rows(scope, ids, MINUTE), hour_at, minute_at)))
-        rows = ScheduledMessage.objects.filter(
-            topology__in=ids, left_at=None, entered_at__isnull=False
-        ).filter(due_at__gte=minute_at, due_at__lt=at)
-        if scope.destination:
-            rows = rows.filter(destination=scope.destination)
-        numbers = rows.order_by().values_list("topology").annotate(number=Count("pk"))
-        gone.update({pk: number for pk, number in numbers if pk is not None})
+        gone.update(_rows_by_topology(scope, ids, minute_at, at))
     return gone
+
+
+def _rows_by_topology(
+    scope: Scope, ids: Collection[int], from_at: datetime, until_at: datetime
+) -> dict[int, int]:
+    """What waits itself, counted: for the part of a minute."""
+    rows = ScheduledMessage.objects.filter(
+        topology__in=ids, left_at=None, entered_at__isnull=False
+    ).filter(due_at__gte=from_at, due_at__lt=until_at)
+    if scope.destination:
+        rows = rows.filter(destination=scope.destination)
+    numbers = rows.order_by().values_list("topology").annotate(number=Count("pk"))
+    return {pk: number for pk, number in numbers if pk is not None}
 
 
 def _by_topology(rows: QuerySet[DueCount]) -> dict[int, int]:

@@ -77,6 +77,9 @@ class _Known:
         self._now = scope.now
         self._scope = scope
         self._numbers = counts.by_topology(scope)
+        overdue = [pk for pk, (_, late) in self._numbers.items() if late]
+        long_ago = scope.now - timedelta(seconds=LONG_SECONDS)
+        self._long_overdue = counts.due_before(scope, long_ago, overdue)
         brokers = {topology.broker_id for topology in topologies}
         unread = listing.unread_among(topologies, scope.now)
         self._silent = {topology.pk: at for topology, at in unread}
@@ -96,7 +99,7 @@ class _Known:
             listed=listed,
             overdue=overdue,
             queued=queued,
-            long_overdue=self._long_overdue(topology) if overdue else 0,
+            long_overdue=self._long_overdue.get(topology.pk, 0),
             moved=self._moved.get(topology.pk, 0) + passing,
             longest=_longest(topology),
             watched_at=topology.applied_at,
@@ -106,11 +109,6 @@ class _Known:
             behind=self._behind,
             lost=self._lost(topology, has_overdue=bool(overdue)),
         )
-
-    def _long_overdue(self, topology: Topology) -> int:
-        until = self._now - timedelta(seconds=LONG_SECONDS)
-        (number,) = counts.before(self._scope.only(topology.pk), [until])
-        return number
 
     def _silent_since(self, topology: Topology) -> datetime | None:
         """Since when its tap, or the firehose that it needs, is not read."""

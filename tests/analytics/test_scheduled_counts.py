@@ -67,6 +67,9 @@ class Sums(TestCase):
         expected = [sum(moment < point for moment in moments) for point in points]
         assert counts.before(scope, [NOON + ms(point) for point in points]) == expected
         assert counts.before(scope, [None]) == [len(moments)]
+        for point, number in zip(points, expected, strict=True):
+            at = NOON + ms(point)
+            assert counts.due_before(scope, at, [topology.pk]) == {topology.pk: number}
 
     @settings(max_examples=20, deadline=None)
     @given(st.lists(MOMENTS, max_size=40))
@@ -99,6 +102,7 @@ def test_of_what_nobody_sees_leave_only_what_is_not_due_counts(topology: Topolog
     points = [NOON - DAY, NOON, NOON + ms(2), NOON + HOUR, None]
     assert counts.before(unseen, points) == [0, 0, 1, 2, 3]
     assert counts.by_topology(unseen) == {topology.pk: (3, 0)}
+    assert counts.due_before(unseen, NOON + ms(2), [topology.pk]) == {topology.pk: 1}
     edges = counts.edges(unseen)
     assert edges is not None
     assert edges[0] == NOON
