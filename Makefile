@@ -11,7 +11,9 @@ PORT ?= 8000
 MINUTES ?= 60
 PYTEST_ARGS ?=
 PYTEST = $(BIN)/python -X dev -m pytest
-BESIDE := tests/browser tests/faults tests/soak
+BROKERS := tests/real_broker tests/flood
+SIGHTS := tests/browser tests/faults tests/soak
+PARTS := $(BROKERS) $(SIGHTS) tests/analytics
 
 run_hash := $(shell cat requirements-pip.txt requirements.txt 2>/dev/null | sha256sum | cut -c1-16)
 dev_hash := $(shell cat requirements-pip.txt requirements-dev.txt 2>/dev/null | sha256sum | cut -c1-16)
@@ -29,19 +31,25 @@ help: ## list the targets
 run: packages-run $(RUN_STAMP) ## set up and start everything; BROKER=amqp://... MANAGEMENT=http://... for your own broker, PORT=8000
 	@exec $(BIN)/python manage.py run --port $(PORT)
 
-# Two halves at once, since most of each is waiting for brokers and a browser.
+# Four parts at once, since most of each is waiting for brokers, a browser, Spark.
 .PHONY: test
 test: check brokers ## check, then every test on SQLite and the database tests on PostgreSQL
-	@mkdir -p var/test var/test-beside
-	echo 'Beside these run $(BESIDE), then PostgreSQL; their output follows at the end.'
-	DELAYBOARD_VAR=$(CURDIR)/var/test-beside setsid bash -c '$(PYTEST) $(BESIDE) && $(PYTEST) --postgres' \
-	    > var/test-beside/output.log 2>&1 &
-	second=$$!
-	trap 'kill -TERM -- -$$second 2> /dev/null || true' EXIT
+	@beside=()
+	trap 'kill -TERM -- "$${beside[@]/#/-}" 2> /dev/null || true' EXIT
+	begin() {
+	    mkdir -p "var/test-$$1"
+	    DELAYBOARD_VAR="$(CURDIR)/var/test-$$1" setsid bash -c "$$2" > "var/test-$$1/output.log" 2>&1 &
+	    beside+=($$!)
+	}
+	echo 'Four parts run at once: here the rest, and what of $(PARTS) said follows at the end.'
+	begin brokers '$(PYTEST) $(BROKERS)'
+	begin sights '$(PYTEST) $(SIGHTS)'
+	begin analytics '$(PYTEST) tests/analytics && $(PYTEST) --postgres'
 	failed=0
-	DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) $(addprefix --ignore=,$(BESIDE)) || failed=1
-	wait $$second || failed=1
-	cat var/test-beside/output.log
+	mkdir -p var/test
+	DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) $(addprefix --ignore=,$(PARTS)) || failed=1
+	for part in "$${beside[@]}"; do wait "$$part" || failed=1; done
+	cat var/test-brokers/output.log var/test-sights/output.log var/test-analytics/output.log
 	exit $$failed
 
 .PHONY: check
