@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from django import forms
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-from topology import access
+from topology import access, latest
 from topology.broker.address import AddressError, check_management_url
 from topology.models import Broker, Role
 from topology.patterns import PATTERNS
@@ -196,7 +196,18 @@ class TopologyForm(forms.Form):
         except ParamsError as error:
             for name, problem in error.problems.items():
                 self.add_error(name or None, problem)
+        else:
+            self._check_broker(cleaned["broker"], cleaned["params"])
         return cleaned
+
+    def _check_broker(self, broker: Broker, params: Any) -> None:
+        """By what is known of it; one that nobody has asked yet refuses when it is applied."""
+        known = latest.latest(broker.pk)
+        if known is None or known.snapshot is None:
+            return
+        seen = known.snapshot
+        if wrong := self.pattern.obstacle(params, seen.version_tuple, seen.exchange_types):
+            self.add_error("broker", wrong)
 
 
 def _form_field(field: Field) -> forms.Field:

@@ -111,7 +111,8 @@ class Route:
     """The way into a delay: declare `declares` first, then publish with this exchange and key.
 
     What was declared stands for `lease` at least; a publish later than that must declare anew.
-    None: for good.
+    None: for good. `headers` steer the message; `due_header` names one more, if any, that has to
+    hold when it is due: the moment of publishing and `due_after` in UTC milliseconds.
     """
 
     exchange: str
@@ -119,6 +120,30 @@ class Route:
     declares: Definitions = field(default_factory=Definitions)
     expiration_ms: int | None = None
     lease: timedelta | None = None
+    headers: Headers = field(default_factory=dict)
+    due_header: str = ""
+    due_after: timedelta = timedelta(0)
+
+    def stamped(self, now_ms: int) -> dict[str, Any]:
+        """The headers that it asks for, published at this moment (UTC milliseconds)."""
+        if not self.due_header:
+            return dict(self.headers)
+        due_ms = now_ms + self.due_after // timedelta(milliseconds=1)
+        return {**self.headers, self.due_header: due_ms}
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """A consumer of ours that knows from a header when a message is due.
+
+    What is due it publishes to the queue `onward`, what is not into `back`, both through the
+    default exchange; it is taken to do so at once.
+    """
+
+    queue: str
+    onward: str
+    back: str
+    due_header: str
 
 
 _NOT_HASHED = CHANGED_PROPERTIES | {"raw", "headers", "problems"}

@@ -75,6 +75,13 @@ def plan_for(topology: Topology, snapshot: Snapshot) -> Plan:
     return make_plan(wanted_of(topology, snapshot), snapshot)
 
 
+def obstacle_for(topology: Topology, snapshot: Snapshot) -> str:
+    """Why this broker cannot hold it, whatever else is there; "" when it can."""
+    return topology.pattern.obstacle(
+        topology.parsed, snapshot.version_tuple, snapshot.exchange_types
+    )
+
+
 def wanted_of(topology: Topology, snapshot: Snapshot) -> Definitions:
     """Everything that should exist; before it is applied the broker's version names the tap."""
     return topology.definitions_with(topology.tap_type or tap_type_for(snapshot.version_tuple))
@@ -94,6 +101,8 @@ def apply(user: User, topology: Topology) -> Applied:
     ):
         _refuse_torn_down(topology)
         snapshot = observe(management)
+        if wrong := obstacle_for(topology, snapshot):
+            raise Refusal(f"{wrong} Nothing was changed.")
         plan = plan_for(topology, snapshot)
         if not plan.is_applicable:
             raise Refusal("The plan is in conflict with what exists; nothing was changed.")

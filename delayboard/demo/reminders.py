@@ -98,6 +98,7 @@ def send(channel: Publisher, way: Way, delay: timedelta) -> None:
     route = way.pattern.route(way.params, delay, way.target)
     body = json.dumps({"remind": random.choice(["Ada", "Grace", "Edsger"]), "of": "an invoice"})
     properties = build_properties(
+        route.stamped(time.time_ns() // 1_000_000),
         content_type="application/json",
         delivery_mode=2,
         message_id=str(uuid.uuid4()),

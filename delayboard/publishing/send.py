@@ -38,8 +38,7 @@ NOT_OBSERVED = "Nobody sees it arrive: what leaves this topology's delays is not
 class Letter:
     """What an operator wants published; `properties` by their AMQP names.
 
-    Through a topology it has what the route declares, and in `note` what became of the delay
-    asked for.
+    Through a topology it has its `way` there, and in `note` what became of the delay asked for.
     """
 
     exchange: str
@@ -47,8 +46,7 @@ class Letter:
     body: bytes
     headers: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
-    declares: Definitions = field(default_factory=Definitions)
-    lease: timedelta | None = None
+    way: Route | None = None
     topology: Topology | None = None
     target: str = ""
     note: str = ""
@@ -56,7 +54,16 @@ class Letter:
 
     @property
     def route(self) -> Route:
-        return Route(self.exchange, self.routing_key, self.declares, lease=self.lease)
+        return self.way or Route(self.exchange, self.routing_key)
+
+    @property
+    def declares(self) -> Definitions:
+        return self.route.declares
+
+    @property
+    def steered(self) -> dict[str, Any]:
+        """Its headers and those of its way, which come first."""
+        return {**self.headers, **self.route.headers}
 
 
 class AlreadySent(Exception):
@@ -150,10 +157,12 @@ def _publish(letter: Letter, tracking: uuid.UUID) -> Publish:
     stated = dict(letter.properties)
     stated.setdefault("delivery_mode", 2)
     stated.setdefault("message_id", str(tracking))
+    now_ms = time.time_ns() // 1_000_000
     headers = {
         **letter.headers,
+        **letter.route.stamped(now_ms),
         TRACKING_HEADER: str(tracking),
-        PUBLISHED_AT_HEADER: time.time_ns() // 1_000_000,
+        PUBLISHED_AT_HEADER: now_ms,
     }
     properties = build_properties(headers, **stated)
     return Publish(letter.exchange, letter.routing_key, properties, letter.body)

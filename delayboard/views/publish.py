@@ -68,7 +68,7 @@ def _predict(snapshot: Any, letter: Letter) -> Prediction:
         snapshot,
         letter.exchange,
         letter.routing_key,
-        headers=dict(letter.headers),
+        headers=letter.steered,
         expiration=expiration,
         declares=letter.declares,
         note=letter.note,

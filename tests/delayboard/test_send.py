@@ -79,7 +79,8 @@ def good(there: Definitions | None = None) -> Prediction:
     return predict(a_snapshot(there or shop()), "orders", "orders")
 
 
-LETTER = Letter("orders", "orders", b"{}", {"tenant": 42}, {"type": "t"}, shop())
+WAY = Route("orders", "orders", shop())
+LETTER = Letter("orders", "orders", b"{}", {"tenant": 42}, {"type": "t"}, WAY)
 
 
 def test_a_message_is_written_down_sent_and_told(
@@ -200,7 +201,7 @@ def to_levels(row: Topology, target: str) -> Letter:
         route.exchange,
         route.routing_key,
         b"{}",
-        declares=route.declares,
+        way=route,
         topology=row,
         target=target,
     )

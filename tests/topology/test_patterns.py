@@ -3,164 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.topology import strategies
 from tests.topology.builders import a_queue
-from topology.definitions import MAXIMUM_TTL_MS, Binding, Definitions, Exchange
-from topology.patterns import PATTERNS, delay_levels, hold_queues, retry_pair
-from topology.patterns.level_params import LONGEST_PREFIX_BYTES, QUEUE_TYPES
+from tests.topology.pattern_cases import CASES
+from topology.definitions import Binding, Definitions, Exchange
+from topology.message import Route
+from topology.patterns import PATTERNS
 from topology.patterns.pattern import Copy, ParamsError, Pattern
 from topology.provisioning.taps import tap_definitions
-from topology.routing.walk import walk
-
-names = st.text(
-    st.characters(exclude_categories=["Cc", "Cs"]),
-    min_size=1,
-    max_size=retry_pair.MAXIMUM_NAME_BYTES,
-).filter(
-    lambda name: len(name.encode()) <= retry_pair.MAXIMUM_NAME_BYTES and not name.startswith("amq.")
-)
-
-routing_keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=255).filter(
-    lambda key: len(key.encode()) <= 255
-)
-
-delays = st.integers(1, MAXIMUM_TTL_MS).map(lambda ms: timedelta(milliseconds=ms))
-
-
-def levels_params() -> st.SearchStrategy[delay_levels.Params]:
-    own = st.builds(
-        delay_levels.Params,
-        st.just("own"),
-        names.filter(lambda name: len(name.encode()) <= LONGEST_PREFIX_BYTES),
-        st.integers(1, 28),
-        st.integers(50, 1170).map(lambda ms: timedelta(milliseconds=ms)),
-        st.sampled_from(list(QUEUE_TYPES)),
-    )
-    fixed = [
-        delay_levels.Params("nsb-v1"),
-        delay_levels.Params("nsb-v2"),
-        delay_levels.Params("celery"),
-        delay_levels.Params("celery", "shop", queue_type="classic"),
-    ]
-    return st.one_of(own, st.sampled_from(fixed))
-
-
-def hold_params() -> st.SearchStrategy[hold_queues.Params]:
-    """Short delays only for a double lease: from a minute on the two leases are the same."""
-    short, long = st.integers(1, 59_999), st.integers(1, MAXIMUM_TTL_MS // 2)
-    texts = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=40)
-
-    def of(lease: str) -> st.SearchStrategy[hold_queues.Params]:
-        waits = (short if lease == "double" else long).map(lambda ms: timedelta(milliseconds=ms))
-        few = st.lists(waits, min_size=1, max_size=3).map(tuple)
-        keys = st.lists(texts, min_size=1, max_size=3).map(tuple)
-        return st.builds(hold_queues.Params, texts, keys, few, st.just(lease))
-
-    return st.one_of(of("generous"), of("double"))
-
-
-def beside_levels(params: Any) -> Definitions:
-    return Definitions.of([a_queue("work"), a_queue("some.where")])
-
-
-def beside_hold_queues(params: hold_queues.Params) -> Definitions:
-    """A destination for every key."""
-    if not params.exchange:
-        return Definitions.of([a_queue(key) for key in params.keys])
-    bound = [Binding(params.exchange, f"to {key}", key) for key in params.keys]
-    return Definitions.of(
-        [Exchange(params.exchange), *bound, *(a_queue(b.destination) for b in bound)]
-    )
-
-
-def any_delay(params: delay_levels.Params) -> list[timedelta]:
-    odd = params.unit * 2 - timedelta(milliseconds=1)
-    return [params.unit, min(odd, params.maximum), params.maximum]
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a pattern needs for the laws.
-
-    Its parameters, texts that it refuses, what stands beside it and is none of it, and delays
-    and targets to try where it leaves them open.
-    """
-
-    params: st.SearchStrategy[Any]
-    refused: tuple[tuple[dict[str, str], str, str], ...]
-    beside: Callable[[Any], Definitions] = lambda params: Definitions()
-    delays: Callable[[Any], list[timedelta]] = lambda params: []
-    targets: tuple[str, ...] = ()
-
-
-CASES: dict[str, Case] = {
-    retry_pair.KIND: Case(
-        st.builds(retry_pair.Params, names, delays, routing_keys),
-        (
-            ({}, "name", "A name is missing."),
-            ({"name": "n" * 250}, "name", "A name has at most 249 bytes"),
-            ({"name": "é" * 125}, "name", "A name has at most 249 bytes"),
-            ({"name": "amq.direct"}, "name", "belong to the broker"),
-            ({"name": "a\x00b"}, "name", "control characters"),
-            ({"name": "a", "routing_key": "k" * 256}, "routing_key", "at most 255 bytes"),
-            ({"name": "a", "delay": "0s"}, "delay", "at least 1 ms"),
-            ({"name": "a", "delay": "3651d"}, "delay", "no delay over 3650 days"),
-            ({"name": "a", "delay": "soon"}, "delay", "“soon” is no duration"),
-        ),
-    ),
-    delay_levels.KIND: Case(
-        levels_params(),
-        (
-            ({"preset": "nsb-v3"}, "preset", "One of nsb-v2, nsb-v1, celery, own."),
-            ({"preset": "own"}, "prefix", "needs a prefix"),
-            ({"preset": "own", "prefix": "p" * 201}, "prefix", "at most 200 bytes"),
-            ({"preset": "own", "prefix": "amq.x"}, "prefix", "belong to the broker"),
-            ({"prefix": "p"}, "prefix", "has no prefix"),
-            ({"preset": "own", "prefix": "p", "levels": "0"}, "levels", "Between 1 and 28"),
-            ({"preset": "own", "prefix": "p", "levels": "29"}, "levels", "Between 1 and 28"),
-            ({"preset": "own", "prefix": "p", "levels": "many"}, "levels", "Between 1 and 28"),
-            ({"levels": "27"}, "levels", "This preset has 28 levels."),
-            ({"unit": "2s"}, "unit", "steps of 1s"),
-            ({"preset": "own", "prefix": "p", "unit": "49ms"}, "unit", "at least 50ms"),
-            ({"preset": "own", "prefix": "p", "unit": "3s"}, "unit", "no TTL over 3650 days"),
-            ({"unit": "soon"}, "unit", "“soon” is no duration"),
-            ({"queue_type": "stream"}, "", ""),
-            ({"preset": "celery", "queue_type": "stream"}, "queue_type", "One of quorum"),
-            ({"destinations": "people"}, "destinations", "One of queues, exchanges."),
-        ),
-        beside_levels,
-        any_delay,
-        ("work", "some.where"),
-    ),
-    hold_queues.KIND: Case(
-        hold_params(),
-        (
-            ({"exchange": "x" * 249}, "exchange", "more than 255 bytes"),
-            ({"exchange": "a\x00b"}, "exchange", "control characters"),
-            ({"keys": "k" * 249}, "keys", "more than 255 bytes"),
-            ({"keys": "[1]"}, "keys", "a JSON list of texts"),
-            ({"keys": '["'}, "keys", "a JSON list of texts"),
-            ({"delays": "5s, soon"}, "delays", "“soon” is no duration"),
-            ({"delays": "0s"}, "delays", "at least 1 ms"),
-            ({"delays": "2000d"}, "delays", "no lease over 3650 days"),
-            ({"lease": "for ever"}, "lease", "One of generous, double."),
-        ),
-        beside_hold_queues,
-    ),
-}
-# What a preset fixes is not asked for, so that it cannot be wrong.
-CASES[delay_levels.KIND] = replace(
-    CASES[delay_levels.KIND],
-    refused=tuple(case for case in CASES[delay_levels.KIND].refused if case[2]),
-)
+from topology.routing.walk import Walk, walk
 
 
 def test_every_pattern_of_the_table_is_put_to_the_laws() -> None:
@@ -206,6 +63,20 @@ def standing(pattern: Pattern, params: Any) -> Definitions:
     return built(pattern, params) | CASES[pattern.KIND].beside(params)
 
 
+def walked_by(route: Route, found: Definitions) -> Walk:
+    return walk(
+        found,
+        route.exchange,
+        route.routing_key,
+        headers=route.stamped(0),
+        expiration_ms=route.expiration_ms,
+    )
+
+
+def copy_of(route: Route) -> Copy:
+    return Copy(route.exchange, route.routing_key, route.stamped(0))
+
+
 def test_a_use_is_recognised_by_what_was_declared_and_claims_exactly_that(kind: str) -> None:
     def law(pattern: Pattern, params: Any) -> None:
         declared = built(pattern, params)
@@ -225,9 +96,7 @@ def test_a_route_leads_into_what_is_declared_and_arrives_after_the_achievable(ki
                 found.exchange(route.exchange) if route.exchange else found.queue(route.routing_key)
             )
             assert is_there is not None
-            walked = walk(
-                found, route.exchange, route.routing_key, expiration_ms=route.expiration_ms
-            )
+            walked = walked_by(route, found)
             (outcome,) = walked.outcomes
             promised = pattern.achievable(params, delay)
             assert outcome.ending == "delivered"
@@ -245,7 +114,7 @@ def test_every_probe_arrives_as_it_says(kind: str) -> None:
         assert probes
         for delay, target, queue in probes:
             route = pattern.route(params, delay, target)
-            walked = walk(found | route.declares, route.exchange, route.routing_key)
+            walked = walked_by(route, found | route.declares)
             assert [outcome.ending for outcome in walked.outcomes] == ["delivered"]
             assert walked.delivered[0].after == pattern.achievable(params, delay)
             assert queue in ("", walked.delivered[0].queue)
@@ -257,7 +126,7 @@ def test_what_enters_a_delay_reads_as_that_delay_to_that_target(kind: str) -> No
     def law(pattern: Pattern, params: Any) -> None:
         for delay, target in routes(pattern, params):
             route = pattern.route(params, delay, target)
-            reading = pattern.read(params, Copy(route.exchange, route.routing_key, {}))
+            reading = pattern.read(params, copy_of(route))
             if not delay and reading is None:
                 continue
             assert reading is not None
@@ -282,7 +151,7 @@ def test_an_entry_tap_copies_a_delayed_message_once_and_an_exit_tap_when_it_arri
             for phase in ("entry", "exit"):
                 chosen = [tap for tap in taps if tap.phase == phase]
                 tapped = found | tap_definitions("tap", chosen, "stream")
-                walked = walk(tapped, route.exchange, route.routing_key)
+                walked = walked_by(route, tapped)
                 copies = [o.after for o in walked.delivered if o.queue == "tap"]
                 expected = timedelta(0) if phase == "entry" else pattern.achievable(params, delay)
                 assert copies == ([expected] if chosen else [])

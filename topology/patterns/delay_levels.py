@@ -15,7 +15,7 @@ kombu 5.5 declare them (DelayInfrastructure.cs, native_delayed_delivery.py).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from functools import lru_cache
 
@@ -30,7 +30,7 @@ from topology.definitions import (
     Queue,
 )
 from topology.delays import format_delay, milliseconds
-from topology.message import Route
+from topology.message import Route, Waiter
 from topology.patterns.level_params import FIELDS as FIELDS
 from topology.patterns.level_params import Params as Params
 from topology.patterns.level_params import (
@@ -90,6 +90,10 @@ EXAMPLE = Params("own", "shop", 4)
 
 def title(params: Params) -> str:
     return level_name(params, 0).rstrip("0").rstrip("-_")
+
+
+def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
+    return ""
 
 
 def definitions(params: Params) -> Definitions:
@@ -283,6 +287,10 @@ def taps(params: Params) -> Sequence[Tap]:
     if params.is_at_least_once:
         return entries
     return [*entries, Tap(delivery_name(params), "#", "what arrives", "exit")]
+
+
+def waiters(params: Params) -> Sequence[Waiter]:
+    return ()
 
 
 def consumer_example(params: Params) -> str:

@@ -18,13 +18,13 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
 from topology.definitions import MAXIMUM_TTL_MS, TAP_PREFIX, Arguments, Definitions, Queue
 from topology.delays import format_delay, milliseconds
-from topology.message import Route
+from topology.message import Route, Waiter
 from topology.patterns.hold_params import FIELDS as FIELDS
 from topology.patterns.hold_params import (
     LEASES,
@@ -85,6 +85,10 @@ EXAMPLE = Params("orders", ("created",), (timedelta(seconds=30), timedelta(minut
 
 def title(params: Params) -> str:
     return params.exchange or DEFAULT_EXCHANGE
+
+
+def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
+    return ""
 
 
 def definitions(params: Params) -> Definitions:
@@ -205,6 +209,10 @@ def taps(params: Params) -> Sequence[Tap]:
         return ()
     keys = params.keys or ("#",)
     return [Tap(params.exchange, key, f"what arrives with {key}", "exit") for key in keys]
+
+
+def waiters(params: Params) -> Sequence[Waiter]:
+    return ()
 
 
 def consumer_example(params: Params) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, Protocol
 
-from topology.definitions import Binding, Definitions, Identity, Queue
-from topology.message import Headers, Route
+from topology.definitions import Arguments, Binding, Definitions, Identity, Queue
+from topology.message import Headers, Route, Waiter
 
 # A target to try a topology with that has none yet.
 MADE_UP = "delayboard-probe"
@@ -58,7 +58,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Tap:
-    """Where copies can be taken: a binding's source and key, and what passes there.
+    """Where copies can be taken: a binding's source, key and arguments, and what passes there.
 
     `phase` "entry" sees what begins to wait, "exit" what arrives.
     """
@@ -67,6 +67,7 @@ class Tap:
     routing_key: str
     sees: str
     phase: Literal["entry", "exit"]
+    arguments: Arguments = field(default_factory=Arguments)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Use:
-    """A use of a pattern found by structure in definitions, with the objects it claims."""
+    """A use of a pattern found by structure in definitions, with the objects it claims.
+
+    `missing` are sentences on what a whole one has besides. `params` is None where no parameters
+    would make it again, names and all: then it can be shown and not be managed.
+    """
 
     kind: str
     name: str
@@ -122,6 +127,11 @@ class Pattern(Protocol):
 
     def store(self, params: Any) -> dict[str, str]:
         """The inverse of `parse`."""
+
+    def obstacle(
+        self, params: Any, version: tuple[int, ...], exchange_types: Collection[str]
+    ) -> str:
+        """Why a broker of this version with these exchange types cannot hold it; "" if it can."""
 
     def definitions(self, params: Any) -> Definitions: ...
 
@@ -165,6 +175,9 @@ class Pattern(Protocol):
         """What a tapped copy means; None when it is none of this topology's."""
 
     def taps(self, params: Any) -> Sequence[Tap]: ...
+
+    def waiters(self, params: Any) -> Sequence[Waiter]:
+        """The consumers of ours without which no message comes through."""
 
     def consumer_example(self, params: Any) -> str:
         """The few lines of pika that a consumer or publisher needs."""

@@ -14,14 +14,14 @@ dies: with each queue's own name as key a rejected message is lost (tried, 3.10.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
-from topology.message import Route
+from topology.message import Route, Waiter
 from topology.patterns.names import name_problem
 from topology.patterns.pattern import (
     Copy,
@@ -130,6 +130,10 @@ def store(params: Params) -> dict[str, str]:
     }
 
 
+def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
+    return ""
+
+
 def definitions(params: Params) -> Definitions:
     work, retry = work_name(params), retry_name(params)
     return Definitions.of(
@@ -217,6 +221,10 @@ def taps(params: Params) -> Sequence[Tap]:
         Tap(retry_name(params), params.routing_key, "what enters the delay", "entry"),
         Tap(work_name(params), params.routing_key, "what arrives for work", "exit"),
     )
+
+
+def waiters(params: Params) -> Sequence[Waiter]:
+    return ()
 
 
 def consumer_example(params: Params) -> str:

@@ -46,7 +46,9 @@ def tap_definitions(queue: str, taps: Sequence[Tap], tap_type: TapType) -> Defin
     """
     if not taps:
         return Definitions()
-    bindings = (Binding(tap.exchange, queue, tap.routing_key) for tap in taps)
+    bindings = (
+        Binding(tap.exchange, queue, tap.routing_key, arguments=tap.arguments) for tap in taps
+    )
     return Definitions.of([Queue(queue, arguments=Arguments(ARGUMENTS[tap_type])), *bindings])
 
 

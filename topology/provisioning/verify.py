@@ -60,6 +60,7 @@ def _probe(
         there | (MADE_UP_DESTINATION if queue == MADE_UP else Definitions()),
         route.exchange,
         route.routing_key,
+        headers=route.headers,
         expiration_ms=route.expiration_ms,
     )
     promised = pattern.achievable(params, delay)

@@ -209,6 +209,7 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
     """What of it exists, and what a teardown would do."""
     teardown = provision.teardown_for(topology, snapshot)
     return {
+        "obstacle": provision.obstacle_for(topology, snapshot),
         "plan": provision.plan_for(topology, snapshot),
         "teardown": teardown,
         "deletes": [title(thing) for thing in teardown.deletes],

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from tests.topology.pattern_cases.case import Case, delays, names, routing_keys
+from topology.patterns import retry_pair
+
+CASE = Case(
+    st.builds(retry_pair.Params, names, delays, routing_keys),
+    (
+        ({}, "name", "A name is missing."),
+        ({"name": "n" * 250}, "name", "A name has at most 249 bytes"),
+        ({"name": "é" * 125}, "name", "A name has at most 249 bytes"),
+        ({"name": "amq.direct"}, "name", "belong to the broker"),
+        ({"name": "a\x00b"}, "name", "control characters"),
+        ({"name": "a", "routing_key": "k" * 256}, "routing_key", "at most 255 bytes"),
+        ({"name": "a", "delay": "0s"}, "delay", "at least 1 ms"),
+        ({"name": "a", "delay": "3651d"}, "delay", "no delay over 3650 days"),
+        ({"name": "a", "delay": "soon"}, "delay", "“soon” is no duration"),
+    ),
+)
