@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeAlias
 
 ArgumentValue: TypeAlias = bool | int | float | str
@@ -188,12 +189,70 @@ class Definitions:
         )
 
     def exchange(self, name: str) -> Exchange | None:
-        return next((found for found in self.exchanges if found.name == name), None)
+        return self._exchanges_by_name.get(name)
 
     def queue(self, name: str) -> Queue | None:
-        return next((found for found in self.queues if found.name == name), None)
+        return self._queues_by_name.get(name)
+
+    def get(self, identity: Identity) -> Thing | None:
+        return self._by_identity.get(identity)
+
+    def leaving(self, source: str) -> Sequence[Binding]:
+        """The bindings that leave an exchange, in a stable order."""
+        return self._bindings_by_source.get(source, ())
+
+    def leads(self, source: str, queue: str) -> Sequence[Binding]:
+        """The bindings from an exchange to a queue, in a stable order."""
+        return self._bindings_to_queues.get((source, queue), ())
+
+    def dying_into(self, exchange: str) -> Sequence[Queue]:
+        """The queues with this dead-letter exchange, by name."""
+        return self._queues_by_dead_letter_exchange.get(exchange, ())
+
+    def only(self, identities: Iterable[Identity]) -> Definitions:
+        """Those of these things that are there."""
+        found = (self.get(identity) for identity in identities)
+        return Definitions.of(thing for thing in found if thing is not None)
 
     def without(self, identities: Iterable[Identity]) -> Definitions:
         """The rest when the things of these identities are left out."""
         left_out = frozenset(identities)
         return Definitions.of(thing for thing in self if thing.identity not in left_out)
+
+    # Kept with the frozen value, which they never outdate: a vhost has tens of thousands of things.
+    @cached_property
+    def _exchanges_by_name(self) -> Mapping[str, Exchange]:
+        return {exchange.name: exchange for exchange in self.exchanges}
+
+    @cached_property
+    def _queues_by_name(self) -> Mapping[str, Queue]:
+        return {queue.name: queue for queue in self.queues}
+
+    @cached_property
+    def _bindings_by_source(self) -> Mapping[str, Sequence[Binding]]:
+        leaving: dict[str, list[Binding]] = {}
+        for binding in sorted(self.bindings, key=lambda binding: binding.identity):
+            leaving.setdefault(binding.source, []).append(binding)
+        return leaving
+
+    @cached_property
+    def _bindings_to_queues(self) -> Mapping[tuple[str, str], Sequence[Binding]]:
+        leading: dict[tuple[str, str], list[Binding]] = {}
+        for leaving in self._bindings_by_source.values():
+            for binding in leaving:
+                if binding.destination_is_queue:
+                    leading.setdefault((binding.source, binding.destination), []).append(binding)
+        return leading
+
+    @cached_property
+    def _queues_by_dead_letter_exchange(self) -> Mapping[str, Sequence[Queue]]:
+        dying: dict[str, list[Queue]] = {}
+        for queue in sorted(self.queues, key=lambda queue: queue.name):
+            if queue.dead_letter_exchange is not None:
+                dying.setdefault(queue.dead_letter_exchange, []).append(queue)
+        return dying
+
+    @cached_property
+    def _by_identity(self) -> Mapping[Identity, Thing]:
+        everything: tuple[Thing, ...] = (*self.exchanges, *self.queues, *self.bindings)
+        return {thing.identity: thing for thing in everything}

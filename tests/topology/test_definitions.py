@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from tests.topology import strategies
+from tests.topology.builders import a_queue
 from topology.definitions import (
     MAXIMUM_TTL_MS,
     TAP_PREFIX,
@@ -126,3 +128,26 @@ def test_a_version_is_read_as_far_as_it_is_numbers(version: str, numbers: tuple[
     nothing = Definitions()
     snapshot = Snapshot(version, datetime.now(UTC), nothing, nothing)
     assert snapshot.version_tuple == numbers
+
+
+def test_what_leads_where_is_found_by_name_and_is_none_for_others() -> None:
+    x, inner = Exchange("x"), Exchange("inner", "fanout")
+    dying = [a_queue(name, ttl=5, dlx="x") for name in ("b", "a")]
+    to_a, also, passing = Binding("x", "a", "k"), Binding("x", "a", "j"), Binding("x", "inner", "")
+    passing = replace(passing, destination_is_queue=False)
+    found = Definitions.of([x, inner, *dying, to_a, also, passing])
+    assert list(found.leaving("x")) == sorted([to_a, also, passing], key=lambda b: b.identity)
+    assert list(found.leads("x", "a")) == [also, to_a]
+    assert list(found.leads("x", "inner")) == []
+    assert [queue.name for queue in found.dying_into("x")] == ["a", "b"]
+    assert (list(found.leaving("inner")), list(found.dying_into("inner"))) == ([], [])
+    assert found.get(to_a.identity) == to_a
+    assert found.get(("queue", "x")) is None
+    assert found.only([x.identity, ("queue", "gone")]) == Definitions.of([x])
+
+
+def test_what_was_looked_up_changes_neither_equality_nor_hash() -> None:
+    looked_at, other = Definitions.of([Exchange("x")]), Definitions.of([Exchange("x")])
+    assert looked_at.exchange("x") is not None
+    assert looked_at == other
+    assert hash(looked_at) == hash(other)

@@ -29,12 +29,16 @@ class ParamsError(ValueError):
 
 @dataclass(frozen=True)
 class Copy:
-    """A tapped copy of a message: the exchange and key it passed with, and its headers."""
+    """A tapped copy of a message: the exchange and key it passed with, and its headers.
+
+    `at_ms` is when it was taken, in UTC milliseconds; 0 where nobody says.
+    """
 
     exchange: str
     routing_key: str
     headers: Headers
     expiration: str | None = None
+    at_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,10 @@ class Tap:
 
 @dataclass(frozen=True)
 class Field:
-    """A parameter as a form asks for it; `choices` are (value, words), none for free text."""
+    """A parameter as a form asks for it; `choices` are (value, words), none for free text.
+
+    What is `rare` is folded away.
+    """
 
     name: str
     label: str
@@ -80,6 +87,7 @@ class Field:
     initial: str = ""
     required: bool = True
     choices: tuple[tuple[str, str], ...] = ()
+    rare: bool = False
 
 
 @dataclass(frozen=True)
@@ -188,5 +196,4 @@ class Pattern(Protocol):
 
 def bindings_among(definitions: Definitions, source: str) -> list[Binding]:
     """The bindings that leave an exchange, in a stable order."""
-    leaving = (binding for binding in definitions.bindings if binding.source == source)
-    return sorted(leaving, key=lambda binding: binding.identity)
+    return list(definitions.leaving(source))
