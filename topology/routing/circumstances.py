@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from topology.definitions import Queue
+from topology.message import Waiter
 from topology.routing.consumer import Consumer, delivery_limit
 from topology.routing.copies import Copy
 from topology.routing.cycle import count_of
@@ -17,11 +18,12 @@ from topology.routing.index import Index
 
 @dataclass(frozen=True)
 class Circumstances:
-    """`consumers` by queue; one that is not in it is left alone."""
+    """`consumers` and `waiters` by queue; one that is in neither is left alone."""
 
     index: Index
     version: tuple[int, ...] = NEWEST
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
+    waiters: Mapping[str, Waiter] = field(default_factory=dict)
 
     def state(self, copy: Copy, queue: Queue) -> Hashable:
         """All that the further way depends on: one in the same state twice goes round for ever."""

@@ -39,6 +39,18 @@ class Copy:
         """What a consumer reads in x-death."""
         return self.deaths or published_deaths(self.headers)
 
+    def hop(self, queue: str, stays: int | None) -> Hop:
+        """A stay of so many milliseconds in this queue, None when it ends there."""
+        return Hop(
+            exchange=self.exchange,
+            routing_key=self.keys[0],
+            queue=queue,
+            after=timedelta(milliseconds=self.after),
+            stays=duration(stays),
+            why=self.why,
+            spread=duration(self.spread),
+        )
+
     def ends(
         self, ending: Ending, why: str, *, queue: str = "", doubts: tuple[str, ...] = ()
     ) -> Outcome:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from topology.definitions import Binding, Definitions, Exchange, Queue
+from topology.routing.delayed import kind_of
 from topology.routing.headers import headers_match
 from topology.routing.topic import Trie
 
@@ -53,7 +54,7 @@ class Index:
                 table = self._tables.get(source.name)
                 if table is None:
                     table = self._tables[source.name] = _Table()
-                table.add(source.type, binding)
+                table.add(kind_of(source), binding)
 
     @classmethod
     def of(cls, found: Definitions | Index) -> Index:
@@ -70,7 +71,7 @@ class Index:
         table = self._tables.get(exchange.name)
         if table is None:
             return ()
-        match exchange.type:
+        match kind_of(exchange):
             case "direct":
                 return [to for key in routing_keys for to in table.by_key.get(key, ())]
             case "topic":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from topology.definitions import Exchange
+from topology.routing.delayed import keeps_ms, kind_of
 from topology.routing.headers import NEWEST
 from topology.routing.index import Index
 
@@ -17,11 +18,12 @@ MAXIMUM_KEY_BYTES = 255
 
 @dataclass(frozen=True)
 class Matched:
-    """The queues that get one copy each, sorted, and the exchanges that choose in a way of their
-    own, behind which nothing was followed."""
+    """The queues that get one copy each, sorted, and the exchanges behind which nothing was
+    followed: those that choose in a way of their own, and those that keep it for a while."""
 
     queues: tuple[str, ...] = ()
     unforeseeable: tuple[Exchange, ...] = ()
+    keeping: tuple[Exchange, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,20 @@ def match(
     if exchange == "":
         return Matched(tuple(sorted({key for key in routing_keys if key in index.queues})))
     reached: set[str] = set()
-    unforeseeable = []
-    for step in steps(index, exchange, routing_keys, headers, version):
+    unforeseeable, keeping = [], []
+    for step in steps(index, exchange, routing_keys, headers, version, waits=True):
         reached.update(step.queues)
-        if step.exchange.type not in FORESEEABLE:
+        kept_ms = keeps_ms(step.exchange, headers)
+        if kind_of(step.exchange) not in FORESEEABLE or kept_ms is None:
             unforeseeable.append(step.exchange)
+        elif kept_ms:
+            keeping.append(step.exchange)
     queues = tuple(sorted(name for name in reached if name in index.queues))
-    return Matched(queues, tuple(sorted(unforeseeable, key=lambda exchange: exchange.name)))
+    return Matched(queues, _by_name(unforeseeable), _by_name(keeping))
+
+
+def _by_name(exchanges: Sequence[Exchange]) -> tuple[Exchange, ...]:
+    return tuple(sorted(exchanges, key=lambda exchange: exchange.name))
 
 
 def steps(
@@ -69,18 +78,24 @@ def steps(
     routing_keys: Sequence[str],
     headers: Mapping[str, Any],
     version: tuple[int, ...],
+    *,
+    waits: bool = False,
 ) -> Iterator[Step]:
-    """Every exchange that is passed, once each, beginning with `exchange`."""
+    """Every exchange that is passed, once each, beginning with `exchange`.
+
+    One that keeps the message is passed as after its delay, with `waits` as before it.
+    """
     seen = {exchange}
     waiting = [exchange]
     while waiting:
         found = index.exchanges.get(waiting.pop())
         if found is None:
             continue
-        if found.type not in FORESEEABLE:
+        kept_ms = keeps_ms(found, headers) if waits else 0
+        if kind_of(found) not in FORESEEABLE or kept_ms is None:
             yield Step(found)
             continue
-        leading = index.leading(found, routing_keys, headers, version)
+        leading = () if kept_ms else index.leading(found, routing_keys, headers, version)
         further = [name for is_queue, name in leading if not is_queue]
         queues = [name for is_queue, name in leading if is_queue]
         alternate = found.arguments.text("alternate-exchange")

@@ -44,9 +44,12 @@ class Answer:
         return frozenset(thing.identity for thing in self.way)
 
 
-def ask(question: Question, snapshot: Snapshot) -> Answer:
-    """Walk the vhost as it stands, without Delayboard's own taps."""
-    index = Index(snapshot.definitions.without_taps())
+def ask(question: Question, snapshot: Snapshot, index: Index | None = None) -> Answer:
+    """Walk the vhost as it stands, without Delayboard's own taps.
+
+    `index` is that of the snapshot without them, for who has it already.
+    """
+    index = index or Index(snapshot.definitions.without_taps())
     rejecting = dict.fromkeys(question.rejecting, Consumer("rejects"))
     consumed = {name for name, numbers in snapshot.numbers.items() if numbers.consumers}
     walked = walk(
@@ -109,7 +112,7 @@ def _way(
         dead = index.queues[last].dead_letter_exchange if last in index.queues else None
         if outcome.ending != "delivered" and dead:
             passed.add(("exchange", dead))
-    return Definitions.of(thing for thing in index.definitions if thing.identity in passed)
+    return index.definitions.only(passed)
 
 
 def _between(

@@ -41,6 +41,17 @@ def unforeseeable(exchange: Exchange) -> str:
     )
 
 
+def kept(exchange: str, ms: int) -> str:
+    return f"kept by the exchange {exchange} for {span(ms)}"
+
+
+def only_copy(exchange: str) -> str:
+    return (
+        f"While “{exchange}” keeps it, there is one copy on one node: it is lost with that node or "
+        "with the plugin."
+    )
+
+
 def cut_ring(*queues: str) -> str:
     names = " and ".join(f"“{name}”" for name in queues)
     return f"the broker drops it before {names}: it died there before, and was not rejected since"
@@ -149,3 +160,20 @@ def fell_back(queue: str) -> str:
 
 def no_such_queue(name: str) -> str:
     return f"there is no queue “{name}”"
+
+
+def expired(queue: str, ms: int) -> str:
+    return f"expired in {queue} after {span(ms)}"
+
+
+def passed_on(queue: str) -> str:
+    return f"due, so that the waiter of {queue} passed it on"
+
+
+def sent_back(queue: str, laps: int) -> str:
+    often = "" if laps == 1 else f" {laps} times in all"
+    return f"not due yet, so that the waiter of {queue} sent it back{often}"
+
+
+def waiter_keeps(queue: str, to: str) -> str:
+    return f"the waiter keeps it in “{queue}” until there is a queue “{to}”"

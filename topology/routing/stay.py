@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from topology.definitions import Queue
-from topology.delays import format_delay
 from topology.routing import sentences
 from topology.routing.consumer import Consumer, Does, failures_until_death
 from topology.routing.copies import Copy, smaller
@@ -40,7 +38,7 @@ class Dies:
     def told(self, queue: str) -> str:
         """What put it where it is next."""
         if self.reason == "expired":
-            return f"expired in {queue} after {format_delay(timedelta(milliseconds=self.ms))}"
+            return sentences.expired(queue, self.ms)
         return f"rejected in {queue}" if self.reason == "rejected" else f"given up in {queue}"
 
 

@@ -6,14 +6,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
-from topology.definitions import MAXIMUM_TTL_MS, Definitions, Queue
-from topology.routing import sentences
+from topology.definitions import MAXIMUM_TTL_MS, Definitions, Exchange, Queue
+from topology.message import Waiter
+from topology.routing import delayed, sentences
 from topology.routing.circumstances import Circumstances, consuming
 from topology.routing.consumer import Consumer
-from topology.routing.copies import Copy, added, duration
+from topology.routing.copies import Copy, added
 from topology.routing.cycle import (
     headers_of_dead,
     is_cycle,
@@ -23,9 +23,10 @@ from topology.routing.cycle import (
 )
 from topology.routing.headers import NEWEST
 from topology.routing.index import Index
-from topology.routing.match import keys_of, match
+from topology.routing.match import Matched, keys_of, match
 from topology.routing.outcome import Ending, Hop, Outcome, Walk
 from topology.routing.stay import Dies, Stays, stay
+from topology.routing.waiting import hand_on
 
 __all__ = ["Consumer", "Ending", "Hop", "Index", "Outcome", "Walk", "walk"]
 
@@ -47,6 +48,7 @@ def walk(
     expiration_ms: int | None = None,
     consumed: AbstractSet[str] = frozenset(),
     consumers: Mapping[str, Consumer] | None = None,
+    waiters: Sequence[Waiter] = (),
     extra_keys: Sequence[str] = (),
 ) -> Walk:
     """Follow one publish through queue TTLs, expirations and dead-letter exchanges to every end.
@@ -54,10 +56,17 @@ def walk(
     `found` holds policies folded into the arguments, as Snapshot.definitions does; give an Index
     to walk it often. `consumers` is what they do by queue, `consumed` the queues whose consumer
     acks. `headers` brings CC, BCC and, to brokers before 4.0, x-death. `expiration` is the
-    property as it stands, `expiration_ms` the same as a number. Where the way branches beyond all
-    measure the last outcome is one `uncertain`, which says that it was not followed on.
+    property as it stands, `expiration_ms` the same as a number. `waiters` run where they consume,
+    whatever else is said of their queues; their due header counts from the publish, as in
+    Route.stamped(0). Where the way branches beyond all measure the last outcome is one
+    `uncertain`, which says that it was not followed on.
     """
-    around = Circumstances(Index.of(found), version or NEWEST, consuming(consumed, consumers))
+    around = Circumstances(
+        Index.of(found),
+        version or NEWEST,
+        consuming(consumed, consumers),
+        {waiter.queue: waiter for waiter in waiters},
+    )
     stated = headers or {}
     start = Copy(exchange, (routing_key,), stated)
     target = around.index.exchanges.get(exchange)
@@ -91,8 +100,8 @@ def follow(copies: Sequence[Copy], around: Circumstances, outcomes: Sequence[Out
         copy = waiting.popleft()
         reached, lost = _route(copy, around)
         ended.extend(lost)
-        for queue in reached:
-            after = enter(copy, queue, around)
+        for there, queue in reached:
+            after = enter(there, queue, around)
             if isinstance(after, Copy):
                 waiting.append(after)
             else:
@@ -102,21 +111,65 @@ def follow(copies: Sequence[Copy], around: Circumstances, outcomes: Sequence[Out
     return Walk(tuple(ended))
 
 
-def _route(copy: Copy, around: Circumstances) -> tuple[list[Queue], list[Outcome]]:
+def _route(copy: Copy, around: Circumstances) -> tuple[list[tuple[Copy, Queue]], list[Outcome]]:
+    """The queues that it gets into, at once or after an exchange kept it, and how others end."""
+    if copy.exchange and copy.exchange not in around.index.exchanges:
+        return [], [_lost(copy, sentences.no_exchange(copy.exchange))]
+    matched = match(around.index, copy.exchange, copy.keys, copy.headers, around.version)
+    queues, ended = _route_now(copy, matched, around)
+    reached = [(copy, queue) for queue in queues]
+    for exchange in matched.keeping:
+        later, lost = _route_later(copy, exchange, around)
+        reached += later
+        ended += lost
+    return reached, ended
+
+
+def _route_later(
+    copy: Copy, exchange: Exchange, around: Circumstances
+) -> tuple[list[tuple[Copy, Queue]], list[Outcome]]:
+    """What becomes of it when its delay in this exchange is over.
+
+    No queue waits for it any longer, and no ring is cut: the plugin routes it by itself, and not
+    as a dead letter (route in rabbit_delayed_message.erl).
+    """
+    ms = delayed.keeps_ms(exchange, copy.headers) or 0
+    later = replace(
+        copy,
+        exchange=exchange.name,
+        headers=delayed.released(copy.headers),
+        why=sentences.kept(exchange.name, ms),
+        after=copy.after + ms,
+        holder="",
+        doubts=(*copy.doubts, sentences.only_copy(exchange.name)),
+    )
+    matched = match(around.index, exchange.name, later.keys, later.headers, around.version)
+    unclear = _unclear(later, matched)
+    if not matched.queues:
+        nowhere = sentences.no_queue(exchange.name, later.keys)
+        return [], unclear or [_lost(later, nowhere)]
+    return [(later, around.index.queues[name]) for name in matched.queues], unclear
+
+
+def _unclear(copy: Copy, matched: Matched) -> list[Outcome]:
+    return [
+        copy.ends("uncertain", sentences.unforeseeable(exchange))
+        for exchange in matched.unforeseeable
+    ]
+
+
+def _route_now(
+    copy: Copy, matched: Matched, around: Circumstances
+) -> tuple[list[Queue], list[Outcome]]:
     """The queues that it gets into, and how the copies that get into none end.
 
     Before 4.0 a quorum queue that dead-letters at least once into itself never learns that it
     has taken the message, and keeps it besides (tried on 3.10.8; not so on 4.0.5 and 4.3.6).
     """
-    index = around.index
-    if copy.exchange and copy.exchange not in index.exchanges:
-        return [], [_lost(copy, sentences.no_exchange(copy.exchange))]
-    matched = match(index, copy.exchange, copy.keys, copy.headers, around.version)
-    unclear = [
-        copy.ends("uncertain", sentences.unforeseeable(exchange))
-        for exchange in matched.unforeseeable
-    ]
+    index, unclear = around.index, _unclear(copy, matched)
     if not matched.queues:
+        if matched.keeping and not copy.holder:
+            return [], unclear
         nowhere = sentences.no_queue(copy.exchange, copy.keys)
         return [], unclear or [_lost(copy, nowhere)]
     cut = {name for name in matched.queues if copy.hops and is_cycle(copy.deaths, name)}
@@ -145,6 +198,8 @@ def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | Outcome:
     """
     if queue.type == "stream" and copy.hops and not copy.holder and around.version < (3, 12):
         return copy.ends("dropped", sentences.deaf_stream(queue.name))
+    if (waiter := around.waiters.get(queue.name)) is not None:
+        return hand_on(copy, queue, waiter, around)
     state = around.state(copy, queue)
     if state in copy.passed:
         names = [hop.queue for hop in copy.hops]
@@ -164,15 +219,7 @@ def leave(
     The queue's x-dead-letter-routing-key replaces all keys; without one, all are kept, those of
     CC and BCC too.
     """
-    hop = Hop(
-        exchange=copy.exchange,
-        routing_key=copy.keys[0],
-        queue=queue.name,
-        after=timedelta(milliseconds=copy.after),
-        stays=duration(found.ms) if isinstance(found, Dies) else None,
-        why=copy.why,
-        spread=duration(copy.spread),
-    )
+    hop = copy.hop(queue.name, found.ms if isinstance(found, Dies) else None)
     there = replace(copy, hops=(*copy.hops, hop), doubts=(*copy.doubts, *found.doubts))
     if isinstance(found, Stays):
         return there.ends(found.ending, found.why)
