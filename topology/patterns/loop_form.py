@@ -1,0 +1,223 @@
+"""How a form asks for a retry loop: one name gives all the others; texts <-> parameters."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from topology.delays import DelayError, format_delay, parse_delay
+from topology.patterns.loop_params import (
+    BINDING_KEYS,
+    DEFAULT_DELAY,
+    PRESETS,
+    SPLITS,
+    Params,
+    Timeout,
+    own_queue,
+)
+from topology.patterns.pattern import Field, ParamsError
+
+WAYS_BACK = {
+    "input": "through the input exchange",
+    "separate": "through a return exchange of its own, to this queue only",
+}
+UNMATCHED = {"waits": "it waits for the delay above", "lost": "it is lost"}
+NAMES = (
+    "input_exchange",
+    "input_queue",
+    "dead_exchange",
+    "dead_queue",
+    "return_exchange",
+    "unmatched_exchange",
+)
+_DEFAULT = "Empty: made from the name."
+
+FIELDS = (
+    Field("name", "Name", "It gives every name that is left empty below.", required=False),
+    Field("preset", "Preset", "How it is declared.", "durable", choices=tuple(PRESETS.items())),
+    Field(
+        "delay",
+        "Delay",
+        "How long a rejected message waits: 90s, 5m, 1h30m or 250ms. Empty: 1m.",
+        "1m",
+        required=False,
+    ),
+    Field(
+        "way_back",
+        "Way back",
+        "Separate where several queues are bound to the input exchange.",
+        "input",
+        choices=tuple(WAYS_BACK.items()),
+        required=False,
+    ),
+    Field(
+        "split",
+        "Timeouts",
+        "One for all, or several.",
+        "none",
+        choices=tuple(SPLITS.items()),
+        required=False,
+    ),
+    Field("header", "Header", "Its name, for timeouts by header.", required=False),
+    Field(
+        "timeouts",
+        "Several timeouts",
+        "Keys (“*” and “#” are wildcards) or values of the header, each with its delay: "
+        "mail.# 30s, report.* 5m. Or a JSON list of [key, delay] or [key, delay, dead queue].",
+        required=False,
+    ),
+    Field(
+        "unmatched",
+        "What matches none",
+        "Of several timeouts.",
+        "waits",
+        choices=tuple(UNMATCHED.items()),
+        required=False,
+    ),
+    Field("input_exchange", "Input exchange", _DEFAULT, required=False, rare=True),
+    Field("input_queue", "Input queue", _DEFAULT, required=False, rare=True),
+    Field("dead_exchange", "Dead exchange", _DEFAULT, required=False, rare=True),
+    Field("dead_queue", "Dead queue", _DEFAULT, required=False, rare=True),
+    Field(
+        "return_exchange",
+        "Return exchange",
+        f"For a separate return. {_DEFAULT}",
+        required=False,
+        rare=True,
+    ),
+    Field(
+        "unmatched_exchange",
+        "Exchange for what matches none",
+        f"For several timeouts. {_DEFAULT}",
+        required=False,
+        rare=True,
+    ),
+    Field(
+        "binding_keys",
+        "Binding keys",
+        "No fanout or headers exchange looks at them.",
+        choices=(("", "as the preset has them"), *BINDING_KEYS.items()),
+        required=False,
+        rare=True,
+    ),
+)
+
+
+def derived_names(name: str, preset: str, *, is_shared: bool) -> dict[str, str]:
+    """The article's names; the dead side's are literally its own where others may share it."""
+    own = "" if preset == "article" and is_shared else f"{name}_"
+    return {
+        "input_exchange": f"{name}_inner_exch",
+        "input_queue": f"{name}_input_q",
+        "dead_exchange": f"{own}dead_letter_exchange",
+        "dead_queue": f"{own}dead_letter_queue",
+        "return_exchange": f"{own}dead_inner_exch",
+        "unmatched_exchange": f"{own}dead_other_exch",
+    }
+
+
+def parse(values: Mapping[str, str]) -> Params:
+    preset = values.get("preset") or "durable"
+    way_back = _chosen(values, "way_back", WAYS_BACK)
+    split = values.get("split") or "none"
+    is_lost = split != "none" and _chosen(values, "unmatched", UNMATCHED) == "lost"
+    unused = {
+        "return_exchange": way_back != "separate",
+        "unmatched_exchange": is_lost or split == "none",
+        "dead_queue": is_lost,
+    }
+    names = _names(values, preset, unused, is_shared=way_back == "input")
+    return Params(
+        **names,
+        delay=_delay(values.get("delay") or format_delay(DEFAULT_DELAY), "delay"),
+        preset=preset,
+        split=split,
+        header=values.get("header", ""),
+        timeouts=_read_timeouts(values.get("timeouts", "")),
+        binding_keys=values.get("binding_keys", ""),
+    )
+
+
+def store(params: Params) -> dict[str, str]:
+    return {
+        "name": "",
+        "preset": params.preset,
+        "delay": format_delay(params.delay) if params.keeps_unmatched else "",
+        "way_back": "separate" if params.return_exchange else "input",
+        "split": params.split,
+        "header": params.header,
+        "timeouts": _write_timeouts(params),
+        "unmatched": "waits" if params.keeps_unmatched else "lost",
+        **{name: getattr(params, name) for name in NAMES},
+        "binding_keys": params.binding_keys,
+    }
+
+
+def _chosen(values: Mapping[str, str], name: str, known: Mapping[str, str]) -> str:
+    value = values.get(name) or next(iter(known))
+    if value not in known:
+        raise ParamsError({name: f"One of {', '.join(known)}."})
+    return value
+
+
+def _names(
+    values: Mapping[str, str], preset: str, unused: Mapping[str, bool], *, is_shared: bool
+) -> dict[str, str]:
+    wanted = [name for name in NAMES if not unused.get(name)]
+    stated = {name: values.get(name, "") for name in NAMES}
+    name = values.get("name", "")
+    if not name and not all(stated[one] for one in wanted):
+        raise ParamsError({"name": "A name is missing, or one of those that it gives."})
+    if idle := [one for one in NAMES if one not in wanted and stated[one]]:
+        raise ParamsError(dict.fromkeys(idle, "There is none with these choices."))
+    derived = derived_names(name, preset, is_shared=is_shared)
+    return {one: (stated[one] or derived[one]) if one in wanted else "" for one in NAMES}
+
+
+def _delay(text: str, field: str) -> timedelta:
+    try:
+        return parse_delay(text)
+    except DelayError as error:
+        raise ParamsError({field: str(error)}) from error
+
+
+def _read_timeouts(text: str) -> tuple[Timeout, ...]:
+    if text.lstrip().startswith("["):
+        return tuple(_timeout(entry) for entry in _json_list(text))
+    parts = [part.split() for part in text.split(",") if part.strip()]
+    if any(len(part) != 2 for part in parts):
+        raise ParamsError({"timeouts": "Write each as a key and a delay, parted by commas."})
+    return tuple(_timeout(part) for part in parts)
+
+
+def _json_list(text: str) -> list[Sequence[str]]:
+    try:
+        entries = json.loads(text)
+    except (ValueError, RecursionError):
+        entries = None
+    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
+        raise ParamsError({"timeouts": "A JSON list of [key, delay] or [key, delay, dead queue]."})
+    return entries
+
+
+def _is_entry(entry: object) -> bool:
+    is_list = isinstance(entry, list) and len(entry) in (2, 3)
+    return is_list and all(isinstance(text, str) for text in entry)  # type: ignore[attr-defined]
+
+
+def _timeout(entry: Sequence[str]) -> Timeout:
+    match, delay, *queue = entry
+    return Timeout(match, _delay(delay, "timeouts"), *queue)
+
+
+def _write_timeouts(params: Params) -> str:
+    """Key and delay, or JSON where a key is odd or a queue's name not what it would be."""
+    if all(
+        re.fullmatch(r"[^\s,\[]+", one.match) and one.queue == own_queue(params, one.delay)
+        for one in params.timeouts
+    ):
+        return ", ".join(f"{one.match} {format_delay(one.delay)}" for one in params.timeouts)
+    entries = [[one.match, format_delay(one.delay), one.queue] for one in params.timeouts]
+    return json.dumps(entries, ensure_ascii=False)

@@ -1,0 +1,237 @@
+"""Retry loops in a vhost, found by their dead-letter exchanges and bindings, whatever their names.
+
+A queue without a TTL whose dead-letter exchange leads to queues with one, whose own dead-letter
+exchange, a fanout, leads back to the first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TypeAlias
+
+from topology.definitions import Binding, Definitions, Identity, Queue
+from topology.patterns.loop_params import EXCHANGE_TYPES, MOST_TIMEOUTS, Params, Timeout
+from topology.patterns.pattern import ParamsError
+
+_SPLITS = {kind: split for split, kind in EXCHANGE_TYPES.items()}
+
+
+@dataclass(frozen=True)
+class Way:
+    """A binding into a queue whose messages die of age."""
+
+    binding: Binding
+    queue: Queue
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop by the names of its parts; `back` is where its dead queues send what is due.
+
+    `ways` lead from the dead exchange, `unmatched` from the one for what takes none of them.
+    """
+
+    work: str
+    input_exchange: str
+    dead_exchange: str
+    back: str
+    split: str
+    ways: tuple[Way, ...]
+    unmatched: Way | None = None
+
+    def identities(self) -> frozenset[Identity]:
+        """Of all its exchanges and queues, and of its bindings but those into the input queue."""
+        ways = [*self.ways, *([self.unmatched] if self.unmatched else [])]
+        sources = {self.input_exchange, self.back, *(way.binding.source for way in ways)}
+        things = [thing.identity for way in ways for thing in (way.binding, way.queue)]
+        exchanges = [("exchange", name) for name in sources]
+        return frozenset([("queue", self.work), *exchanges, *things])
+
+
+Ways: TypeAlias = Mapping[str, Sequence[Way]]
+
+
+@dataclass(frozen=True)
+class _Vhost:
+    """What is there, and the exchanges that lead to a queue, by queue.
+
+    What is asked of an exchange is kept, for thousands of queues may die into one.
+    """
+
+    found: Definitions
+    sources: Mapping[str, Collection[str]]
+    _ways: dict[str, Ways] = field(default_factory=dict)
+    _bare: dict[str, Sequence[Queue]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Definitions) -> _Vhost:
+        sources: dict[str, set[str]] = defaultdict(set)
+        for binding in found.bindings:
+            if binding.destination_is_queue:
+                sources[binding.destination].add(binding.source)
+        return cls(found, sources)
+
+    def is_fanout(self, name: str) -> bool:
+        exchange = self.found.exchange(name)
+        return exchange is not None and exchange.type == "fanout"
+
+    def leads_nowhere(self, name: str) -> bool:
+        """Whether it is missing, or a fanout exchange without bindings."""
+        if self.found.exchange(name) is None:
+            return True
+        return self.is_fanout(name) and not self.found.leaving(name)
+
+    def fanouts_into(self, queue: str) -> list[str]:
+        return sorted(name for name in self.sources.get(queue, ()) if self.is_fanout(name))
+
+    def ways(self, exchange: str) -> Ways:
+        """The bindings of it into queues whose messages die of age, by where they die into."""
+        if exchange not in self._ways:
+            ways: dict[str, list[Way]] = defaultdict(list)
+            for binding in self.found.leaving(exchange):
+                queue = self.found.queue(binding.destination)
+                if not binding.destination_is_queue or queue is None or not queue.message_ttl_ms:
+                    continue
+                if (back := _dies_into(queue)) not in ("", exchange):
+                    ways[back].append(Way(binding, queue))
+            self._ways[exchange] = ways
+        return self._ways[exchange]
+
+    def bare(self, back: str) -> Sequence[Queue]:
+        """The queues that nothing is bound to and whose messages die of age into this exchange."""
+        if back not in self._bare:
+            dying = self.found.dying_into(back)
+            self._bare[back] = [
+                queue
+                for queue in dying
+                if queue.message_ttl_ms and _dies_into(queue) and not self.sources.get(queue.name)
+            ]
+        return self._bare[back]
+
+    def leads_only_to(self, exchange: str, queue: str) -> bool:
+        return all(binding.destination == queue for binding in self.found.leaving(exchange))
+
+
+def find_loops(found: Definitions) -> list[Loop]:
+    """One for each input queue at most, by its name."""
+    vhost = _Vhost.of(found.without_taps())
+    works = [q for q in vhost.found.queues if _dies_into(q) and "x-message-ttl" not in q.arguments]
+    loops = (
+        _whole(vhost, work) or _without_way_in(vhost, work) or _without_way_back(vhost, work)
+        for work in sorted(works, key=lambda queue: queue.name)
+    )
+    return [loop for loop in loops if loop is not None]
+
+
+def params_of(found: Definitions, loop: Loop) -> Params | None:
+    """Parameters that make a loop of these names and times; None when there are none."""
+    rest = loop.ways[0] if loop.split == "none" else loop.unmatched
+    try:
+        return Params(
+            loop.input_exchange,
+            loop.work,
+            loop.dead_exchange,
+            rest.queue.name if rest else "",
+            _ttl(rest.queue) if rest else timedelta(0),
+            _preset(found, loop),
+            loop.back if loop.back != loop.input_exchange else "",
+            loop.split,
+            _header_of(loop.ways[0].binding) if loop.split == "header" else "",
+            tuple(_timeout(loop, way) for way in loop.ways if loop.split != "none"),
+            loop.unmatched.binding.source if loop.unmatched else "",
+            _binding_keys(found, loop),
+        )
+    except ParamsError:
+        return None
+
+
+def _preset(found: Definitions, loop: Loop) -> str:
+    """What is left of its exchanges tells whether they are transient."""
+    left = filter(None, map(found.exchange, (loop.back, loop.dead_exchange)))
+    return "durable" if all(exchange.durable for exchange in left) else "article"
+
+
+def _binding_keys(found: Definitions, loop: Loop) -> str:
+    into = found.leads(loop.back, loop.work) or [way.binding for way in loop.ways]
+    return "queue" if into[0].routing_key == into[0].destination else "empty"
+
+
+def _whole(vhost: _Vhost, work: Queue) -> Loop | None:
+    dead = vhost.found.exchange(_dies_into(work))
+    if dead is None or dead.type not in _SPLITS:
+        return None
+    ways = vhost.ways(dead.name)
+    back = next((name for name in vhost.fanouts_into(work.name) if name in ways), None)
+    if back is None or len(ways[back]) > MOST_TIMEOUTS:
+        return None
+    split = _SPLITS[dead.type]
+    alternate = dead.arguments.text("alternate-exchange") or ""
+    rest = vhost.ways(alternate).get(back) if vhost.is_fanout(alternate) else None
+    return Loop(
+        work.name,
+        _input_exchange(vhost, work.name, back, {dead.name, alternate}),
+        dead.name,
+        back,
+        split,
+        tuple(ways[back][:1] if split == "none" else ways[back]),
+        rest[0] if rest and split != "none" else None,
+    )
+
+
+def _input_exchange(vhost: _Vhost, work: str, back: str, others: Collection[str]) -> str:
+    """Another fanout than the one it comes back through, if that one leads to this queue alone."""
+    into = [name for name in vhost.fanouts_into(work) if name not in {back, *others}]
+    return into[0] if into and vhost.leads_only_to(back, work) else back
+
+
+def _without_way_in(vhost: _Vhost, work: Queue) -> Loop | None:
+    """The dead exchange is gone or bare, and one bare queue alone would send messages back."""
+    if not vhost.leads_nowhere(_dies_into(work)):
+        return None
+    waiting = [queue for back in vhost.fanouts_into(work.name) for queue in vhost.bare(back)]
+    return _broken(vhost, work, waiting[0]) if len(waiting) == 1 else None
+
+
+def _without_way_back(vhost: _Vhost, work: Queue) -> Loop | None:
+    """What waits comes back to an exchange that is gone or bare; nobody else dies into there."""
+    dead = _dies_into(work)
+    if not vhost.is_fanout(dead) or len(vhost.found.dying_into(dead)) != 1:
+        return None
+    ways = [way for ways in vhost.ways(dead).values() for way in ways]
+    if len(ways) != 1 or not vhost.leads_nowhere(_dies_into(ways[0].queue)):
+        return None
+    return _broken(vhost, work, ways[0].queue)
+
+
+def _broken(vhost: _Vhost, work: Queue, waiting: Queue) -> Loop:
+    dead, back = _dies_into(work), _dies_into(waiting)
+    way = Way(Binding(dead, waiting.name, ""), waiting)
+    return Loop(
+        work.name, _input_exchange(vhost, work.name, back, {dead}), dead, back, "none", (way,)
+    )
+
+
+def _dies_into(queue: Queue) -> str:
+    """Its dead-letter exchange; "" for the default one, which leads by name, and for streams."""
+    return queue.dead_letter_exchange or "" if queue.type in ("classic", "quorum") else ""
+
+
+def _timeout(loop: Loop, way: Way) -> Timeout:
+    """A binding by no header, by several or by one of another kind gives an empty value."""
+    match = way.binding.routing_key
+    if loop.split == "header":
+        match = way.binding.arguments.text(_header_of(way.binding)) or ""
+    return Timeout(match, _ttl(way.queue), way.queue.name)
+
+
+def _header_of(binding: Binding) -> str:
+    """The one header that the binding asks for; "" when it asks for none or several."""
+    names = [name for name in binding.arguments if name != "x-match"]
+    return names[0] if len(names) == 1 else ""
+
+
+def _ttl(queue: Queue) -> timedelta:
+    return timedelta(milliseconds=queue.message_ttl_ms or 0)
