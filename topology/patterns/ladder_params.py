@@ -1,0 +1,142 @@
+"""The parameters of a retry ladder, its rungs' names and keys, and how a form asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from topology.definitions import MAXIMUM_TTL_MS
+from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.patterns.names import LONGEST_NAME_BYTES, name_problem
+from topology.patterns.pattern import Field, ParamsError
+
+MOST_RUNGS = 50
+LONGEST_OWN_NAME_BYTES = LONGEST_NAME_BYTES - len(f"-rung-{MOST_RUNGS}")
+DEFAULT_DELAYS = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
+
+FIELDS = (
+    Field("name", "Name", "Of the work exchange and queue; what is beside them adds to it."),
+    Field(
+        "delays",
+        "Delays",
+        "One for each rung, from the first retry to the last, parted by commas. None may be "
+        "shorter than the one before it.",
+        ", ".join(map(format_delay, DEFAULT_DELAYS)),
+    ),
+    Field(
+        "routing_key",
+        "Routing key",
+        "Of the work. Empty: the name. A retry arrives with “.try.1” and so on after it.",
+        required=False,
+    ),
+    Field(
+        "parking",
+        "Parking queue",
+        "Where a message stays whose last retry failed. Empty: the name and “-parking”.",
+        required=False,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Params:
+    """`name` of the work exchange and queue, the rungs' delays in their order, key and parking."""
+
+    name: str
+    delays: tuple[timedelta, ...] = DEFAULT_DELAYS
+    routing_key: str = ""
+    parking: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.routing_key:
+            object.__setattr__(self, "routing_key", self.name)
+        if not self.parking:
+            object.__setattr__(self, "parking", f"{self.name}-parking")
+        if problems := _problems(self):
+            raise ParamsError(problems)
+
+    @property
+    def rungs(self) -> range:
+        """The rungs' numbers, from 1."""
+        return range(1, len(self.delays) + 1)
+
+
+def ladder_name(params: Params) -> str:
+    return f"{params.name}-ladder"
+
+
+def rung_name(params: Params, rung: int) -> str:
+    return f"{params.name}-rung-{rung}"
+
+
+def tried_key(params: Params, times: int) -> str:
+    """The key of a message that climbed so many rungs."""
+    return f"{params.routing_key}.try.{times}" if times else params.routing_key
+
+
+def read_tried(params: Params, key: str) -> int | None:
+    """The inverse of `tried_key`; None for a key that is none of this ladder's."""
+    return next((n for n in (0, *params.rungs) if tried_key(params, n) == key), None)
+
+
+def parse(values: Mapping[str, str]) -> Params:
+    try:
+        delays = tuple(parse_delay(part) for part in _parts(values.get("delays", "")))
+    except DelayError as error:
+        raise ParamsError({"delays": str(error)}) from error
+    return Params(
+        name=values.get("name", ""),
+        delays=delays or DEFAULT_DELAYS,
+        routing_key=values.get("routing_key", ""),
+        parking=values.get("parking", ""),
+    )
+
+
+def store(params: Params) -> dict[str, str]:
+    return {
+        "name": params.name,
+        "delays": ", ".join(format_delay(delay) for delay in params.delays),
+        "routing_key": params.routing_key,
+        "parking": params.parking,
+    }
+
+
+def _parts(text: str) -> Sequence[str]:
+    return [part.strip() for part in text.split(",")] if text.strip() else ()
+
+
+def _problems(params: Params) -> dict[str, str]:
+    last = len(params.delays)
+    own = {params.name, *(rung_name(params, rung) for rung in params.rungs)}
+    sentences = {
+        "name": _name_problem(params.name),
+        "delays": _delays_problem(params.delays),
+        "parking": name_problem(params.parking, LONGEST_NAME_BYTES),
+    }
+    if params.parking in own:
+        sentences["parking"] = "The parking queue must be none of the ladder's own queues."
+    if len(tried_key(params, last).encode()) > LONGEST_NAME_BYTES:
+        longest = LONGEST_NAME_BYTES - len(f".try.{last}")
+        sentences["routing_key"] = (
+            f"The routing key has at most {longest} bytes, so that “.try.{last}” still fits."
+        )
+    return {name: sentence for name, sentence in sentences.items() if sentence}
+
+
+def _delays_problem(delays: Sequence[timedelta]) -> str:
+    if not 1 <= len(delays) <= MOST_RUNGS:
+        return f"A ladder has at least one delay and at most {MOST_RUNGS}."
+    if min(delays) < timedelta(milliseconds=1):
+        return "Each delay must be at least 1 ms."
+    if milliseconds(max(delays)) > MAXIMUM_TTL_MS:
+        return "RabbitMQ takes no delay over 3650 days."
+    if list(delays) != sorted(delays):
+        return "No delay may be shorter than the one before it."
+    return ""
+
+
+def _name_problem(name: str) -> str:
+    if len(name.encode()) > LONGEST_OWN_NAME_BYTES:
+        return f"A name has at most {LONGEST_OWN_NAME_BYTES} bytes, so that the rungs' names fit."
+    return name_problem(name, LONGEST_OWN_NAME_BYTES)

@@ -1,0 +1,132 @@
+"""Ladders in a vhost by structure: queues that die back with a key that counts the tries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from topology.definitions import TAP_PREFIX, Binding, Definitions, Identity, Queue
+
+_TRIED = re.compile(r"(.*)\.try\.([1-9]\d{0,2})", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class LadderSet:
+    """The rungs that die into `exchange` with `<key>.try.k`, in their order.
+
+    `gaps` are the numbers missing below the last. `work` is the queue that gets the retries and
+    fails into the exchange `ladder`, which leads to the rungs; without one, `ladder` is a guess
+    by name. `parking` is the queue it leads to from the last rung, "" when none is seen.
+    """
+
+    exchange: str
+    key: str
+    rungs: tuple[Queue, ...]
+    gaps: tuple[int, ...]
+    ladder: str
+    parking: str
+    work: Queue | None
+
+    def claims(self, found: Definitions) -> frozenset[Identity]:
+        """Its queues, the bindings between its parts, and the exchanges that serve nothing else."""
+        queues = {queue.name for queue in (*self.rungs, self.work) if queue} | {self.parking}
+        claimed: set[Identity] = {("queue", name) for name in queues}
+        for exchange in (self.exchange, self.ladder):
+            inner = {b for queue in queues for b in found.leads(exchange, queue)}
+            claimed.update(binding.identity for binding in inner)
+            serves_only_it = all(b in inner or _is_tap(b) for b in found.leaving(exchange))
+            if serves_only_it and not exchange.startswith("amq."):
+                claimed.add(("exchange", exchange))
+        return frozenset(identity for identity in claimed if found.get(identity))
+
+
+def find_ladder_sets(found: Definitions) -> Sequence[LadderSet]:
+    """The ladders, by the exchange and key that their rungs die back with.
+
+    A rung has a TTL and no lease (that is a hold queue). Where two queues claim one number, the
+    one named after the exchange does.
+    """
+    by_way: dict[tuple[str, str], dict[int, Queue]] = {}
+    for queue in sorted(found.queues, key=lambda queue: queue.name):
+        if climbed := _climbed(queue):
+            exchange, key, number = climbed
+            rungs = by_way.setdefault((exchange, key), {})
+            if number not in rungs or queue.name == f"{exchange}-rung-{number}":
+                rungs[number] = queue
+    sources = _sources(found, {rung.name for rungs in by_way.values() for rung in rungs.values()})
+    return [_set(found, *way, rungs, sources) for way, rungs in sorted(by_way.items())]
+
+
+def _climbed(queue: Queue) -> tuple[str, str, int] | None:
+    tried = _TRIED.fullmatch(queue.dead_letter_routing_key or "")
+    if tried is None or not queue.dead_letter_exchange or queue.message_ttl_ms is None:
+        return None
+    if queue.arguments.number("x-expires") is not None:
+        return None
+    return queue.dead_letter_exchange, tried[1], int(tried[2])
+
+
+def _sources(found: Definitions, queues: Collection[str]) -> Mapping[str, Sequence[str]]:
+    """The exchanges that lead straight to each of these queues."""
+    sources: dict[str, list[str]] = {}
+    for binding in found.bindings:
+        if binding.destination_is_queue and binding.destination in queues:
+            sources.setdefault(binding.destination, []).append(binding.source)
+    return sources
+
+
+def _set(
+    found: Definitions,
+    exchange: str,
+    key: str,
+    by_number: Mapping[int, Queue],
+    sources: Mapping[str, Sequence[str]],
+) -> LadderSet:
+    numbers = sorted(by_number)
+    rungs = tuple(by_number[number] for number in numbers)
+    ladders = {source for rung in rungs for source in sources.get(rung.name, ())}
+    usual_first = sorted(ladders, key=lambda name: (name != f"{exchange}-ladder", name))
+    ladder, work = _work(found, exchange, key, usual_first)
+    return LadderSet(
+        exchange=exchange,
+        key=key,
+        rungs=rungs,
+        gaps=tuple(sorted(set(range(1, numbers[-1])) - set(numbers))),
+        ladder=ladder,
+        parking=_parking(found, ladder, key, numbers[-1]),
+        work=work,
+    )
+
+
+def _work(
+    found: Definitions, exchange: str, key: str, ladders: Iterable[str]
+) -> tuple[str, Queue | None]:
+    """The queue that the retries come back to, and through which exchange it fails into them.
+
+    One whose binding begins with the key comes before one that may have another's.
+    """
+    first: tuple[str, Queue | None] = (f"{exchange}-ladder", None)
+    for ladder in ladders:
+        for queue in found.dying_into(ladder):
+            leading = found.leads(exchange, queue.name)
+            if queue.message_ttl_ms is not None or not leading:
+                continue
+            if any(f"{binding.routing_key}.".startswith(f"{key}.") for binding in leading):
+                return ladder, queue
+            first = first if first[1] else (ladder, queue)
+    return first
+
+
+def _parking(found: Definitions, ladder: str, key: str, last: int) -> str:
+    """Where the ladder sends what was tried so often, whether its exchange is direct or a topic."""
+    ends = (f"{key}.try.{last}", f"#.try.{last}")
+    leading = [b for b in found.leaving(ladder) if b.routing_key in ends and not _is_tap(b)]
+    queues = [found.queue(b.destination) for b in leading if b.destination_is_queue]
+    parking = [queue.name for queue in queues if queue and queue.message_ttl_ms is None]
+    usual = f"{ladder.removesuffix('-ladder')}-parking"
+    return usual if usual in parking else next(iter(parking), "")
+
+
+def _is_tap(binding: Binding) -> bool:
+    return binding.destination.startswith(TAP_PREFIX)

@@ -1,0 +1,151 @@
+"""The parameters of a quorum retry, how long each attempt waits, and how a form asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from topology.definitions import MAXIMUM_TTL_MS
+from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.patterns.names import LONGEST_NAME_BYTES, name_problem
+from topology.patterns.pattern import Field, ParamsError
+
+LONGEST_OWN_NAME_BYTES = LONGEST_NAME_BYTES - len("-parking")
+MOST_RETRIES = 1_000_000
+DEFAULT_SHORTEST = timedelta(seconds=10)
+DEFAULT_LONGEST = timedelta(minutes=1)
+DEFAULT_LIMIT = 5
+KINDS = {
+    "failed": "what failed: rejected with requeue, or its consumer was lost",
+    "returned": "what was put back with a nack, which nobody counts",
+    "all": "both",
+}
+FIELDS = (
+    Field("name", "Name", "Of the work exchange and queue."),
+    Field(
+        "retry",
+        "What waits",
+        "Which messages wait before they are delivered again. A message cannot be delayed when "
+        "it is published, only when it comes back.",
+        "failed",
+        choices=tuple(KINDS.items()),
+    ),
+    Field(
+        "shortest",
+        "Shortest delay",
+        "After the first failure; after the second twice as long, after the third three times.",
+        format_delay(DEFAULT_SHORTEST),
+    ),
+    Field("longest", "Longest delay", "No delay is longer.", format_delay(DEFAULT_LONGEST)),
+    Field(
+        "limit",
+        "Retries",
+        "So many failures are forgiven; the next one parks the message.",
+        str(DEFAULT_LIMIT),
+    ),
+    Field("routing_key", "Routing key", "Of the work. Empty: the name.", required=False),
+    Field(
+        "parking",
+        "Parking queue",
+        "Where a message stays that failed too often. Empty: the name and “-parking”.",
+        required=False,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Params:
+    """`name` of the work exchange and queue; `retry` is which returns wait, one of KINDS.
+
+    `limit` failures are forgiven; the delay after each lies between `shortest` and `longest`.
+    """
+
+    name: str
+    retry: str = "failed"
+    shortest: timedelta = DEFAULT_SHORTEST
+    longest: timedelta = DEFAULT_LONGEST
+    limit: int = DEFAULT_LIMIT
+    routing_key: str = ""
+    parking: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.routing_key:
+            object.__setattr__(self, "routing_key", self.name)
+        if not self.parking:
+            object.__setattr__(self, "parking", f"{self.name}-parking")
+        if problems := _problems(self):
+            raise ParamsError(problems)
+
+
+def retry_delay(shortest: timedelta, longest: timedelta, failures: int) -> timedelta:
+    """How long a message waits after so many failed deliveries, this one included.
+
+    It grows by the shortest delay each time, up to the longest (rabbit_fifo.erl 4.3.5,
+    calculate_ready_at; the documentation's example of a fourth step of 30 s is wrong). A nack
+    is no failure, and without one the delay is the shortest.
+    """
+    return min(shortest * max(1, failures), longest)
+
+
+def parse(values: Mapping[str, str]) -> Params:
+    problems: dict[str, str] = {}
+    waits = {"shortest": DEFAULT_SHORTEST, "longest": DEFAULT_LONGEST}
+    for name in waits:
+        try:
+            waits[name] = parse_delay(values[name]) if values.get(name) else waits[name]
+        except DelayError as error:
+            problems[name] = str(error)
+    limit = values.get("limit") or str(DEFAULT_LIMIT)
+    if not (limit.isascii() and limit.isdecimal() and len(limit) <= len(str(MOST_RETRIES))):
+        problems["limit"] = f"A number between 1 and {MOST_RETRIES}."
+    if problems:
+        raise ParamsError(problems)
+    return Params(
+        name=values.get("name", ""),
+        retry=values.get("retry") or "failed",
+        limit=int(limit),
+        routing_key=values.get("routing_key", ""),
+        parking=values.get("parking", ""),
+        **waits,
+    )
+
+
+def store(params: Params) -> dict[str, str]:
+    return {
+        "name": params.name,
+        "retry": params.retry,
+        "shortest": format_delay(params.shortest),
+        "longest": format_delay(params.longest),
+        "limit": str(params.limit),
+        "routing_key": params.routing_key,
+        "parking": params.parking,
+    }
+
+
+def _problems(params: Params) -> dict[str, str]:
+    sentences = {
+        "name": _name_problem(params.name),
+        "retry": "" if params.retry in KINDS else f"One of {', '.join(KINDS)}.",
+        "limit": ""
+        if 1 <= params.limit <= MOST_RETRIES
+        else f"A number between 1 and {MOST_RETRIES}.",
+        "parking": name_problem(params.parking, LONGEST_NAME_BYTES),
+    }
+    if params.shortest < timedelta(milliseconds=1):
+        sentences["shortest"] = "The shortest delay must be at least 1 ms."
+    if params.longest < params.shortest:
+        sentences["longest"] = "The longest delay cannot be shorter than the shortest."
+    elif milliseconds(params.longest) > MAXIMUM_TTL_MS:
+        sentences["longest"] = "The longest delay can be 3650 days."
+    if len(params.routing_key.encode()) > LONGEST_NAME_BYTES:
+        sentences["routing_key"] = f"A routing key has at most {LONGEST_NAME_BYTES} bytes."
+    if params.parking == params.name:
+        sentences["parking"] = "The parking queue must be another than the work queue."
+    return {name: sentence for name, sentence in sentences.items() if sentence}
+
+
+def _name_problem(name: str) -> str:
+    if len(name.encode()) > LONGEST_OWN_NAME_BYTES:
+        return f"A name has at most {LONGEST_OWN_NAME_BYTES} bytes, so that “-parking” still fits."
+    return name_problem(name, LONGEST_OWN_NAME_BYTES)
