@@ -1,0 +1,264 @@
+"""What the article of seed 003 promises of delay queues, on real brokers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.brokers import Vhost
+from tests.builders import address_of, eventually, make_broker
+from topology import provision
+from topology.broker.consumer import Consumer, Delivery
+from topology.broker.management import Management
+from topology.broker.observe import observe
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.deaths import read_history
+from topology.definitions import Arguments, Queue
+from topology.message import Publish
+from topology.models import State, Topology
+from topology.patterns import delay_queues
+from topology.patterns.delay_queues import Params
+from topology.patterns.pattern import Copy
+
+pytestmark = pytest.mark.django_db
+
+ONE, TWO, MINUTE = timedelta(seconds=1), timedelta(seconds=2), timedelta(minutes=1)
+SHORT = Params("work", (ONE, TWO))
+# Not as anybody would declare it again, so that a change would show.
+WORK = Queue("work", arguments=Arguments({"x-queue-type": "classic", "x-max-priority": 3}))
+
+
+@pytest.fixture
+def management(vhost: Vhost) -> Iterator[Management]:
+    with Management(address_of(vhost)) as session:
+        session.declare_queue(WORK)
+        yield session
+
+
+def applied(vhost: Vhost, params: Params) -> Topology:
+    broker = make_broker(vhost)
+    topology = provision.create_topology(None, broker, delay_queues.KIND, params)
+    provision.apply(None, topology)
+    topology.refresh_from_db()
+    return topology
+
+
+def publish(vhost: Vhost, *letters: tuple[timedelta, bytes]) -> float:
+    """Into the delays in this order; the moment before, on the monotonic clock."""
+    with publisher(address_of(vhost), "test") as channel:
+        before = time.monotonic()
+        for delay, body in letters:
+            route = delay_queues.route(SHORT, delay, "work")
+            sent = Publish("", route.routing_key, build_properties(delivery_mode=2), body)
+            channel.publish_by(route, sent)
+    return before
+
+
+def arrivals(consumer: Consumer, number: int) -> list[tuple[Delivery, float]]:
+    """The next messages with the moments of their arrival, acknowledged."""
+    found = []
+    for _ in range(number):
+        (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+        found.append((delivery, time.monotonic()))
+        consumer.ack_through(delivery)
+    return found
+
+
+def depth(management: Management, name: str) -> int:
+    found: int = management.queue(name).get("messages", 0)
+    return found
+
+
+def test_a_shorter_delay_is_not_held_up_by_a_longer_and_each_delay_keeps_its_order(
+    vhost: Vhost, management: Management
+) -> None:
+    applied(vhost, SHORT)
+    letters = [(TWO, b"a2"), (TWO, b"b2"), (ONE, b"a1"), (TWO, b"c2"), (ONE, b"b1")]
+    with Consumer(address_of(vhost), "work") as consumer:
+        sent = publish(vhost, (timedelta(0), b"now"), *letters)
+        found = arrivals(consumer, 6)
+    bodies = [delivery.message.body for delivery, _ in found]
+    assert bodies == [b"now", b"a1", b"b1", b"a2", b"b2", b"c2"]
+    for delivery, arrived in found[1:]:
+        asked = ONE if delivery.message.body.endswith(b"1") else TWO
+        assert arrived - sent >= asked.total_seconds()
+
+
+def test_what_comes_out_is_read_with_its_delay(vhost: Vhost, management: Management) -> None:
+    applied(vhost, SHORT)
+    with Consumer(address_of(vhost), "work") as consumer:
+        publish(vhost, (ONE, b"x"))
+        ((delivery, _),) = arrivals(consumer, 1)
+    message = delivery.message
+    copy = Copy(message.exchange, message.routing_key, message.headers)
+    reading = delay_queues.read(SHORT, copy)
+    assert reading is not None
+    assert (reading.phase, reading.delay, reading.queue) == ("exit", ONE, "work_dlq_1")
+    assert reading.attempt == 1
+
+
+# A program of its own, with pika as everybody has it; it ends itself when all is over.
+CONSUMER = """
+import json, sys, time
+import pika
+
+url, example = sys.argv[1:]
+connection = pika.BlockingConnection(pika.URLParameters(url))
+channel = connection.channel()
+
+
+def work(body):
+    print(json.dumps(["tried", body.decode(), time.monotonic()]))
+    if body == b"over":
+        connection.close()
+        sys.exit()
+    return body == b"good"
+
+
+def inform_someone(properties, body):
+    print(json.dumps(["informed", body.decode(), properties.headers]))
+    channel.basic_publish("", "work", b"over", mandatory=True)
+
+
+exec(example)
+"""
+
+
+def run_example(vhost: Vhost) -> list[Any]:
+    """What the consumer of the explanation tried and whom it told, in order."""
+    done = subprocess.run(
+        [sys.executable, "-c", CONSUMER, vhost.amqp_url, delay_queues.consumer_example(SHORT)],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_example_counts_its_attempts_climbs_the_delays_and_parks_at_last(
+    vhost: Vhost, management: Management
+) -> None:
+    """Run as it stands; one message fails until it is parked, and one beside it does not."""
+    applied(vhost, SHORT)
+    publish(vhost, (timedelta(0), b"bad"), (timedelta(0), b"good"))
+    told = run_example(vhost)
+    assert [(what, body) for what, body, _ in told] == [
+        ("tried", "bad"),
+        ("tried", "good"),
+        ("tried", "bad"),
+        ("tried", "bad"),
+        ("informed", "bad"),
+        ("tried", "over"),
+    ]
+    first, second, third = (at for what, body, at in told if (what, body) == ("tried", "bad"))
+    assert second - first >= ONE.total_seconds()
+    assert third - second >= TWO.total_seconds()
+    assert told[4] == ["informed", "bad", {"attempt": 3}]
+    with Consumer(address_of(vhost), "work_parked") as consumer:
+        ((delivery, _),) = arrivals(consumer, 1)
+    assert delivery.message.body == b"bad"
+    assert delivery.message.properties.delivery_mode == 2
+    assert delivery.message.headers == {"attempt": 3}
+    names = ("work_dlq_1", "work_dlq_2")
+    eventually(lambda: not any(depth(management, name) for name in names), "nothing waits")
+
+
+def test_a_message_published_again_with_its_history_is_counted_anew_from_4_0_on(
+    vhost: Vhost, management: Management
+) -> None:
+    """Why the example counts in a header of its own."""
+    applied(vhost, SHORT)
+    with Consumer(address_of(vhost), "work") as consumer:
+        publish(vhost, (ONE, b"x"))
+        ((first, _),) = arrivals(consumer, 1)
+        with publisher(address_of(vhost), "test") as channel:
+            channel.publish(Publish("", "work_dlq_1", first.message.properties, b"x"))
+        ((second, _),) = arrivals(consumer, 1)
+    history = read_history(second.message.headers)
+    is_believed = observe(management).version_tuple < (4, 0)
+    assert history.count("work_dlq_1", "expired") == (2 if is_believed else 1)
+
+
+def test_the_work_queue_and_its_messages_are_left_alone_from_apply_to_teardown(
+    vhost: Vhost, management: Management
+) -> None:
+    topology = provision.create_topology(None, make_broker(vhost), delay_queues.KIND, SHORT)
+    publish(vhost, (timedelta(0), b"mine"))
+    before = observe(management).declared
+    provision.apply(None, topology)
+    topology.refresh_from_db()
+    made = {t.identity for t in observe(management).declared} - {t.identity for t in before}
+    assert made == {("queue", "work_dlq_1"), ("queue", "work_dlq_2")}
+    assert topology.owned_identities == made
+    snapshot = observe(management)
+    assert provision.plan_for(topology, snapshot).is_empty
+    (use,) = delay_queues.recognize(snapshot.definitions)
+    assert (use.params, use.missing) == (SHORT, ())
+    verdict = provision.check(None, topology)
+    assert verdict.holds
+    assert [check.sentence for check in verdict.checks[:2]] == [
+        "A probe would arrive in work after 1s.",
+        "A probe would arrive in work after 2s.",
+    ]
+    provision.remove(None, topology)
+    assert observe(management).declared == before
+    with Consumer(address_of(vhost), "work") as consumer:
+        ((delivery, _),) = arrivals(consumer, 1)
+    assert delivery.message.body == b"mine"
+
+
+def test_verify_says_that_the_work_queue_is_missing(vhost: Vhost) -> None:
+    topology = applied(vhost, Params("nobody", (ONE,)))
+    verdict = provision.check(None, topology)
+    assert not verdict.holds
+    assert "has no queue for the key “nobody”" in verdict.checks[0].sentence
+
+
+def test_messages_that_wait_are_in_the_way_of_a_teardown(
+    vhost: Vhost, management: Management
+) -> None:
+    params = Params("work", (MINUTE,))
+    topology = applied(vhost, params)
+    with publisher(address_of(vhost), "test") as channel:
+        channel.publish(Publish("", "work_dlq_60", build_properties(delivery_mode=2), b"waits"))
+    eventually(lambda: depth(management, "work_dlq_60") == 1, "the broker counts it")
+    with pytest.raises(provision.Refusal, match="1 in work_dlq_60"):
+        provision.remove(None, topology)
+    assert depth(management, "work_dlq_60") == 1
+
+
+def test_a_delay_queue_with_another_time_is_a_conflict_and_nothing_is_changed(
+    vhost: Vhost, management: Management
+) -> None:
+    theirs = Queue(
+        "work_dlq_1",
+        arguments=Arguments(
+            {
+                "x-queue-type": "classic",
+                "x-message-ttl": 1500,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": "work",
+            }
+        ),
+    )
+    management.declare_queue(theirs)
+    before = observe(management).declared
+    topology = provision.create_topology(None, make_broker(vhost), delay_queues.KIND, SHORT)
+    with pytest.raises(provision.Refusal, match="in conflict with what exists; nothing was"):
+        provision.apply(None, topology)
+    after = observe(management)
+    assert after.declared == before
+    topology.refresh_from_db()
+    assert (topology.state, topology.owned) == (State.PLANNED, [])
+    (use,) = delay_queues.recognize(after.definitions)
+    assert use.missing == (
+        "“work_dlq_1” does not wait as many seconds as its name says, but 1s500ms.",
+    )

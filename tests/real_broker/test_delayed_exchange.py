@@ -1,0 +1,36 @@
+"""The delayed-message plugin is on none of the brokers: it is refused, and nothing is changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.brokers import Vhost
+from tests.builders import address_of, make_broker
+from topology import provision
+from topology.broker.management import Management
+from topology.broker.observe import observe
+from topology.definitions import Queue
+from topology.models import State
+from topology.patterns import delayed_exchange
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_broker_without_the_plugin_refuses_with_what_replaces_it_and_nothing_is_changed(
+    vhost: Vhost,
+) -> None:
+    params = delayed_exchange.Params("later", "direct", (("work", "work"),))
+    topology = provision.create_topology(None, make_broker(vhost), delayed_exchange.KIND, params)
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(Queue("work"))
+        before = observe(management)
+        obstacle = provision.obstacle_for(topology, before)
+        with pytest.raises(provision.Refusal) as refused:
+            provision.apply(None, topology)
+        after = observe(management)
+    assert str(refused.value) == f"{obstacle} Nothing was changed."
+    assert "Delay levels replace it" in obstacle
+    assert ("4.3 and later cannot have" in obstacle) == (before.version_tuple >= (4, 3))
+    assert after.declared == before.declared
+    topology.refresh_from_db()
+    assert (topology.state, topology.owned) == (State.PLANNED, [])

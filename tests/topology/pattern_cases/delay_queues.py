@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+
+from tests.topology.builders import a_queue
+from tests.topology.pattern_cases.case import Case
+from topology.definitions import Definitions
+from topology.patterns import delay_queues
+from topology.patterns.dlq_params import LONGEST_SECONDS
+
+LONGEST_NAME = 255 - len(f"_dlq_{LONGEST_SECONDS}")
+
+names = st.text(
+    st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=LONGEST_NAME
+).filter(lambda name: len(name.encode()) <= LONGEST_NAME and not name.startswith("amq."))
+
+# One that looks like a delay queue itself.
+odd_names = names.map(lambda name: f"{name[:60]}_dlq_10")
+
+few_delays = st.lists(
+    st.integers(1, LONGEST_SECONDS).map(lambda s: timedelta(seconds=s)), min_size=1, max_size=4
+).map(tuple)
+
+
+def beside_delay_queues(params: delay_queues.Params) -> Definitions:
+    """The work queue, and one that has only the name of a delay queue."""
+    return Definitions.of([a_queue(params.queue), a_queue("other_dlq_10", ttl=10_000)])
+
+
+CASE = Case(
+    st.builds(delay_queues.Params, st.one_of(names, odd_names), few_delays),
+    (
+        ({"delays": "10s"}, "queue", "A name is missing."),
+        ({"queue": "amq.work", "delays": "10s"}, "queue", "belong to the broker"),
+        ({"queue": "a\x00b", "delays": "10s"}, "queue", "control characters"),
+        ({"queue": "q" * 250, "delays": "10s"}, "queue", "at most 249 bytes"),
+        ({"queue": "q" * 249, "delays": "10s"}, "delays", "The queue of 10s would have a name"),
+        ({"queue": "q"}, "delays", "At least one delay"),
+        ({"queue": "q", "delays": " , "}, "delays", "At least one delay"),
+        ({"queue": "q", "delays": "10s, soon"}, "delays", "“soon” is no duration"),
+        ({"queue": "q", "delays": "10s, 0s"}, "delays", "0s is no whole number of seconds"),
+        ({"queue": "q", "delays": "250ms"}, "delays", "250ms is no whole number of seconds"),
+        ({"queue": "q", "delays": "1.5s, 3s"}, "delays", "1s500ms is no whole number"),
+        ({"queue": "q", "delays": "3651d"}, "delays", "no delay over 3650 days"),
+    ),
+    beside_delay_queues,
+)

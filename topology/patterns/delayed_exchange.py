@@ -1,0 +1,254 @@
+"""Delayed exchange: the type x-delayed-message of a plugin that was archived in January 2026.
+
+Mechanism: the plugin keeps a message with the header x-delay (milliseconds) in a table of the
+node that it was published to, then negates the header and lets the exchange choose its queues.
+Guarantee: none beyond its node; the time is never early.
+Cost: no queues and no hops; a table that is not made for a hundred thousand messages (issue 72).
+Hazard: one copy on one node, gone with it or with the plugin; nothing can be listed or called
+back; a mandatory publish is given back although it is kept.
+Source: the plugin's README and src (3.8 to 4.2), read and not tried: none of the brokers of our
+tests can have it. Impossible from 4.3 on, which has no Mnesia (rabbitmq-server PR 15542).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+from topology.definitions import TAP_PREFIX, Arguments, Binding, Definitions, Exchange, Queue
+from topology.delays import format_delay, milliseconds
+from topology.message import Headers, Route, Waiter
+from topology.patterns.delayed_params import FIELDS as FIELDS
+from topology.patterns.delayed_params import TYPES
+from topology.patterns.delayed_params import Params as Params
+from topology.patterns.delayed_params import parse as parse
+from topology.patterns.delayed_params import store as store
+from topology.patterns.lacking import lacking
+from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
+
+KIND = "delayed_exchange"
+TYPE = "x-delayed-message"
+HEADER = "x-delay"
+# ?ERL_MAX_T of rabbit_exchange_type_delayed_message.erl.
+LONGEST_MS = 4_294_967_295
+LONGEST = timedelta(milliseconds=LONGEST_MS)
+FIRST_WITHOUT = (4, 3)
+PROBE_DELAY = timedelta(minutes=1)
+
+INSTEAD = (
+    "Delay levels replace it: any delay, through queues that can be seen and replicated; or hold "
+    "queues where a few delays are enough."
+)
+
+EXPLANATION = Explanation(
+    title="Delayed exchange",
+    summary="The exchange of a plugin that is no longer maintained: any delay up to 49 days.",
+    mechanism=(
+        "An exchange of the type x-delayed-message keeps each message that has the header x-delay, "
+        "a number of milliseconds, outside of every queue. When the time is over it chooses the "
+        "queues as the type in its argument x-delayed-type would, and the header is negative from "
+        "then on. Without the header a message goes on at once."
+    ),
+    guarantee=(
+        "Never earlier than the delay, and nothing more: what waits is one copy on one node, and "
+        "what finds no queue when its time comes is lost."
+    ),
+    cost=(
+        "No queue and no hop for a delay, and a write to one table of the node. The plugin's own "
+        "page says that it is not made for a hundred thousand messages, nor for more than a day "
+        "or two."
+    ),
+    hazards=(
+        "The plugin was archived in January 2026, its last release is for RabbitMQ 4.2, and 4.3 "
+        "cannot have it: it needs the database Mnesia, which is gone. Before an upgrade nothing "
+        f"may wait in it any more. {INSTEAD}",
+        "To migrate: set the replacement up beside it, with the same queues as destinations; let "
+        "the publishers go over, one after the other; wait until the longest delay is over and the "
+        "broker counts no delayed message of the exchange; then delete it and disable the plugin.",
+        "When the node is lost, or the plugin is disabled, all that waits is lost.",
+        "Nobody can list, count for one queue, call back or purge what waits: the broker tells one "
+        "number for each exchange.",
+        "A mandatory publish is given back as not routed although it is kept and will arrive, so "
+        "that no publisher can tell it from a lost one. Delayboard publishes mandatory only, and "
+        "so it publishes nothing through such an exchange, rather than say that it is lost: use "
+        "the lines on this page.",
+        "A delay over 49 days 17 hours, or one below zero, is no delay: the message arrives at "
+        "once. An alternate exchange gets a copy of everything at the moment of publishing.",
+    ),
+    source="RabbitMQ Delayed Message Plugin, README (archived 2026-01-29)",
+)
+
+EXAMPLE = Params("reminders", "direct", (("orders", "orders"),))
+
+
+def title(params: Params) -> str:
+    return params.name
+
+
+def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
+    """It is there where the broker lists the type; else what stands in the way and what replaces
+    it."""
+    if TYPE in exchange_types:
+        return ""
+    if version >= FIRST_WITHOUT:
+        return (
+            "RabbitMQ 4.3 and later cannot have the delayed-message plugin: it needs Mnesia, which "
+            f"they no longer have, and was archived in January 2026. {INSTEAD}"
+        )
+    return (
+        f"This broker has no exchange type {TYPE}: it comes with the delayed-message plugin, which "
+        f"was archived in January 2026 and cannot go along to RabbitMQ 4.3. {INSTEAD}"
+    )
+
+
+def definitions(params: Params) -> Definitions:
+    """The exchange and its bindings; the queues are somebody else's."""
+    exchange = Exchange(params.name, TYPE, arguments=Arguments({"x-delayed-type": params.type}))
+    bound = [Binding(params.name, queue, key) for key, queue in params.bound]
+    return Definitions.of([exchange, *bound])
+
+
+def route(params: Params, delay: timedelta, target: str) -> Route:
+    """`target` is the routing key. Never mandatory: the broker gives back what it keeps."""
+    ms = milliseconds(delay)
+    if ms > LONGEST_MS:
+        raise ParamsError({"delay": f"The longest delay of the plugin is {format_delay(LONGEST)}."})
+    return Route(params.name, target, headers={HEADER: ms} if ms > 0 else {})
+
+
+def achievable(params: Params, delay: timedelta) -> timedelta:
+    return max(timedelta(0), timedelta(milliseconds=milliseconds(delay)))
+
+
+def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
+    """Not in a queue, but a stay all the same."""
+    return [achievable(params, delay)] if delay > timedelta(0) else []
+
+
+def delays(params: Params) -> Sequence[timedelta]:
+    return ()
+
+
+def longest(params: Params) -> timedelta:
+    return LONGEST
+
+
+def targets(params: Params) -> Sequence[str]:
+    """The keys that are bound, unless a pattern among them takes others too."""
+    is_free = params.type == "topic" and any(_is_pattern(key) for key in params.keys)
+    return () if is_free else params.keys
+
+
+def destinations(params: Params, found: Definitions) -> None:
+    """The bindings are part of it, and no message brings one along."""
+
+
+def members(params: Params, found: Definitions) -> Sequence[Queue]:
+    return ()
+
+
+def target_problem(params: Params, target: str, found: Definitions) -> str:
+    """Delayboard does not publish here: what it could say of the outcome would be wrong."""
+    if target.startswith(TAP_PREFIX):
+        return "That is Delayboard's own tap."
+    return (
+        "Delayboard publishes mandatory, and a delayed exchange gives back such a message as not "
+        "routed although it keeps it: publish it as the explanation of this pattern shows."
+    )
+
+
+def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+    """Each binding's key, to the first queue of it; a pattern matches the key that spells it."""
+    first = dict(reversed(params.bound))
+    return [(PROBE_DELAY, key, first[key]) for key in params.keys]
+
+
+def remarks(params: Params, found: Definitions) -> Sequence[str]:
+    said = [
+        "What enters its delay is not observed: the plugin keeps it before any queue or tap. What "
+        "comes out is.",
+        f"RabbitMQ 4.3 cannot hold it: it stands in the way of an upgrade. {INSTEAD}",
+    ]
+    exchange = found.exchange(params.name)
+    if exchange and (alternate := exchange.arguments.text("alternate-exchange")):
+        said.append(
+            f"Its alternate exchange “{alternate}” gets a copy of everything that is delayed, at "
+            "the moment of publishing."
+        )
+    return said
+
+
+def read(params: Params, copy: Copy) -> Reading | None:
+    """The header tells: positive before the delay, negative after it.
+
+    Rounds are not counted anywhere, so each is the first.
+    """
+    if copy.exchange != params.name:
+        return None
+    queues = [queue for key, queue in params.bound if key == copy.routing_key]
+    queue = queues[0] if len(queues) == 1 else ""
+    ms = _stated_ms(copy.headers)
+    delay = timedelta(milliseconds=abs(ms))
+    if ms > 0:
+        return Reading("entry", copy.routing_key, "", delay, 1)
+    if ms < 0:
+        return Reading("exit", copy.routing_key, queue, delay, 1)
+    return Reading("publish", copy.routing_key, queue, timedelta(0), 0)
+
+
+def taps(params: Params) -> Sequence[Tap]:
+    """A tap is bound as the real queues are, so that it sees what comes out."""
+    keys = params.keys if params.type == "direct" else ("#",)
+    return [Tap(params.name, key, f"what arrives with {key}", "exit") for key in keys]
+
+
+def waiters(params: Params) -> Sequence[Waiter]:
+    return ()
+
+
+def consumer_example(params: Params) -> str:
+    return (
+        "channel.confirm_delivery()\n"
+        "channel.basic_publish(\n"
+        f"    {json.dumps(params.name, ensure_ascii=False)},\n"
+        f"    {json.dumps(params.keys[0], ensure_ascii=False)},\n"
+        "    body,\n"
+        f'    pika.BasicProperties(delivery_mode=2, headers={{"{HEADER}": ms}}),\n'
+        "    mandatory=False,  # a delayed message would come back although it is kept\n"
+        ")\n"
+    )
+
+
+def recognize(found: Definitions) -> Sequence[Use]:
+    """Every exchange of the type, with its bindings."""
+    names = sorted(exchange.name for exchange in found.exchanges if exchange.type == TYPE)
+    return [_use(exchange, found) for name in names if (exchange := found.exchange(name))]
+
+
+def _use(exchange: Exchange, found: Definitions) -> Use:
+    """Without parameters where it chooses in another way, or leads to exchanges or nowhere."""
+    bound = [b for b in found.leaving(exchange.name) if not b.destination.startswith(TAP_PREFIX)]
+    claims = frozenset([exchange.identity, *(binding.identity for binding in bound)])
+    kind = exchange.arguments.text("x-delayed-type") or ""
+    missing = () if bound else ("Nothing is bound to it: what it delays is lost.",)
+    is_plain = all(b.destination_is_queue and not b.arguments for b in bound)
+    if kind not in TYPES or not is_plain:
+        return Use(KIND, exchange.name, None, claims, missing)
+    try:
+        params = Params(exchange.name, kind, tuple((b.routing_key, b.destination) for b in bound))
+    except ParamsError:
+        return Use(KIND, exchange.name, None, claims, missing)
+    return Use(KIND, exchange.name, params, claims, lacking(definitions(params), found))
+
+
+def _is_pattern(key: str) -> bool:
+    return not {"*", "#"}.isdisjoint(key.split("."))
+
+
+def _stated_ms(headers: Headers) -> int:
+    """0 for what is no delay of the plugin's, before or after it."""
+    stated = headers.get(HEADER)
+    if not isinstance(stated, int) or isinstance(stated, bool):
+        return 0
+    return stated if abs(stated) <= LONGEST_MS else 0

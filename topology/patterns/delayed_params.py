@@ -1,0 +1,111 @@
+"""The parameters of a delayed exchange: its name, how it chooses, and what is bound to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from topology.patterns.names import LONGEST_NAME_BYTES, control_problem, name_problem
+from topology.patterns.pattern import Field, ParamsError
+
+TYPES = {
+    "direct": "direct: the bindings with just this key",
+    "topic": "topic: the bindings whose pattern matches the key",
+    "fanout": "fanout: all bindings, whatever the key",
+}
+FIELDS = (
+    Field("name", "Name", "Of the exchange."),
+    Field(
+        "type",
+        "Then it chooses as",
+        "What it does with a message when its delay is over.",
+        "direct",
+        choices=tuple(TYPES.items()),
+    ),
+    Field(
+        "queues",
+        "Queues",
+        "Existing ones, parted by blanks, each bound with its own name as key; key=queue for "
+        "another key. Or a JSON list of [key, queue].",
+    ),
+)
+_BOUND = "Queues or key=queue parted by blanks, or a JSON list of [key, queue]."
+
+
+@dataclass(frozen=True)
+class Params:
+    """`bound` are (routing key, queue), in order and each once."""
+
+    name: str
+    type: str
+    bound: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bound", tuple(sorted(set(self.bound))))
+        problems = {}
+        if wrong := name_problem(self.name, LONGEST_NAME_BYTES):
+            problems["name"] = wrong
+        if self.type not in TYPES:
+            problems["type"] = f"One of {', '.join(TYPES)}."
+        if wrong := _bound_problem(self.bound):
+            problems["queues"] = wrong
+        if problems:
+            raise ParamsError(problems)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(sorted({key for key, _ in self.bound}))
+
+
+def parse(values: Mapping[str, str]) -> Params:
+    return Params(
+        values.get("name", ""),
+        values.get("type") or "direct",
+        _read_bound(values.get("queues", "")),
+    )
+
+
+def store(params: Params) -> dict[str, str]:
+    return {"name": params.name, "type": params.type, "queues": _write_bound(params.bound)}
+
+
+def _read_bound(text: str) -> tuple[tuple[str, str], ...]:
+    if not text.lstrip().startswith("["):
+        return tuple(_read_word(word) for word in text.split())
+    try:
+        pairs = json.loads(text)
+    except (ValueError, RecursionError):
+        pairs = None
+    if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
+        raise ParamsError({"queues": _BOUND})
+    return tuple((key, queue) for key, queue in pairs)
+
+
+def _is_pair(pair: object) -> bool:
+    return isinstance(pair, list) and len(pair) == 2 and all(isinstance(e, str) for e in pair)
+
+
+def _read_word(word: str) -> tuple[str, str]:
+    key, equals, queue = word.partition("=")
+    return (key, queue) if equals else (word, word)
+
+
+def _write_bound(bound: tuple[tuple[str, str], ...]) -> str:
+    """As words where they would be read back as the same, else as JSON."""
+    words = [queue if key == queue else f"{key}={queue}" for key, queue in bound]
+    text = " ".join(words)
+    if not text.startswith("[") and tuple(_read_word(word) for word in text.split()) == bound:
+        return text
+    return json.dumps([list(pair) for pair in bound], ensure_ascii=False)
+
+
+def _bound_problem(bound: tuple[tuple[str, str], ...]) -> str:
+    if not bound:
+        return "At least one queue is needed: without a binding everything is lost."
+    for key, queue in bound:
+        if len(key.encode()) > LONGEST_NAME_BYTES:
+            return f"A routing key has at most {LONGEST_NAME_BYTES} bytes."
+        if not queue or len(queue.encode()) > LONGEST_NAME_BYTES or control_problem(queue):
+            return f"“{queue}” is no name of a queue."
+    return ""

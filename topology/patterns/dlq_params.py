@@ -1,0 +1,94 @@
+"""The parameters of delay queues: a work queue and the delays on offer, and their queues' names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from topology.definitions import MAXIMUM_TTL_MS
+from topology.delays import DelayError, format_delay, parse_delay
+from topology.patterns.names import LONGEST_NAME_BYTES, name_problem
+from topology.patterns.pattern import Field, ParamsError
+
+SECOND = timedelta(seconds=1)
+LONGEST_SECONDS = MAXIMUM_TTL_MS // 1000
+MAXIMUM_NAME_BYTES = LONGEST_NAME_BYTES - len("_dlq_1")
+FIELDS = (
+    Field(
+        "queue",
+        "Work queue",
+        "An existing one, which stays as it is; the delay queues add “_dlq_” and the seconds.",
+    ),
+    Field(
+        "delays",
+        "Delays",
+        "Those on offer, whole seconds, parted by commas: 10s, 1m, 5m. One queue each.",
+        initial="10s, 1m, 5m",
+    ),
+)
+_NAME = re.compile(r"(.*)_dlq_([1-9][0-9]{0,8})", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Params:
+    """The work queue, and the delays on offer in ascending order, each once."""
+
+    queue: str
+    delays: tuple[timedelta, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delays", tuple(sorted(set(self.delays))))
+        problems = {}
+        if wrong := name_problem(self.queue, MAXIMUM_NAME_BYTES):
+            problems["queue"] = wrong
+        if wrong := _delays_problem(self):
+            problems["delays"] = wrong
+        if problems:
+            raise ParamsError(problems)
+
+
+def queue_name(queue: str, delay: timedelta) -> str:
+    return f"{queue}_dlq_{delay // SECOND}"
+
+
+def split_name(name: str) -> tuple[str, timedelta] | None:
+    """The inverse of `queue_name`; None also for a delay that no broker takes."""
+    match = _NAME.fullmatch(name)
+    if match is None or int(match[2]) > LONGEST_SECONDS:
+        return None
+    return match[1], int(match[2]) * SECOND
+
+
+def parse(values: Mapping[str, str]) -> Params:
+    texts = [text.strip() for text in values.get("delays", "").split(",") if text.strip()]
+    try:
+        delays = tuple(parse_delay(text) for text in texts)
+    except DelayError as error:
+        raise ParamsError({"delays": str(error)}) from error
+    return Params(values.get("queue", ""), delays)
+
+
+def store(params: Params) -> dict[str, str]:
+    return {
+        "queue": params.queue,
+        "delays": ", ".join(format_delay(delay) for delay in params.delays),
+    }
+
+
+def _delays_problem(params: Params) -> str:
+    if not params.delays:
+        return "At least one delay is needed."
+    for delay in params.delays:
+        if delay < SECOND or delay % SECOND:
+            return (
+                f"{format_delay(delay)} is no whole number of seconds, as the name of a delay "
+                "queue has them."
+            )
+    longest = params.delays[-1]
+    if longest > LONGEST_SECONDS * SECOND:
+        return "RabbitMQ takes no delay over 3650 days."
+    if len(queue_name(params.queue, longest).encode()) > LONGEST_NAME_BYTES:
+        return f"The queue of {format_delay(longest)} would have a name of more than 255 bytes."
+    return ""
