@@ -22,6 +22,11 @@ def firehose_key(broker_slug: str) -> str:
     return f"firehose:{broker_slug}"
 
 
+def waiter_key(topology_slug: str) -> str:
+    """The key of the duty that passes on what is due in a topology."""
+    return f"wait:{topology_slug}"
+
+
 class Duty(models.Model):
     """`beat_at` is the last sign of life; a duty that is wanted and has none is late."""
 

@@ -14,11 +14,12 @@ from analytics.recorder.firehose import record_firehose
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from delayboard.dead_letters.replay import batch, send
-from delayboard.models.duty import CLEANING, INDEX, firehose_key, recorder_key
+from delayboard.models.duty import CLEANING, INDEX, firehose_key, recorder_key, waiter_key
 from delayboard.worker.cleaning import keep_clean
 from delayboard.worker.schedule import keep_schedule
 from topology import work
 from topology.models import State, Topology
+from topology.transfer.waiter import Passing, wait
 
 Beat = Callable[[Mapping[str, object]], None]
 IDLE_SECONDS = 0.5
@@ -40,6 +41,7 @@ class Task:
 
 def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
     """The duties that should run now, by key. `only` "recorder" leaves the rest to others."""
+    applied = list(Topology.objects.filter(state=State.APPLIED))
     tasks = [
         Task(
             recorder_key(topology.slug),
@@ -47,7 +49,7 @@ def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
             topology.broker_id,
             partial(_record, topology.pk),
         )
-        for topology in Topology.objects.filter(state=State.APPLIED)
+        for topology in applied
         if topology.has_tap
     ]
     tasks += [
@@ -62,11 +64,28 @@ def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
     tasks.append(Task(INDEX, "Index of what waits", None, _follow))
     tasks.append(Task("facts", "Writes Delayboard's own facts into the log", None, _drain))
     if not only:
+        tasks += [waiter_of(row) for row in applied if row.waiters]
         tasks.append(Task("replay", "Replays", None, partial(_replay, owner)))
         tasks.append(Task(CLEANING, "Deletes what is past its keeping", None, keep_clean))
         tasks.append(Task("schedule", "Wants a nightly run every day", None, keep_schedule))
         tasks.append(Task("nightly", "Nightly runs", None, _run_nightly))
     return {task.key: task for task in tasks}
+
+
+def waiter_of(topology: Topology) -> Task:
+    """The duty that passes on what is due; several may share one topology's."""
+    return Task(
+        waiter_key(topology.slug),
+        f"Waiter of {topology.name}",
+        topology.broker_id,
+        partial(_wait, topology.pk, Passing()),
+    )
+
+
+def _wait(topology_id: int, passing: Passing, stop: Event, beat: Beat) -> None:
+    topology = Topology.objects.select_related("broker").get(pk=topology_id)
+    (waiter,) = topology.pattern.waiters(topology.parsed)
+    wait(topology.broker.address, waiter, stop=stop, beat=beat, passing=passing)
 
 
 def _record(topology_id: int, stop: Event, beat: Beat) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.definitions import Binding, Definitions, Exchange
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.patterns import delay_levels
 from topology.patterns.delay_levels import Params
 from topology.patterns.pattern import Copy, ParamsError
@@ -191,9 +191,29 @@ def test_a_message_in_transit_is_no_entry() -> None:
     assert (arrived.phase, arrived.destination, arrived.delay) == ("exit", "orders", seconds(10))
 
 
-def test_a_chain_with_a_wrong_rung_is_not_recognised() -> None:
+def test_a_chain_with_a_wrong_rung_is_recognised_with_what_is_missing() -> None:
     declared = delay_levels.definitions(V2)
     for thing in declared:
-        if thing.identity == ("exchange", "nsb.v2.delay-delivery"):
-            continue
-        assert list(delay_levels.recognize(declared.without([thing.identity]))) == []
+        (use,) = delay_levels.recognize(declared.without([thing.identity]))
+        assert use.params == V2
+        assert use.claims == {other.identity for other in declared} - {thing.identity}
+        (missing,) = use.missing
+        assert missing.endswith(" is missing.")
+
+
+def test_a_chain_with_a_wrong_ttl_is_recognised_and_told_from_a_whole_one() -> None:
+    declared = delay_levels.definitions(V2)
+    name = "nsb.v2.delay-level-05"
+    level = declared.queue(name)
+    assert level is not None
+    odd = Queue(name, arguments=Arguments({**level.arguments, "x-message-ttl": 1}))
+    (use,) = delay_levels.recognize(declared.without([level.identity]) | Definitions.of([odd]))
+    assert (use.params, use.missing) == (V2, (f"The queue “{name}” is another than usual.",))
+
+
+def test_less_than_half_of_a_chain_is_none() -> None:
+    kept = [t for t in delay_levels.definitions(V2) if "-level-0" not in str(t.identity)]
+    top = [t for t in kept if not isinstance(t, Binding)][:40]
+    assert list(delay_levels.recognize(Definitions.of(top))) == []
+    few = [t for t in kept if "-level-27" in str(t.identity)]
+    assert list(delay_levels.recognize(Definitions.of(few))) == []

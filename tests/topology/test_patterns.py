@@ -63,13 +63,14 @@ def standing(pattern: Pattern, params: Any) -> Definitions:
     return built(pattern, params) | CASES[pattern.KIND].beside(params)
 
 
-def walked_by(route: Route, found: Definitions) -> Walk:
+def walked_by(pattern: Pattern, params: Any, route: Route, found: Definitions) -> Walk:
     return walk(
         found,
         route.exchange,
         route.routing_key,
         headers=route.stamped(0),
         expiration_ms=route.expiration_ms,
+        waiters=pattern.waiters(params),
     )
 
 
@@ -96,7 +97,7 @@ def test_a_route_leads_into_what_is_declared_and_arrives_after_the_achievable(ki
                 found.exchange(route.exchange) if route.exchange else found.queue(route.routing_key)
             )
             assert is_there is not None
-            walked = walked_by(route, found)
+            walked = walked_by(pattern, params, route, found)
             (outcome,) = walked.outcomes
             promised = pattern.achievable(params, delay)
             assert outcome.ending == "delivered"
@@ -114,7 +115,7 @@ def test_every_probe_arrives_as_it_says(kind: str) -> None:
         assert probes
         for delay, target, queue in probes:
             route = pattern.route(params, delay, target)
-            walked = walked_by(route, found | route.declares)
+            walked = walked_by(pattern, params, route, found | route.declares)
             assert [outcome.ending for outcome in walked.outcomes] == ["delivered"]
             assert walked.delivered[0].after == pattern.achievable(params, delay)
             assert queue in ("", walked.delivered[0].queue)
@@ -151,7 +152,7 @@ def test_an_entry_tap_copies_a_delayed_message_once_and_an_exit_tap_when_it_arri
             for phase in ("entry", "exit"):
                 chosen = [tap for tap in taps if tap.phase == phase]
                 tapped = found | tap_definitions("tap", chosen, "stream")
-                walked = walked_by(route, tapped)
+                walked = walked_by(pattern, params, route, tapped)
                 copies = [o.after for o in walked.delivered if o.queue == "tap"]
                 expected = timedelta(0) if phase == "entry" else pattern.achievable(params, delay)
                 assert copies == ([expected] if chosen else [])

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 
@@ -31,6 +32,7 @@ from topology.definitions import (
 )
 from topology.delays import format_delay, milliseconds
 from topology.message import Route, Waiter
+from topology.patterns.lacking import lacking
 from topology.patterns.level_params import FIELDS as FIELDS
 from topology.patterns.level_params import Params as Params
 from topology.patterns.level_params import (
@@ -135,9 +137,14 @@ def routing_key(params: Params, delay: timedelta, target: str) -> str:
 
 
 def route(params: Params, delay: timedelta, target: str) -> Route:
-    """Into the level of the highest bit, for none into level 0; the target is bound first."""
+    """Into the level of the highest bit, for none into level 0; the target is bound first.
+
+    Celery enters at its highest level whatever the delay (app/base.py, 5.7.0); so does this.
+    """
     key = routing_key(params, delay, target)
-    first = max(0, count_units(params, delay).bit_length() - 1)
+    units = count_units(params, delay)
+    enters_at_top = params.preset == "celery" and units
+    first = params.levels - 1 if enters_at_top else max(0, units.bit_length() - 1)
     is_queue = params.destinations == "queues"
     bound = Binding(delivery_name(params), target, f"#.{target}", destination_is_queue=is_queue)
     return Route(level_name(params, first), key, declares=Definitions.of([bound]))
@@ -319,24 +326,33 @@ def consumer_example(params: Params) -> str:
 def recognize(found: Definitions) -> Sequence[Use]:
     """Chains of topic exchanges that look at one bit each, with queues of doubling TTLs.
 
-    Found by structure; only names that a preset or a prefix makes give parameters that rebuild
-    it, the others are left out.
+    Found by the structure of a level, whole or with parts missing or different; only names that a
+    preset or a prefix makes give parameters that rebuild it, the others are left out.
     """
     uses = (_use(found, levels) for levels in find_level_sets(found))
     return [use for use in uses if use is not None]
 
 
 def _use(found: Definitions, levels: LevelSet) -> Use | None:
-    there = {*found.exchanges, *found.bindings, *(queue.with_type() for queue in found.queues)}
-    for params in candidates(
-        levels.lowest, levels.unit_ms, len(levels.names), levels.leads_to_queues
-    ):
-        wanted = list(definitions(params))
-        if all((t.with_type() if isinstance(t, Queue) else t) in there for t in wanted):
-            bound = [b.identity for b in destinations(params, found)]
-            claims = frozenset([*(thing.identity for thing in wanted), *bound])
-            return Use(KIND, title(params), params, claims)
-    return None
+    """With the parameters that what is there departs from least; half of it must be there."""
+    best: Use | None = None
+    for candidate in candidates(levels.lowest, levels.unit_ms, levels.levels):
+        params = _as_bound(candidate, found)
+        wanted = definitions(params)
+        there = [thing.identity for thing in wanted if found.get(thing.identity)]
+        missing = lacking(wanted, found)
+        if 2 * len(there) < len(wanted) or (best and len(best.missing) <= len(missing)):
+            continue
+        bound = [binding.identity for binding in destinations(params, found)]
+        best = Use(KIND, title(params), params, frozenset([*there, *bound]), missing)
+    return best
+
+
+def _as_bound(params: Params, found: Definitions) -> Params:
+    """Queues are its destinations, unless only exchanges are bound."""
+    to_queues = [binding.destination_is_queue for binding in destinations(params, found)]
+    lead = "queues" if not to_queues or any(to_queues) else "exchanges"
+    return replace(params, destinations=lead)
 
 
 def _arguments(params: Params, level: int) -> Arguments:

@@ -182,7 +182,8 @@ def remarks(params: Params, found: Definitions) -> Sequence[str]:
 
 def members(params: Params, found: Definitions) -> Sequence[Queue]:
     """The hold queues of this namespace that stand in the vhost, the shortest delay first."""
-    own = [queue for queue in found.queues if _is_held_for(params.exchange, queue)]
+    dying = found.dying_into(params.exchange)
+    own = [queue for queue in dying if _is_held_for(params.exchange, queue)]
     return sorted(own, key=lambda queue: (queue.message_ttl_ms or 0, queue.name))
 
 
@@ -240,31 +241,39 @@ def consumer_example(params: Params) -> str:
 def recognize(found: Definitions) -> Sequence[Use]:
     """Queues with a TTL, a lease and a destination of their own, by the destination exchange.
 
-    Those with other names, or with a lease of neither kind, are no namespace of ours to rebuild.
+    Those with other names are no namespace of ours to rebuild.
     """
     by_exchange: dict[str, list[Queue]] = defaultdict(list)
     for queue in found.queues:
         exchange = queue.dead_letter_exchange
         if exchange is not None and _is_held_for(exchange, queue):
             by_exchange[exchange].append(queue)
-    uses = (_use(exchange, queues) for exchange, queues in sorted(by_exchange.items()))
+    uses = (
+        _use(exchange, sorted(queues, key=lambda queue: queue.name))
+        for exchange, queues in sorted(by_exchange.items())
+    )
     return [use for use in uses if use is not None]
 
 
 def _use(exchange: str, queues: Sequence[Queue]) -> Use | None:
+    """With the lease that most of its queues keep."""
     keys = tuple(queue.dead_letter_routing_key or "" for queue in queues)
     waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in queues)
+    best: Use | None = None
     for lease in LEASES:
         try:
             params = Params(exchange, keys, waits, lease)
         except ParamsError:
             continue
-        if all(
-            queue == _hold_queue(params, wait, key)
+        odd = [
+            f"“{queue.name}” was declared with other arguments."
             for queue, wait, key in zip(queues, waits, keys, strict=True)
-        ):
-            return Use(KIND, title(params), params, frozenset(queue.identity for queue in queues))
-    return None
+            if queue.with_type() != _hold_queue(params, wait, key)
+        ]
+        if len(odd) < len(queues) and (best is None or len(odd) < len(best.missing)):
+            claims = frozenset(queue.identity for queue in queues)
+            best = Use(KIND, title(params), params, claims, tuple(odd))
+    return best
 
 
 def _hold_queue(params: Params, delay: timedelta, key: str) -> Queue:

@@ -204,7 +204,6 @@ def candidates(
     lowest: str,
     unit_ms: int,
     number: int,
-    leads_to_queues: bool,
 ) -> list[Params]:
     """Parameters that would name the lowest of `number` levels so."""
     found = []
@@ -220,7 +219,6 @@ def candidates(
                     number,
                     timedelta(milliseconds=unit_ms),
                     queue_type,
-                    "queues" if leads_to_queues else "exchanges",
                 )
             except ParamsError:
                 continue

@@ -22,6 +22,7 @@ from topology.deaths import newest_death, read_history
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
 from topology.message import Route, Waiter
+from topology.patterns.lacking import lacking
 from topology.patterns.names import name_problem
 from topology.patterns.pattern import (
     Copy,
@@ -31,12 +32,13 @@ from topology.patterns.pattern import (
     Reading,
     Tap,
     Use,
-    bindings_among,
 )
 
 KIND = "retry_pair"
 DEFAULT_DELAY = timedelta(milliseconds=300_000)
 MAXIMUM_DELAY = timedelta(milliseconds=315_360_000_000)
+# Of its six things: an exchange that is gone took its binding along.
+LEAST_LEFT = 4
 MAXIMUM_NAME_BYTES = 255 - len("-retry")
 
 EXPLANATION = Explanation(
@@ -246,40 +248,57 @@ def consumer_example(params: Params) -> str:
 def recognize(found: Definitions) -> Sequence[Use]:
     """Two queues, each with the exchange that feeds the other as its dead-letter exchange.
 
-    The retry side has a TTL, the work side has none; names do not matter to find one, but
-    only `<name>` and `<name>-retry` give parameters that rebuild it.
+    The retry side has a TTL, the work side has none; the exchanges' names do not matter to find
+    one, but only queues `<name>` and `<name>-retry` give parameters that rebuild it. Where parts
+    are gone, what is left has the names too.
     """
-    uses = []
-    for retry in sorted(found.queues, key=lambda queue: queue.name):
-        for work in _returns_to(found, retry):
-            if work.message_ttl_ms is None and retry in _returns_to(found, work):
-                uses.append(_use(found, work, retry))
+    uses = (
+        _whole(found, queue) or _partial(found, queue)
+        for queue in sorted(found.queues, key=lambda queue: queue.name)
+        if queue.name.endswith("-retry")
+    )
     return [use for use in uses if use is not None]
 
 
-def _use(found: Definitions, work: Queue, retry: Queue) -> Use | None:
-    leaving = bindings_among(found, retry.dead_letter_exchange or "")
-    own = [b for b in leaving if b.destination_is_queue and b.destination == work.name]
-    if not own or retry.name != f"{work.name}-retry" or retry.message_ttl_ms is None:
+def _whole(found: Definitions, retry: Queue) -> Use | None:
+    work = found.queue(retry.name.removesuffix("-retry"))
+    if work is None or work.message_ttl_ms is not None or not _returns(found, work, retry.name):
         return None
+    back = _returns(found, retry, work.name)
+    return _use(found, retry, back[0].routing_key) if back else None
+
+
+def _partial(found: Definitions, retry: Queue) -> Use | None:
+    """The work queue is gone, or an exchange, or a binding, but one is left to tell the key."""
+    name = retry.name.removesuffix("-retry")
+    work = found.queue(name)
+    if retry.dead_letter_exchange != name or retry.dead_letter_routing_key is not None:
+        return None
+    if work and (work.dead_letter_exchange != retry.name or work.message_ttl_ms is not None):
+        return None
+    left = [*found.leads(name, name), *found.leads(retry.name, retry.name)]
+    use = _use(found, retry, left[0].routing_key) if left else None
+    return use if use and len(use.claims) >= LEAST_LEFT else None
+
+
+def _use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
+    if retry.message_ttl_ms is None or retry.type not in ("classic", "quorum"):
+        return None
+    name = retry.name.removesuffix("-retry")
     try:
-        params = Params(work.name, timedelta(milliseconds=retry.message_ttl_ms), own[0].routing_key)
+        params = Params(name, timedelta(milliseconds=retry.message_ttl_ms), routing_key)
     except ParamsError:
         return None
-    wanted = frozenset(thing.identity for thing in definitions(params))
-    return Use(KIND, work.name, params, wanted & {thing.identity for thing in found})
+    wanted = definitions(params)
+    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
+    return Use(KIND, name, params, claims, lacking(wanted, found))
 
 
-def _returns_to(found: Definitions, queue: Queue) -> list[Queue]:
-    """The queues that a message dying in `queue` with any key may reach in one hop."""
+def _returns(found: Definitions, queue: Queue, to: str) -> Sequence[Binding]:
+    """The bindings by which a message that dies in `queue` may come to the other in one hop."""
     if not queue.dead_letter_exchange or queue.type not in ("classic", "quorum"):
-        return []
-    names = {
-        binding.destination
-        for binding in bindings_among(found, queue.dead_letter_exchange)
-        if binding.destination_is_queue
-    }
-    return [other for name in sorted(names) if (other := found.queue(name))]
+        return ()
+    return found.leads(queue.dead_letter_exchange, to)
 
 
 def _arguments(dead_letter_exchange: str, ttl_ms: int | None = None) -> Arguments:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from tests.topology.pattern_cases import delay_levels, hold_queues, retry_pair
+from tests.topology.pattern_cases import (
+    busy_wait,
+    delay_levels,
+    delay_queues,
+    delayed_exchange,
+    hold_queues,
+    quorum_retry,
+    retry_ladder,
+    retry_loop,
+    retry_pair,
+)
 from tests.topology.pattern_cases.case import Case
 
 CASES: dict[str, Case] = {
     "retry_pair": retry_pair.CASE,
     "delay_levels": delay_levels.CASE,
     "hold_queues": hold_queues.CASE,
+    "retry_loop": retry_loop.CASE,
+    "retry_ladder": retry_ladder.CASE,
+    "quorum_retry": quorum_retry.CASE,
+    "busy_wait": busy_wait.CASE,
+    "delay_queues": delay_queues.CASE,
+    "delayed_exchange": delayed_exchange.CASE,
 }

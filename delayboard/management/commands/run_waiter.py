@@ -1,0 +1,49 @@
+"""Runs one topology's waiter alone, as the worker would."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from delayboard.worker.duties import waiter_of
+from delayboard.worker.supervise import keep_running
+from topology.models import State, Topology
+
+
+class Command(BaseCommand):
+    help = "Pass on what is due in a topology that needs a waiter, until stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("topology", help="the topology's slug, as in its page's address")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        topology = _topology(options["topology"])
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        self.stdout.write(f"The waiter of {topology.name} runs.")
+        self.stdout.flush()
+        keep_running(waiter_of(topology), stop)
+        self.stdout.write("The waiter has ended.")
+
+
+def _topology(slug: str) -> Topology:
+    """Raises CommandError for one that is not there, has no waiter or is not applied."""
+    applied = Topology.objects.filter(state=State.APPLIED)
+    known = [row.slug for row in applied if row.pattern.waiters(row.parsed)]
+    topology = Topology.objects.filter(slug=slug).first()
+    if topology is None:
+        raise CommandError(
+            f"There is no topology “{slug}”. With a waiter: {', '.join(known) or 'none yet'}."
+        )
+    if not topology.pattern.waiters(topology.parsed):
+        kind = topology.pattern.EXPLANATION.title
+        raise CommandError(f"The topology “{slug}” ({kind}) needs no waiter.")
+    if topology.state != State.APPLIED:
+        raise CommandError(
+            f"The topology “{slug}” is {topology.get_state_display()}, not applied: apply it first."
+        )
+    return topology

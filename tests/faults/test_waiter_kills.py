@@ -1,0 +1,142 @@
+"""Killing the waiter at any moment loses no message; what was not confirmed may be there twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from delayboard.models import Duty
+from delayboard.models.duty import waiter_key
+from tests.brokers import Vhost
+from tests.builders import address_of, eventually, make_broker
+from tests.faults.processes import environment, kill, started
+from topology.broker.consumer import Consumer
+from topology.broker.management import Management
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.broker.relay import WINDOW
+from topology.definitions import Queue
+from topology.message import Publish
+from topology.models import Topology
+from topology.patterns import busy_wait
+from topology.provision import apply, create_topology
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LAP = timedelta(milliseconds=100)
+PARAMS = busy_wait.Params("work", (LAP,))
+
+
+@pytest.fixture
+def topology(vhost: Vhost) -> Topology:
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(Queue("work"))
+    row = create_topology(None, make_broker(vhost), busy_wait.KIND, PARAMS)
+    apply(None, row)
+    row.refresh_from_db()
+    return row
+
+
+def delay_all(vhost: Vhost, laps: dict[str, int]) -> None:
+    with publisher(address_of(vhost), "test") as channel:
+        for name, number in laps.items():
+            route = busy_wait.route(PARAMS, number * LAP, "work")
+            stamped = route.stamped(time.time_ns() // 1_000_000)
+            properties = build_properties(stamped, message_id=name, delivery_mode=2)
+            channel.publish(Publish(route.exchange, route.routing_key, properties, b"{}"))
+
+
+class Arrivals:
+    """Counts what comes out, by message id, and what came before it was due."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.ids: Counter[str] = Counter()
+        self.early: list[str] = []
+
+    def number(self) -> int:
+        for delivery in self._consumer.batch(limit=500, limit_bytes=10**7, wait=0.05, linger=0):
+            name = delivery.message.properties.message_id or ""
+            self.ids[name] += 1
+            if delivery.received_at.timestamp() * 1000 < delivery.message.headers["due-at-ms"]:
+                self.early.append(name)
+            self._consumer.ack_through(delivery)
+        return len(self.ids)
+
+    def has(self, number: int) -> bool:
+        return self.number() >= number
+
+
+@pytest.mark.parametrize(
+    ("kills", "messages"),
+    [(3, 400), pytest.param(20, 4000, marks=pytest.mark.long)],
+)
+def test_kills_at_any_moment_lose_no_message(
+    vhost: Vhost, topology: Topology, kills: int, messages: int
+) -> None:
+    names = [f"m{number}" for number in range(messages)]
+    shares = [names[number :: kills + 1] for number in range(kills + 1)]
+    with Consumer(address_of(vhost), "work") as consumer:
+        seen = Arrivals(consumer)
+        for share in shares[:-1]:
+            known = seen.number()
+            with started("run_waiter", topology.slug, variables=environment()) as waiter:
+                delay_all(vhost, {name: random.randint(1, 40) for name in share})
+                goal = known + random.randint(1, len(share) * 3 // 4)
+                eventually(partial(seen.has, goal), "the waiter is at work", seconds=60)
+                kill(waiter)
+        delay_all(vhost, {name: random.randint(1, 40) for name in shares[-1]})
+        with started("run_waiter", topology.slug, variables=environment()):
+            eventually(partial(seen.has, messages), "all have arrived", seconds=60)
+        assert set(seen.ids) == set(names)
+        assert seen.early == []
+        assert seen.ids.total() - messages <= kills * WINDOW
+
+
+def test_a_waiter_that_is_asked_to_end_does_so_at_once_and_doubles_nothing(
+    vhost: Vhost, topology: Topology
+) -> None:
+    first = {f"first {number}": 1 for number in range(100)}
+    later = {f"later {number}": 40 + number % 20 for number in range(100)}
+    with Consumer(address_of(vhost), "work") as consumer:
+        seen = Arrivals(consumer)
+        delay_all(vhost, first)
+        with started("run_waiter", topology.slug, variables=environment()) as waiter:
+            eventually(partial(seen.has, 100), "the waiter is at work", seconds=60)
+            delay_all(vhost, later)
+            waiter.send_signal(signal.SIGTERM)
+            said, _ = waiter.communicate(timeout=15)
+        assert waiter.returncode == 0
+        assert b"The waiter has ended." in said
+        assert b"Traceback" not in said
+        with started("worker", variables=environment()):
+            eventually(partial(seen.has, 200), "the worker's waiter goes on", seconds=60)
+            eventually(
+                lambda: Duty.objects.get(key=waiter_key(topology.slug)).details.get("passed"),
+                "the duty reports what it passed on",
+            )
+        assert seen.ids == dict.fromkeys(first | later, 1)
+
+
+def test_without_the_processing_queue_the_duty_says_why_and_goes_on_when_it_is_back(
+    vhost: Vhost, topology: Topology
+) -> None:
+    with Management(address_of(vhost)) as management:
+        management.delete_queue("work", only_if_empty=False)
+        delay_all(vhost, {"m": 1})
+
+        def error() -> str:
+            row = Duty.objects.filter(key=waiter_key(topology.slug)).first()
+            return row.last_error if row else ""
+
+        with started("run_waiter", topology.slug, variables=environment()):
+            assert "There is no queue “work”" in eventually(error, "it says why")
+            management.declare_queue(Queue("work"))
+            with Consumer(address_of(vhost), "work") as consumer:
+                eventually(partial(Arrivals(consumer).has, 1), "it goes on", seconds=60)
+            eventually(lambda: not error(), "all is well again")

@@ -1,0 +1,129 @@
+"""The parameters of a busy wait: a processing queue, its delays and its due header."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from topology.definitions import MAXIMUM_TTL_MS
+from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.patterns.names import LONGEST_NAME_BYTES, control_problem, name_problem
+from topology.patterns.pattern import Field, ParamsError
+
+DUE_HEADER = "due-at-ms"
+# The due time for which the waiter has passed a message on. Of “x-opt-”: it changes no content id.
+WAITED_HEADER = "x-opt-delayboard-waited"
+# One message waiting goes round so often: with less, the laps would be all that the broker does.
+SHORTEST_LAP = timedelta(milliseconds=50)
+DELAY_SUFFIX, WAIT_SUFFIX = "-delay", "-busy-wait"
+LONGEST_QUEUE_BYTES = LONGEST_NAME_BYTES - len(WAIT_SUFFIX)
+# The broker's and Delayboard's own headers: they write these themselves.
+RESERVED = ("x-", "delayboard-")
+
+FIELDS = (
+    Field(
+        "queue",
+        "Processing queue",
+        "The one with the consumer. It is not touched, and may be somebody else's.",
+    ),
+    Field(
+        "delays",
+        "Delays",
+        "Parted by commas: 1m, 2m, 4m, 8m. A lap takes their greatest common divisor, and every "
+        "multiple of it can be had; other delays are rounded up to one. Each waiting message "
+        "costs one lap in that time: 1000 that wait with laps of 1s cost 1000 laps a second.",
+    ),
+    Field(
+        "due_header",
+        "Due header",
+        "Holds when a message is due: a whole number of milliseconds since 1970, UTC.",
+        initial=DUE_HEADER,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Params:
+    """The processing queue, the delays on offer, and the header that says when a message is due."""
+
+    queue: str
+    delays: tuple[timedelta, ...]
+    due_header: str = DUE_HEADER
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delays", tuple(sorted(set(self.delays))))
+        problems = {}
+        if wrong := name_problem(self.queue, LONGEST_QUEUE_BYTES):
+            problems["queue"] = wrong
+        if wrong := _delays_problem(self.delays):
+            problems["delays"] = wrong
+        if wrong := _header_problem(self.due_header):
+            problems["due_header"] = wrong
+        if problems:
+            raise ParamsError(problems)
+
+    @property
+    def lap(self) -> timedelta:
+        """How long one stay in the delay queue takes."""
+        return _divisor(self.delays)
+
+
+def delay_name(params: Params) -> str:
+    return params.queue + DELAY_SUFFIX
+
+
+def wait_name(params: Params) -> str:
+    return params.queue + WAIT_SUFFIX
+
+
+def laps_of(params: Params, delay: timedelta) -> int:
+    """How often a message with this delay passes the delay queue."""
+    return max(0, -(-delay // params.lap))
+
+
+def parse(values: Mapping[str, str]) -> Params:
+    texts = [text.strip() for text in values.get("delays", "").split(",") if text.strip()]
+    try:
+        delays = tuple(parse_delay(text) for text in texts)
+    except DelayError as error:
+        raise ParamsError({"delays": str(error)}) from error
+    return Params(values.get("queue", ""), delays, values.get("due_header") or DUE_HEADER)
+
+
+def store(params: Params) -> dict[str, str]:
+    return {
+        "queue": params.queue,
+        "delays": ", ".join(format_delay(delay) for delay in params.delays),
+        "due_header": params.due_header,
+    }
+
+
+def _divisor(delays: tuple[timedelta, ...]) -> timedelta:
+    return timedelta(milliseconds=math.gcd(*(milliseconds(delay) for delay in delays)))
+
+
+def _delays_problem(delays: tuple[timedelta, ...]) -> str:
+    if not delays:
+        return "Give one delay at least."
+    if delays[0] < timedelta(milliseconds=1):
+        return "A delay must be at least 1 ms."
+    if milliseconds(delays[-1]) > MAXIMUM_TTL_MS:
+        return "RabbitMQ takes no delay over 3650 days."
+    lap = _divisor(delays)
+    if lap >= SHORTEST_LAP:
+        return ""
+    return (
+        f"Their greatest common divisor is {format_delay(lap)}, so that every waiting message "
+        f"would go round {timedelta(seconds=1) // lap} times a second. Choose delays with one of "
+        f"{format_delay(SHORTEST_LAP)} at least."
+    )
+
+
+def _header_problem(name: str) -> str:
+    if len(name.encode()) > LONGEST_NAME_BYTES:
+        return f"A header's name has at most {LONGEST_NAME_BYTES} bytes."
+    if name.startswith(RESERVED) or name in ("CC", "BCC"):
+        return f"The header “{name}” is not free: the broker or Delayboard writes it."
+    return control_problem(name)

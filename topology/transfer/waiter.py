@@ -1,0 +1,131 @@
+"""The consumer of a busy-waiting queue: what is due goes on, all else makes another lap.
+
+A message is acknowledged only after the broker has confirmed its next stay, so that no crash
+loses one; what was not confirmed by then is there twice. x-death is taken off: no rule against
+cycles counts laps, and brokers before 4.0 believe the one that a message is published with.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import Event
+from time import monotonic, time_ns
+from typing import Literal
+
+from topology.broker.address import Address
+from topology.broker.errors import BrokerError
+from topology.broker.fields import FieldError
+from topology.broker.properties import strip_for_replay
+from topology.broker.relay import relay
+from topology.message import Message, Properties, Publish, Waiter
+from topology.patterns.wait_params import WAITED_HEADER
+from topology.routing.waiting import due_ms
+
+TURN_SECONDS = 0.2
+BEAT_SECONDS = 0.5
+# The percentiles are of so many, the latest.
+REMEMBERED = 1000
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Where a message goes: onward when it is due or does not tell, else back.
+
+    `late_ms` is how long it was due, None where it is not or does not tell.
+    """
+
+    fate: Literal["passed", "looped", "without_due_header"]
+    publish: Publish
+    late_ms: int | None = None
+
+
+def decide(waiter: Waiter, message: Message, now_ms: int) -> Decision:
+    """What becomes of it at this moment (UTC milliseconds).
+
+    One without a due time that can be read goes to the processing queue: it was meant for it,
+    and would go round for ever.
+    """
+    due = due_ms(message.headers, waiter.due_header, now_ms)
+    if due is not None and due > now_ms:
+        return Decision("looped", _publish(message, waiter.back, due))
+    publish = _publish(message, waiter.onward, due)
+    if due is None:
+        return Decision("without_due_header", publish)
+    return Decision("passed", publish, now_ms - due)
+
+
+def _publish(message: Message, queue: str, due: int | None) -> Publish:
+    return Publish("", queue, _travelling(message.properties, due), message.body)
+
+
+def _travelling(properties: Properties, due: int | None) -> Properties:
+    """Without what dying added, and with the due time that it waits for."""
+    try:
+        return strip_for_replay(properties, {} if due is None else {WAITED_HEADER: due})
+    except FieldError:
+        # What cannot be taken apart cannot have died either, or the broker could not have.
+        return properties
+
+
+@dataclass
+class Passing:
+    """What a waiter did since it was started, and how late it was."""
+
+    passed: int = 0
+    looped: int = 0
+    returned: int = 0
+    without_due_header: int = 0
+    late_ms: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def count(self, decision: Decision) -> None:
+        setattr(self, decision.fate, getattr(self, decision.fate) + 1)
+        if decision.late_ms is not None:
+            self.late_ms.append(decision.late_ms)
+
+    def counters(self) -> dict[str, object]:
+        """Numbers since the start; how late the latest thousand were, None before the first."""
+        ordered = sorted(self.late_ms)
+        last = len(ordered) - 1
+        return {
+            "passed": self.passed,
+            "looped": self.looped,
+            "returned": self.returned,
+            "without_due_header": self.without_due_header,
+            "late_p50_ms": ordered[last // 2] if ordered else None,
+            "late_p99_ms": ordered[last * 99 // 100] if ordered else None,
+            "late_last_ms": self.late_ms[-1] if ordered else None,
+        }
+
+
+def wait(
+    address: Address,
+    waiter: Waiter,
+    *,
+    stop: Event,
+    beat: Callable[[Mapping[str, object]], None],
+    passing: Passing,
+) -> None:
+    """Consume the waiter's queue until `stop` is set.
+
+    `beat` gets the counters about twice a second. Raises BrokerError, a sentence, when the
+    connection breaks or a queue does not take a message, which then stays; calling again goes on.
+    """
+
+    def decided(message: Message) -> tuple[Publish, Decision]:
+        decision = decide(waiter, message, time_ns() // 1_000_000)
+        return decision.publish, decision
+
+    with relay(address, waiter.queue, decided, passing.count) as running:
+        beaten = monotonic()
+        while not stop.is_set():
+            try:
+                running.turn(TURN_SECONDS)
+            except BrokerError:
+                passing.returned += running.refusals
+                beat(passing.counters())
+                raise
+            if monotonic() - beaten > BEAT_SECONDS:
+                beaten = monotonic()
+                beat(passing.counters())
