@@ -1,0 +1,114 @@
+"""Brings timeouts kept outside of a broker into delay levels: docs/timeouts.md."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import IO, Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from delayboard.publishing.import_timeouts import import_timeouts, try_import
+from delayboard.publishing.timeout_desk import Tally, Verdict
+from delayboard.publishing.timeouts import numbered_lines
+from topology.broker.errors import BrokerError
+from topology.models import Topology
+from topology.patterns import delay_levels
+from topology.provision import Refusal
+
+LEFT_OUT_CODE, STOPPED_CODE = 3, 130
+TELL_EVERY = 1000
+
+
+class Command(BaseCommand):
+    help = (
+        "Publish timeouts from a file of JSON lines (docs/timeouts.md) into applied delay levels, "
+        "so that each arrives when it is due. Importing the same file again adds nothing. Exits "
+        "with 0 when every line went, 3 when some were left out, 1 when nothing could be done."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("topology", help="the slug of delay levels, as in its page's address")
+        parser.add_argument("file", metavar="FILE", help="JSON lines; - is standard input")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="say what would become of each line, only"
+        )
+        parser.add_argument(
+            "--rate", type=float, metavar="N", help="at most so many messages a second"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        rate, file, is_dry = options["rate"], options["file"], options["dry_run"]
+        if rate is not None and not rate > 0:
+            raise CommandError("--rate must be more than 0.")
+        topology = _topology(options["topology"])
+        self._read, self._is_dry = 0, is_dry
+        name = "-" if file == "-" else Path(file).name
+        try:
+            with _opened(file) as stream:
+                lines = numbered_lines(stream)
+                if is_dry:
+                    tally = try_import(topology, name, lines, self._tell)
+                else:
+                    tally = import_timeouts(topology, name, lines, self._tell, rate=rate)
+        except KeyboardInterrupt:
+            self.stderr.write("Stopped. Importing the same file again adds the rest.")
+            sys.exit(STOPPED_CODE)
+        except (Refusal, BrokerError) as error:
+            raise CommandError(f"Nothing was imported. {error}") from error
+        self._sum_up(tally)
+        if tally.stopped and not tally.published:
+            raise CommandError(tally.stopped)
+        if tally.stopped or tally.left_out:
+            self.stderr.write(tally.stopped, ending="\n" if tally.stopped else "")
+            sys.exit(LEFT_OUT_CODE)
+
+    def _tell(self, verdict: Verdict) -> None:
+        """Every line of a dry run; else what a person must look at, and how far it is."""
+        self._read += 1
+        is_left_out = verdict.mark in ("refused", "malformed")
+        if self._is_dry or is_left_out or verdict.may_be_doubled:
+            to = f" for “{verdict.destination}”" if verdict.destination else ""
+            out = self.stderr if is_left_out and not self._is_dry else self.stdout
+            out.write(f"line {verdict.number}{to}: {_word(verdict)}{verdict.sentence}")
+        elif self._read % TELL_EVERY == 0:
+            self.stdout.write(f"{self._read} lines")
+
+    def _sum_up(self, tally: Tally) -> None:
+        would = "would be " if self._is_dry else ""
+        marks = tally.marks
+        self.stdout.write(
+            f"{tally.marks.total()} lines: {tally.published} {would}published, {marks['due']} of "
+            f"them due already; {marks['known']} published before, {marks['refused']} refused, "
+            f"{marks['malformed']} malformed."
+        )
+        if tally.doubled:
+            self.stdout.write(
+                f"{tally.doubled} of them had been begun by an import that did not end, and may "
+                "be in the broker twice."
+            )
+        for destination, counted in sorted(tally.destinations.items()):
+            words = ", ".join(f"{number} {mark}" for mark, number in sorted(counted.items()))
+            new = f" ({would or 'was '}bound)" if destination in tally.unbound else ""
+            self.stdout.write(f"  {destination}{new}: {words}")
+
+
+def _word(verdict: Verdict) -> str:
+    return f"{verdict.mark}: " if verdict.mark in ("refused", "malformed") else ""
+
+
+def _topology(slug: str) -> Topology:
+    found = Topology.objects.filter(slug=slug).select_related("broker").first()
+    if found is None:
+        rows = Topology.objects.filter(kind=delay_levels.KIND)
+        known = ", ".join(rows.values_list("slug", flat=True)) or "none yet"
+        raise CommandError(f"There is no topology “{slug}”. Known delay levels: {known}.")
+    return found
+
+
+def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
+    try:
+        return nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb")
+    except OSError as error:
+        raise CommandError(f"“{file}” cannot be read: {error.strerror}.") from error

@@ -1,0 +1,138 @@
+"""Which destinations of delay levels many messages in a row may go to, and whose bindings are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from threading import Event
+
+from topology import provision
+from topology.broker.errors import Blocked, BrokerError, Conflict, OutcomeUnknown, alarm_sentence
+from topology.broker.management import Management
+from topology.broker.observe import observe
+from topology.definitions import Definitions, Identity
+from topology.message import Publish, Route
+from topology.models import Topology
+from topology.patterns import delay_levels
+from topology.patterns.delay_levels import Params
+from topology.patterns.level_params import delivery_name
+from topology.patterns.pattern import ParamsError
+from topology.provision import Refusal
+from topology.provisioning.plan import conflict_sentences, make_plan
+from topology.provisioning.taps import lost_without_taps
+from topology.snapshot import Snapshot
+
+# Another's destination may come meanwhile; a look costs the broker as much as a page does.
+LOOK_AGAIN_SECONDS = 5.0
+
+
+def levels_problem(params: Params, snapshot: Snapshot) -> str:
+    """Why nothing can go through these levels as they stand, "" when it can."""
+    plan = make_plan(delay_levels.definitions(params), snapshot)
+    if plan.is_empty:
+        return ""
+    lacking = [change.title for change in plan.signed("create")]
+    said = [f"There is no {title}." for title in lacking[:3]] + conflict_sentences(plan)[:3]
+    return f"The levels do not stand as they should: apply them again. {' '.join(said)}"
+
+
+def destination_problem(params: Params, target: str, snapshot: Snapshot) -> str:
+    """Why messages for it would go astray, "" when they would not."""
+    definitions = snapshot.definitions
+    if wrong := delay_levels.target_problem(params, target, definitions):
+        return wrong
+    try:
+        route = delay_levels.route(params, timedelta(0), target)
+    except ParamsError as error:
+        return str(error)
+    plan = make_plan(route.declares, snapshot)
+    if not plan.is_applicable:
+        return " ".join(conflict_sentences(plan))
+    due = Publish(delivery_name(params), route.routing_key)
+    if why := lost_without_taps(definitions | route.declares, due):
+        return f"No queue would take it when it is due: {why}."
+    return ""
+
+
+class Destinations:
+    """Answers from a look at the broker that is at most LOOK_AGAIN_SECONDS old.
+
+    What was taken since counts as bound, so that two destinations of which one is the dotted end
+    of the other exclude each other also when both are new.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        """Looks. Raises Refusal when the levels do not stand, BrokerError from the broker."""
+        self.topology = topology
+        self.unbound: set[str] = set()
+        self._params: Params = topology.parsed
+        self._taken = Definitions()
+        self._ours: set[str] = set()
+        self._look()
+
+    def problem(self, target: str) -> str:
+        """Why nothing may be sent to it, "" when it may. Raises what a look raises."""
+        if time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS:
+            self._look()
+        if target not in self._problems:
+            self._problems[target] = destination_problem(self._params, target, self._seen)
+        return self._problems[target]
+
+    def take(self, target: str) -> None:
+        """From now on messages are on their way to it."""
+        declares = delay_levels.route(self._params, timedelta(0), target).declares
+        if all(self._seen.definitions.get(thing.identity) for thing in declares):
+            return
+        self.unbound.add(target)
+        self._taken |= declares
+        self._count_taken()
+
+    @contextmanager
+    def owning(self, target: str, route: Route) -> Iterator[Callable[[], None]]:
+        """What the route declares is written down as ours before, and no longer when it is refused.
+
+        Hands out what to call once it is declared. Looks anew the first time: another's
+        destination may have come since. Raises Conflict, Blocked, and what a look raises.
+        """
+        self._check_anew(target)
+        fresh: Collection[Identity] = ()
+        if target not in self._ours:
+            fresh = provision.own_declared(self.topology, route.declares, self._seen.declared)
+        declared = Event()
+        try:
+            yield declared.set
+        except BrokerError as error:
+            if not declared.is_set() and not isinstance(error, OutcomeUnknown):
+                provision.disown_declared(self.topology, fresh)
+            raise
+        finally:
+            if declared.is_set():
+                self._ours.add(target)
+                self.take(target)
+
+    def _check_anew(self, target: str) -> None:
+        if target not in self._ours:
+            self._look()
+            if problem := self.problem(target):
+                raise Conflict(problem)
+        if self._seen.alarms:
+            raise Blocked(alarm_sentence(self._seen.alarms))
+
+    def _look(self) -> None:
+        with Management(self.topology.broker.address) as management:
+            self._seen = observe(management)
+        self._looked_at = time.monotonic()
+        if wrong := levels_problem(self._params, self._seen):
+            raise Refusal(wrong)
+        self._count_taken()
+
+    def _count_taken(self) -> None:
+        self._seen = replace(
+            self._seen,
+            definitions=self._seen.definitions | self._taken,
+            declared=self._seen.declared | self._taken,
+        )
+        self._problems: dict[str, str] = {}

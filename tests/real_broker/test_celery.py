@@ -1,0 +1,122 @@
+"""The levels that a real Celery worker declares, and what it publishes into them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import Vhost
+from tests.builders import address_of, eventually
+from tests.faults.processes import kill
+from topology.broker.consumer import Consumer
+from topology.broker.management import Management
+from topology.broker.observe import observe
+from topology.definitions import Arguments, Binding, Definitions, Queue
+from topology.message import Message
+from topology.patterns import delay_levels
+from topology.patterns.delay_levels import Params
+from topology.patterns.pattern import Copy
+
+ROOT = Path(__file__).resolve().parents[2]
+BOUND = Binding("celery_delayed_delivery", "orders", "#.orders", destination_is_queue=False)
+COPIES = Queue("copies", arguments=Arguments({"x-queue-type": "classic"}))
+DELAY = timedelta(seconds=5)
+CALL_SECONDS = 30.0
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "celery", "-A", "tests.real_broker.celery_app", *arguments]
+
+
+def environment(vhost: Vhost, levels: str) -> dict[str, str]:
+    return {**os.environ, "SHOP_BROKER": vhost.amqp_url, "SHOP_LEVELS": levels}
+
+
+@contextmanager
+def a_worker(vhost: Vhost, levels: str, folder: Path) -> Iterator[None]:
+    """A worker that has bound its queue to its levels."""
+    log = folder / "worker.log"
+    process = subprocess.Popen(
+        command("worker", "--pool=solo", "--loglevel=info", f"--logfile={log}"),
+        env=environment(vhost, levels),
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually(lambda: process.poll() is not None or is_ready(vhost), "the worker is ready")
+        assert process.poll() is None, log.read_text()
+        yield
+    finally:
+        kill(process)
+
+
+def delay_a_note(vhost: Vhost, file: Path) -> None:
+    subprocess.run(
+        command("call", "note", f'--args=["{file}"]', f"--countdown={DELAY.total_seconds():g}"),
+        env=environment(vhost, "quorum"),
+        cwd=ROOT,
+        check=True,
+        timeout=CALL_SECONDS,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def is_ready(vhost: Vhost) -> bool:
+    found = declared(vhost)
+    return BOUND in found.bindings and found.queue("orders") is not None
+
+
+def declared(vhost: Vhost) -> Definitions:
+    with Management(address_of(vhost)) as management:
+        return observe(management).declared
+
+
+@pytest.mark.parametrize("levels", ["quorum", "classic"])
+def test_a_worker_s_levels_are_recognised_whole_with_their_destination(
+    vhost: Vhost, tmp_path: Path, levels: str
+) -> None:
+    with a_worker(vhost, levels, tmp_path):
+        found = declared(vhost)
+    (use,) = delay_levels.recognize(found)
+    assert use.params == Params("celery", queue_type=levels, destinations="exchanges")
+    assert delay_levels.destinations(use.params, found) == [BOUND]
+    wanted = {thing.identity for thing in delay_levels.definitions(use.params)}
+    assert use.claims == wanted | {BOUND.identity}
+    assert use.claims == {t.identity for t in found if "celery_delayed" in str(t.identity)}
+
+
+def test_delayboard_publishes_for_a_worker_s_queue_as_celery_does(
+    vhost: Vhost, tmp_path: Path
+) -> None:
+    noted = tmp_path / "noted"
+    with a_worker(vhost, "quorum", tmp_path), Management(address_of(vhost)) as management:
+        found = observe(management).declared
+        (use,) = delay_levels.recognize(found)
+        management.declare_queue(COPIES)
+        management.bind(Binding("celery_delayed_27", COPIES.name, "#"))
+        with Consumer(address_of(vhost), COPIES.name) as consumer:
+            delay_a_note(vhost, noted)
+            (copy,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+        route = delay_levels.route(use.params, DELAY, "orders")
+        assert where(copy.message) == (route.exchange, route.routing_key)
+        assert list(route.declares) == [BOUND]
+        reading = delay_levels.read(use.params, Copy(*where(copy.message), copy.message.headers))
+        assert reading is not None
+        assert (reading.phase, reading.destination, reading.delay) == ("entry", "orders", DELAY)
+        eventually(lambda: noted.exists() and noted.read_text(), "the task ran")
+    ran_after = float(noted.read_text()) - copy.received_at.timestamp()
+    assert DELAY.total_seconds() <= ran_after + 0.05
+    assert ran_after < DELAY.total_seconds() + 3
+
+
+def where(message: Message) -> tuple[str, str]:
+    return message.exchange, message.routing_key
