@@ -1,8 +1,9 @@
 """The last Snapshot of each broker in this process: one poll for all who look, its age, its error.
 
-The only mutable state of the package. A poll runs in a thread of its own and whoever looks waits
-for it a little, counted from its start: a frozen broker holds up no page for long, the second
-who looks hardly at all, and several frozen ones no longer than one.
+The only mutable state of the package beside what views/kept.py holds of it. A poll runs in a
+thread of its own and whoever looks waits for it a little, counted from its start: a frozen broker
+holds up no page for long, the second who looks hardly at all, and several frozen ones no longer
+than one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ PATIENCE_SECONDS = 1.5
 AFTERWARDS_SECONDS = 1.0
 # Of a broker that failed at the last try little is expected.
 SHORT_PATIENCE_SECONDS = 0.5
+# A poll that takes longer is slow, as of a vhost with very many queues: it rests so many times as
+# long as it took, and until it takes so many times as long it is no sign of trouble.
+SLOW_SECONDS = 1.0
+REST = 4
+LATER_THAN_EVER = 3
 # After that a poll is taken for lost, though each of its calls may answer in time.
 ABANDONED_SECONDS = 30.0
 
@@ -47,6 +53,13 @@ class Latest:
     @property
     def is_reachable(self) -> bool:
         return not self.error
+
+    @property
+    def slow_seconds(self) -> float:
+        """How long the last poll took if that was long and it went well, else 0."""
+        if self.error or self.snapshot is None or self.snapshot.poll_seconds <= SLOW_SECONDS:
+            return 0.0
+        return self.snapshot.poll_seconds
 
 
 @dataclass(eq=False)
@@ -87,7 +100,7 @@ def _is_silent(broker: Broker) -> bool:
         return bool(found.error)
     known = _latest.get(broker.pk)
     failed = bool(known and known.error and known.tried_at > datetime.now(UTC) - RECENT)
-    return failed or not found.left(PATIENCE_SECONDS)
+    return failed or not found.left(max(PATIENCE_SECONDS, _usual(known)))
 
 
 def forget(broker_id: int) -> None:
@@ -100,7 +113,8 @@ def forget(broker_id: int) -> None:
 def fresh(broker: Broker, max_age: timedelta = FRESH) -> Latest:
     """The latest, polled now if it is older than `max_age`; a failure counts as a try too.
 
-    While the broker is silent: the last known with an error, 1.5 seconds after the poll began.
+    While the broker is silent: the last known with an error, 1.5 seconds after the poll began. Of
+    one whose polls are slow the last known is good for longer, and handed out during a poll.
     """
     return fresh_all([broker], max_age)[0]
 
@@ -142,7 +156,10 @@ def _known_or_poll(broker: Broker, max_age: timedelta) -> Latest | _Poll:
 
 def _young(broker_id: int, max_age: timedelta) -> Latest | None:
     known = _latest.get(broker_id)
-    return known if known and datetime.now(UTC) - known.tried_at < max_age else None
+    if known is None:
+        return None
+    lasting = max(max_age, timedelta(seconds=REST * known.slow_seconds))
+    return known if datetime.now(UTC) - known.tried_at < lasting else None
 
 
 def _begin(broker_id: int, address: Address) -> _Poll:
@@ -177,11 +194,21 @@ def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:
     try:
         return poll.future.result(poll.left(patience))
     except TimeoutError:
+        known = _latest.get(broker.pk)
+        if known is not None and poll.left(_usual(known)):
+            return known
         return _failed(broker.pk, late(poll.address))
+
+
+def _usual(known: Latest | None) -> float:
+    """Until how many seconds a poll of a slow broker is on its way and not late; else 0."""
+    return LATER_THAN_EVER * known.slow_seconds if known else 0.0
 
 
 def _patience(broker: Broker) -> float:
     known = _latest.get(broker.pk)
+    if known and known.slow_seconds > PATIENCE_SECONDS:
+        return 0.0
     return SHORT_PATIENCE_SECONDS if known and known.error else PATIENCE_SECONDS
 
 

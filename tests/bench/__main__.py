@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-PARTS = ("identifying", "walking", "moving", "recording", "listing")
+PARTS = ("identifying", "walking", "moving", "recording", "listing", "scale")
 
 
 def main() -> None:

@@ -45,6 +45,23 @@ def test_what_is_wanted_and_not_there_is_drawn_as_missing() -> None:
     assert graph.node("queue/orders-retry").mark == "missing"
 
 
+def test_a_binding_that_is_wanted_and_not_there_says_so_between_ends_that_are() -> None:
+    there, lost = pair(), Binding("orders", "orders", "orders")
+    graph = build(seen(there.without([lost.identity])), wanted=there)
+    gone = ("exchange/orders", "queue/orders", "binding", "orders (missing)")
+    kept = ("exchange/orders-retry", "queue/orders-retry", "binding", "orders")
+    assert {gone, kept} <= edges(graph)
+    said = Fact("exchange orders", "should bind to", "orders (missing)", "queue orders")
+    assert said in facts(graph)
+
+
+def test_of_two_bindings_between_the_same_ends_only_the_lost_one_is_missing() -> None:
+    there = Definitions.of([Exchange("x"), Queue("q"), Binding("x", "q", "a")])
+    graph = build(there, wanted=there | Definitions.of([Binding("x", "q", "b")]))
+    assert edges(graph) == {("exchange/x", "queue/q", "binding", "a, b (missing)")}
+    assert facts(graph)[0].what == "binds to"
+
+
 def test_what_differs_from_the_wanted_is_drawn_as_it_is() -> None:
     there = Definitions.of([Queue("orders", durable=False)])
     graph = build(there, wanted=Definitions.of([Queue("orders")]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ssl
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
@@ -47,8 +48,7 @@ class Management:
 
     def __init__(self, address: Address, *, seconds: float = REQUEST_SECONDS) -> None:
         self._address = address
-        # requests takes one, though its types do not say so.
-        self._timeout: Any = urllib3.Timeout(connect=min(CONNECT_SECONDS, seconds), total=seconds)
+        self._timeout = _timeout(seconds)
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.headers["Authorization"] = _basic(address.username, address.password)
@@ -67,6 +67,15 @@ class Management:
     ) -> None:
         self._session.close()
 
+    @contextmanager
+    def patience(self, seconds: float) -> Iterator[None]:
+        """Let each call in this block wait so long for its answer."""
+        before, self._timeout = self._timeout, _timeout(seconds)
+        try:
+            yield
+        finally:
+            self._timeout = before
+
     def overview(self) -> dict[str, Any]:
         return _table(self._call("GET", path("overview")))
 
@@ -75,6 +84,18 @@ class Management:
 
     def queues(self) -> list[dict[str, Any]]:
         return self._all("queues")
+
+    def count_queues(self) -> int:
+        page = _table(self._of_vhost("queues", "page=1&page_size=1&disable_stats=true"))
+        number = page.get("total_count")
+        return number if isinstance(number, int) else len(_tables(page.get("items")))
+
+    def queue_totals(self) -> list[dict[str, Any]]:
+        """Every queue with its numbers of messages, and without what costs the broker more."""
+        return _tables(self._of_vhost("queues", "disable_stats=true&enable_queue_totals=true"))
+
+    def consumers(self) -> list[dict[str, Any]]:
+        return self._all("consumers")
 
     def queue(self, name: str) -> dict[str, Any]:
         """Raises NotFound when there is no such queue."""
@@ -109,6 +130,10 @@ class Management:
     def policies(self) -> list[dict[str, Any]]:
         """Of the vhost. Raises Refused for an account that may only manage."""
         return self._all("policies")
+
+    def operator_policies(self) -> list[dict[str, Any]]:
+        """Of the vhost. Raises Refused for an account that may only manage."""
+        return self._all("operator-policies")
 
     def alarms(self) -> list[str]:
         """The alarms in force as "disk on rabbit@host"; empty when there are none."""
@@ -171,8 +196,12 @@ class Management:
             raise no_vhost(self._address) from error
 
     def _all(self, kind: str) -> list[dict[str, Any]]:
+        return _tables(self._of_vhost(kind))
+
+    def _of_vhost(self, kind: str, query: str = "") -> Any:
+        where = path(kind, self._address.vhost)
         try:
-            return _tables(self._call("GET", path(kind, self._address.vhost)))
+            return self._call("GET", f"{where}?{query}" if query else where)
         except NotFound as error:
             # From 4.3 on it says so too of a virtual host that the user may not see.
             raise no_vhost(self._address) from error
@@ -231,6 +260,11 @@ def path(*parts: str) -> str:
         if part in (".", ".."):
             raise Unsupported(f"The management API cannot be asked for anything named “{part}”.")
     return "/api/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _timeout(seconds: float) -> Any:
+    """requests takes one, though its types do not say so."""
+    return urllib3.Timeout(connect=min(CONNECT_SECONDS, seconds), total=seconds)
 
 
 def _basic(username: str, password: str) -> str:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from topology.broker.errors import Refused
+from topology.broker.large import patience_for, queues_of
 from topology.broker.management import Management
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.snapshot import QueueNumbers, Snapshot
@@ -49,11 +50,12 @@ def observe(management: Management) -> Snapshot:
     """See a whole vhost as it stands. Raises BrokerError."""
     started = time.monotonic()
     overview = management.overview()
-    queues = management.queues()
-    exchanges = management.exchanges()
-    bindings = management.bindings()
-    alarms = management.alarms()
-    policies, doubts = _policies_of(exchanges, management)
+    with patience_for(overview, management):
+        queues, unseen = queues_of(overview, management)
+        exchanges = management.exchanges()
+        bindings = management.bindings()
+        alarms = management.alarms()
+        policies, doubts = _policies_of(exchanges, management)
     return read_snapshot(
         overview,
         queues,
@@ -61,7 +63,7 @@ def observe(management: Management) -> Snapshot:
         bindings,
         alarms=alarms,
         policies=policies,
-        doubts=doubts,
+        doubts=(*unseen, *doubts),
         taken_at=datetime.now(UTC),
         poll_seconds=time.monotonic() - started,
     )

@@ -81,7 +81,7 @@ def build(
     drawn = definitions | (_lacking(definitions, wanted) if wanted else Definitions())
     if not with_taps:
         drawn = drawn.without_taps()
-    edges = edges_of(drawn)
+    edges = _with_missing(edges_of(drawn), definitions) if wanted else edges_of(drawn)
     there = {thing.identity for thing in definitions}
     nodes = {
         node.id: node
@@ -150,6 +150,29 @@ def sentence(node: Node) -> str:
 
 def _lacking(definitions: Definitions, wanted: Definitions) -> Definitions:
     return wanted.without(thing.identity for thing in definitions)
+
+
+def _with_missing(edges: Iterable[Edge], definitions: Definitions) -> tuple[Edge, ...]:
+    """Bindings that are not there between ends that are say so, key by key."""
+    standing = {(edge.source, edge.target): edge.keys for edge in edges_of(definitions)}
+    nodes = {f"exchange/{exchange.name}" for exchange in definitions.exchanges}
+    nodes |= {f"queue/{queue.name}" for queue in definitions.queues}
+    return tuple(
+        _missing(edge, standing.get((edge.source, edge.target)))
+        if edge.kind == "binding" and {edge.source, edge.target} <= nodes
+        else edge
+        for edge in edges
+    )
+
+
+def _missing(edge: Edge, standing: Collection[str] | None) -> Edge:
+    """`standing` are the keys by which the two ends are bound, None where they are not."""
+    gone = set(edge.keys) - set(standing or ())
+    if standing is not None and not gone:
+        return edge
+    keys = tuple(f"{key} (missing)" if key in gone else key for key in edge.keys)
+    what = "should bind to" if standing is None else edge.what
+    return replace(edge, what=what, keys=keys, label=", ".join(keys) or "missing")
 
 
 def _exchange_node(exchange: Exchange) -> Node:

@@ -140,7 +140,10 @@ def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = F
         return "empty"
     if numbers.consumers:
         return "busy"
-    return "stuck" if queue.message_ttl_ms is None else "waiting"
+    if queue.message_ttl_ms is not None:
+        return "waiting"
+    # That nobody consumes is not said where the broker did not say who does.
+    return "busy" if numbers.consumers is None else "stuck"
 
 
 def snapshot_marks(snapshot: Snapshot, earlier: Snapshot | None = None) -> dict[str, str]:

@@ -58,11 +58,11 @@ def marker(own: str, kind: str) -> str:
     )
 
 
-def root(own: str, classes: str, width: float, height: float) -> str:
-    """The opening tag; `own` is the prefix of the picture's ids."""
+def root(own: str, classes: str, width: float, height: float, role: str = "img") -> str:
+    """The opening tag; `own` is the prefix of the picture's ids, `role` "group" with links."""
     return (
         f'<svg class="{classes}" viewBox="0 0 {n(width)} {n(height)}" width="{n(width)}"'
-        f' height="{n(height)}" role="img" aria-labelledby="{own}-title {own}-text"'
+        f' height="{n(height)}" role="{role}" aria-labelledby="{own}-title {own}-text"'
         ' xmlns="http://www.w3.org/2000/svg">'
     )
 

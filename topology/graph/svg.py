@@ -36,27 +36,31 @@ SHRINKS_TO = 0.8
 
 def draw(layout: Layout, *, title: str, description: str = "", id: str = "graph") -> str:
     """The picture. `id` must be unique on its page; markers and texts are named after it."""
-    least = next((wide for wide in LEAST_WIDTHS if layout.width * SHRINKS_TO >= wide), 0)
-    readable = f" least-{least}" if least else ""
     own = attribute(id)
     return "".join(
         [
-            root(own, f"graph{readable}", layout.width, layout.height),
+            root(own, f"graph{readable(layout.width)}", layout.width, layout.height),
             spoken(own, title, description or _described(layout)),
             f"<defs>{''.join(marker(own, kind) for kind in ARROWS)}</defs>",
-            *(_way(own, line) for line in layout.lines),
+            *(way(own, line) for line in layout.lines),
             *(_node(box) for box in layout.boxes),
-            *(_label(line) for line in layout.lines if line.label),
+            *(label(line) for line in layout.lines if line.label),
             "</svg>",
         ]
     )
+
+
+def readable(width: float) -> str:
+    """The class that keeps a picture from shrinking until nobody can read it, after a space."""
+    least = next((wide for wide in LEAST_WIDTHS if width * SHRINKS_TO >= wide), 0)
+    return f" least-{least}" if least else ""
 
 
 def _described(layout: Layout) -> str:
     return " ".join(sentence(box.node) for box in layout.boxes[:40])
 
 
-def _way(own: str, line: Line) -> str:
+def way(own: str, line: Line) -> str:
     """The arrow without its label; the marker's foot stands on the last point of the curve."""
     start, *rest = line.points
     curve = " ".join(p(point) for point in rest)
@@ -68,7 +72,7 @@ def _way(own: str, line: Line) -> str:
     )
 
 
-def _label(line: Line) -> str:
+def label(line: Line) -> str:
     width = label_width(line.label)
     x, y = line.label_at
     return (

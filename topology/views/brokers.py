@@ -14,7 +14,8 @@ from topology.broker.errors import BrokerError
 from topology.forms import BrokerForm
 from topology.graph.cells import MARK_WORDS
 from topology.models import Broker, Role, State, Topology
-from topology.views.queues import queue_lines
+from topology.paging import row_number
+from topology.views.queues import queue_page
 
 LIST_AGE = timedelta(seconds=10)
 
@@ -61,6 +62,8 @@ def broker_edit(request: HttpRequest, broker: Broker) -> HttpResponse:
 @access.with_broker(Role.VIEWER)
 def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = latest.fresh(broker)
+    search = request.GET.get("q", "").strip()
+    first = row_number(request.GET.get("from", "")) or 0
     topologies = Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN)
     return render(
         request,
@@ -68,7 +71,8 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
         {
             "broker": broker,
             "latest": known,
-            "queues": queue_lines(known.snapshot) if known.snapshot else [],
+            "page": queue_page(known.snapshot, search, first) if known.snapshot else None,
+            "search": search,
             "mark_words": MARK_WORDS,
             "topologies": topologies,
             "may_operate": access.may(request.user, broker, Role.OPERATOR),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from topology.definitions import TAP_PREFIX, Queue
 from topology.graph.cells import MARK_WORDS, level_names, queue_cells, queue_mark
 from topology.snapshot import Snapshot
+
+PAGE = 200
 
 
 @dataclass(frozen=True)
@@ -28,16 +30,55 @@ class QueueLine:
         return None if ttl_ms is None else timedelta(milliseconds=ttl_ms)
 
 
+@dataclass(frozen=True)
+class QueuePage:
+    """Some rows of many: `first` counts from 0, `total` are all whose name holds the search."""
+
+    lines: Sequence[QueueLine]
+    first: int
+    total: int
+
+    @property
+    def from_row(self) -> int:
+        return self.first + 1
+
+    @property
+    def to_row(self) -> int:
+        return self.first + len(self.lines)
+
+    @property
+    def previous_row(self) -> int | None:
+        return max(0, self.first - PAGE) if self.first else None
+
+    @property
+    def next_row(self) -> int | None:
+        return self.first + PAGE if self.first + PAGE < self.total else None
+
+    @property
+    def is_part(self) -> bool:
+        return len(self.lines) < self.total
+
+
+def queue_page(snapshot: Snapshot, search: str, first: int) -> QueuePage:
+    """At most PAGE queues whose name holds `search` in any case, from row `first` on."""
+    wanted = search.casefold()
+    fitting = [q for q in snapshot.definitions.queues if wanted in q.name.casefold()]
+    fitting.sort(key=_place)
+    shown = queue_lines(snapshot, fitting[first : first + PAGE])
+    return QueuePage(shown, first, len(fitting))
+
+
 def queue_lines(snapshot: Snapshot, queues: Iterable[Queue] | None = None) -> list[QueueLine]:
     """These queues, or all of them, by name and the taps last; left out: what does not exist."""
-    names = {queue.name for queue in queues} if queues is not None else None
-    levels = level_names(snapshot.definitions)
-    lines = [
-        _line(queue, snapshot, is_level=queue.name in levels)
-        for queue in snapshot.definitions.queues
-        if names is None or queue.name in names
-    ]
-    return sorted(lines, key=lambda line: (line.is_tap, line.queue.name))
+    there = snapshot.definitions
+    wanted = there.queues if queues is None else {there.queue(queue.name) for queue in queues}
+    levels = level_names(there)
+    shown = sorted((queue for queue in wanted if queue is not None), key=_place)
+    return [_line(queue, snapshot, is_level=queue.name in levels) for queue in shown]
+
+
+def _place(queue: Queue) -> tuple[bool, str]:
+    return queue.name.startswith(TAP_PREFIX), queue.name
 
 
 def _line(queue: Queue, snapshot: Snapshot, *, is_level: bool) -> QueueLine:

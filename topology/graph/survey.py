@@ -1,0 +1,117 @@
+"""Who owns what in a vhost: its exchanges and queues by group, and all arrows between them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from topology.definitions import Definitions, Queue
+from topology.graph.cells import level_names, queue_mark
+from topology.graph.edges import Edge, edges_of
+from topology.snapshot import Snapshot
+
+QUEUES, EXCHANGES, MISSING = "queues", "exchanges", "missing"
+DEFAULT = "exchange/"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Exchanges and queues that belong together; `members` are ids such as "queue/orders".
+
+    `key` is none of QUEUES, EXCHANGES and MISSING. `waiting` counts the messages in its delays,
+    None where that is not known. `trouble` are sentences on what it lacks.
+    """
+
+    key: str
+    title: str
+    kind: str
+    members: frozenset[str]
+    waiting: int | None = None
+    trouble: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A vhost with its groups, worked out once for every look at the same snapshot.
+
+    `rest` holds by QUEUES and EXCHANGES the ids that belong to no group, and by MISSING those
+    that are named and not there.
+    """
+
+    snapshot: Snapshot
+    definitions: Definitions
+    groups: Sequence[Group]
+    arrows: Sequence[Edge]
+    owners: Mapping[str, str]
+    rest: Mapping[str, frozenset[str]]
+    marks: Mapping[str, str]
+
+
+def survey(snapshot: Snapshot, groups: Sequence[Group]) -> Survey:
+    """Delayboard's own taps are left out."""
+    definitions = snapshot.definitions.without_taps()
+    arrows = list(_arrows(definitions))
+    owners = {member: group.key for group in groups for member in group.members}
+    rest = _rest(definitions, arrows, owners)
+    owners |= {member: key for key, members in rest.items() for member in members}
+    marks = _marks(snapshot, definitions)
+    return Survey(snapshot, definitions, groups, arrows, owners, rest, marks)
+
+
+def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
+    """These exchanges and queues with the bindings at them and what is at the other ends."""
+    names = {kind: {name_of(i) for i in ids if i.startswith(kind)} for kind in ("exch", "queue")}
+    bindings = [
+        binding
+        for binding in definitions.bindings
+        if binding.source in names["exch"]
+        or binding.destination in names["queue" if binding.destination_is_queue else "exch"]
+    ]
+    queues = names["queue"] | {b.destination for b in bindings if b.destination_is_queue}
+    exchanges = names["exch"] | {b.source for b in bindings}
+    exchanges |= {b.destination for b in bindings if not b.destination_is_queue}
+    return Definitions(
+        frozenset(exchange for exchange in definitions.exchanges if exchange.name in exchanges),
+        frozenset(queue for queue in definitions.queues if queue.name in queues),
+        frozenset(bindings),
+    )
+
+
+def name_of(member: str) -> str:
+    return member.partition("/")[2]
+
+
+def _arrows(definitions: Definitions) -> Iterable[Edge]:
+    """Every arrow, those over the default exchange straight to the queue that they name."""
+    for edge in edges_of(definitions):
+        if edge.source == DEFAULT:
+            continue
+        if edge.target != DEFAULT:
+            yield edge
+        else:
+            yield from (replace(edge, target=f"queue/{key}") for key in edge.keys)
+
+
+def _rest(
+    definitions: Definitions, arrows: Sequence[Edge], owned: Mapping[str, str]
+) -> dict[str, frozenset[str]]:
+    """The broker's own exchanges count as soon as an arrow touches them."""
+    ends = {end for edge in arrows for end in (edge.source, edge.target)}
+    exchanges = {f"exchange/{exchange.name}" for exchange in definitions.exchanges}
+    queues = {f"queue/{queue.name}" for queue in definitions.queues}
+    unused = {i for i in exchanges - ends if i.startswith("exchange/amq.")}
+    return {
+        QUEUES: frozenset(queues - owned.keys()),
+        EXCHANGES: frozenset(exchanges - unused - owned.keys()),
+        MISSING: frozenset(ends - exchanges - queues - owned.keys()),
+    }
+
+
+def _marks(snapshot: Snapshot, definitions: Definitions) -> dict[str, str]:
+    levels = level_names(definitions)
+    return {f"queue/{queue.name}": _mark(queue, snapshot, levels) for queue in definitions.queues}
+
+
+def _mark(queue: Queue, snapshot: Snapshot, levels: Collection[str]) -> str:
+    numbers = snapshot.numbers.get(queue.name)
+    return queue_mark(queue, numbers, is_level=queue.name in levels)

@@ -1,0 +1,203 @@
+"""The picture of a whole vhost: its topologies and what belongs to none, each opened by a link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_safe
+
+from topology import access, latest
+from topology.graph.build import Graph, build, facts
+from topology.graph.cards import arrange_cards, draw_cards, things
+from topology.graph.cells import MARK_WORDS
+from topology.graph.layout import arrange
+from topology.graph.survey import Group, Survey, name_of, part, survey
+from topology.graph.svg import draw as draw_svg
+from topology.graph.vhost import REST, Card, Overview, members, overview
+from topology.models import Broker, Role, State, Topology
+from topology.patterns import PATTERNS
+from topology.provisioning.recognition import Found, departures, recognise
+from topology.snapshot import Snapshot
+from topology.views.kept import Kept
+from topology.views.picture import Picture, draw
+
+MOST = 500
+# In one picture with all arrows between them.
+MOST_IN_A_GRAPH = 60
+# The page fetches itself again so often; a vhost that takes long to look at less often.
+REFRESH_SECONDS, SLOW_REFRESH_SECONDS = 5, 30
+
+
+@dataclass(frozen=True)
+class Row:
+    """A card as a row of the table under the picture."""
+
+    card: Card
+    things: str
+    leads_to: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a link on the picture leads into; `found` is None for what belongs to none."""
+
+    title: str
+    kind: str
+    ids: frozenset[str]
+    found: Found | None = None
+    managed: Topology | None = None
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A survey, and by the keys of its groups what was recognised."""
+
+    survey: Survey
+    uses: Mapping[str, Found]
+
+
+_kept: Kept[Surveyed] = Kept()
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def vhost(request: HttpRequest, broker: Broker) -> HttpResponse:
+    known = latest.fresh(broker)
+    search = request.GET.get("q", "").strip()
+    wanted = request.GET.get("open", "")
+    context: dict[str, Any] = {
+        "broker": broker,
+        "latest": known,
+        "search": search,
+        "wanted": wanted,
+        "refresh": SLOW_REFRESH_SECONDS if known.slow_seconds else REFRESH_SECONDS,
+    }
+    if known.snapshot is not None:
+        context |= _seen(broker, known.snapshot, wanted, search)
+    return render(request, "topology/vhost.html", context)
+
+
+def _seen(broker: Broker, snapshot: Snapshot, wanted: str, search: str) -> dict[str, Any]:
+    surveyed = _survey(broker, snapshot)
+    if not wanted:
+        return _drawn(broker, overview(surveyed.survey, search=search, most=MOST))
+    opened = _opened(broker, surveyed, wanted)
+    if opened is None:
+        return {"is_gone": True}
+    picture = None if search else _whole(broker, surveyed.survey, opened)
+    inside = members(surveyed.survey, opened.ids, search=search, most=MOST)
+    if picture is None:
+        return {"opened": opened, **_drawn(broker, inside)}
+    live = {"is_live": True, "mark_words": MARK_WORDS}
+    return {"opened": opened, **live, **_listed(broker, inside, picture)}
+
+
+def _survey(broker: Broker, snapshot: Snapshot) -> Surveyed:
+    def look() -> Surveyed:
+        uses = {_key(found): found for found in recognise(snapshot).found}
+        groups = [_group(key, found, snapshot) for key, found in uses.items()]
+        return Surveyed(survey(snapshot, groups), uses)
+
+    return _kept.get(broker.pk, snapshot, look)
+
+
+def _drawn(broker: Broker, seen: Overview) -> dict[str, Any]:
+    linked = replace(seen, cards=tuple(_with_link(broker, card) for card in seen.cards))
+    layout = arrange_cards(linked)
+    svg = draw_cards(linked, layout, title=f"All of {broker.name}", id=f"vhost-{broker.pk}")
+    # topology.graph.cards escapes every text that it writes.
+    return _listed(broker, linked, Picture(SafeString(svg), note=layout.note))
+
+
+def _listed(broker: Broker, seen: Overview, picture: Picture) -> dict[str, Any]:
+    leading = seen.leading()
+    rows = [
+        Row(_with_link(broker, card), things(card), leading.get(card.key, ()))
+        for card in seen.cards
+    ]
+    return {"picture": picture, "rows": rows, "shown": len(rows), "total": seen.total}
+
+
+def _whole(broker: Broker, seen: Survey, opened: Opened) -> Picture | None:
+    """Everything of it with all arrows, and what stands next to it; None where that is much."""
+    found, snapshot = opened.found, seen.snapshot
+    if len(opened.ids) > MOST_IN_A_GRAPH:
+        return None
+    if found is not None and found.use.params is not None:
+        texts = PATTERNS[found.use.kind].store(found.use.params)
+        use = Topology(broker=broker, kind=found.use.kind, name=found.use.name, params=texts)
+        return draw(use, snapshot)
+    graph = build(replace(snapshot, definitions=part(seen.definitions, opened.ids)))
+    return _graph(graph, opened) if len(graph.nodes) <= MOST_IN_A_GRAPH else None
+
+
+def _graph(graph: Graph, opened: Opened) -> Picture:
+    layout = arrange(graph)
+    # topology.graph.svg escapes every text that it writes.
+    return Picture(
+        SafeString(draw_svg(layout, title=opened.title, id="opened")), facts(graph), layout.note
+    )
+
+
+def _key(found: Found) -> str:
+    return f"{found.use.kind}/{found.use.name}"
+
+
+def _group(key: str, found: Found, snapshot: Snapshot) -> Group:
+    """With the queues that come and go."""
+    claimed = {f"{kind}/{name}" for kind, name, *_ in found.use.claims if kind != "binding"}
+    return Group(
+        key,
+        found.use.name,
+        PATTERNS[found.use.kind].EXPLANATION.title,
+        frozenset(claimed | {f"queue/{name}" for name in found.queues}),
+        found.waiting,
+        tuple(_trouble(found, snapshot)),
+    )
+
+
+def _trouble(found: Found, snapshot: Snapshot) -> Iterator[str]:
+    """A sentence on each thing that it lacks or has otherwise."""
+    if found.plan is None or not found.plan.changes:
+        yield from found.use.missing
+        return
+    for change in found.plan.signed("create"):
+        yield f"Missing: {change.title}."
+    for departure in departures(found, snapshot):
+        if not departure.is_made_up_for:
+            yield f"Different: {departure.title}, its {departure.name}."
+
+
+def _opened(broker: Broker, surveyed: Surveyed, wanted: str) -> Opened | None:
+    if wanted in REST:
+        return Opened(REST[wanted][0], "", surveyed.survey.rest[wanted])
+    group = next((group for group in surveyed.survey.groups if group.key == wanted), None)
+    if group is None:
+        return None
+    found = surveyed.uses[wanted]
+    ours = Topology.objects.filter(broker=broker, kind=found.use.kind, name=found.use.name)
+    managed = ours.exclude(state=State.TORN_DOWN).first()
+    return Opened(group.title, group.kind, group.members, found, managed)
+
+
+def _with_link(broker: Broker, card: Card) -> Card:
+    return replace(card, href=_href(broker, card))
+
+
+def _href(broker: Broker, card: Card) -> str:
+    if card.is_many:
+        return f"?{urlencode({'open': card.key})}"
+    name = name_of(card.key)
+    if card.shape == "queue":
+        return f"{reverse('dead_letter_queue', args=[broker.slug])}?{urlencode({'name': name})}"
+    if card.shape == "exchange":
+        where = reverse("topology:where", args=[broker.slug])
+        return f"{where}?{urlencode({'exchange': name})}"
+    return ""
