@@ -16,7 +16,7 @@ SILENT_AFTER = timedelta(seconds=4)
 
 def untapped(topology: Topology) -> frozenset[Phase]:
     """What no tap of it sees: "entry" what begins to wait, "exit" what arrives."""
-    seen = {tap.phase for tap in topology.pattern.taps(topology.parsed)}
+    seen = {tap.phase for tap in topology.taps}
     phases: tuple[Phase, ...] = ("entry", "exit")
     return frozenset(phase for phase in phases if phase not in seen)
 

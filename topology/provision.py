@@ -21,8 +21,8 @@ from topology.definitions import Binding, Definitions, Identity, Queue
 from topology.models import Broker, State, Topology
 from topology.patterns import PATTERNS
 from topology.provisioning.apply import apply_plan
-from topology.provisioning.plan import Plan, make_plan
-from topology.provisioning.taps import TapType, tap_type_for
+from topology.provisioning.plan import Plan, conflict_sentences, make_plan
+from topology.provisioning.taps import NO_TAP, TapType, tap_type_for
 from topology.provisioning.teardown import Teardown, plan_teardown, tear_down, with_depths
 from topology.provisioning.verify import Verdict, verify
 from topology.slugs import new_slug
@@ -53,6 +53,29 @@ def create_topology(
 
     `tap_type` "" leaves the tap to the broker's version.
     """
+    return _new_row(user, broker, kind, params, "topology created", tap_type=tap_type)
+
+
+def take_over(user: User, broker: Broker, kind: str, params: Any) -> Topology:
+    """The row of one that others made, as if it were applied, and nothing of it ours or tapped.
+
+    Nothing is asked of the broker. Raises Refusal when there is one already.
+    """
+    return _new_row(
+        user,
+        broker,
+        kind,
+        params,
+        "topology adopted",
+        tap_type=NO_TAP,
+        state=State.APPLIED,
+        applied_at=timezone.now(),
+    )
+
+
+def _new_row(
+    user: User, broker: Broker, kind: str, params: Any, action: str, **values: Any
+) -> Topology:
     pattern = PATTERNS[kind]
     stored = pattern.store(params)
     name = pattern.title(params)
@@ -65,9 +88,9 @@ def create_topology(
             raise Refusal(f"There is a topology “{name}” of this kind on {broker.name} already.")
         slug = new_slug(name, lambda slug: taken(slug=slug).exists(), longest=80)
         row = Topology.objects.create(
-            broker=broker, slug=slug, kind=kind, name=name, params=stored, tap_type=tap_type
+            broker=broker, slug=slug, kind=kind, name=name, params=stored, **values
         )
-        audit.record(user, "topology created", broker=broker, what=name, details=stored)
+        audit.record(user, action, broker=broker, what=name, details=stored)
     return row
 
 
@@ -111,6 +134,33 @@ def apply(user: User, topology: Topology) -> Applied:
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
         )
+    topology.refresh_from_db()
+    return Applied(created, plan)
+
+
+def start_recording(user: User, topology: Topology, *, tap_type: str = "") -> Applied:
+    """Tap one that was adopted; nothing else of it is made, should it be incomplete.
+
+    `tap_type` "" leaves it to the broker's version. Raises Refusal when it has a tap, can have
+    none, is not applied, or lacks what the tap is bound to; BrokerError when the broker fails,
+    and then it has no tap yet, what there is of one is in `owned`, and this completes it.
+    """
+    broker = topology.broker
+    with (
+        audit.recorded(user, "recording switched on", broker=broker, what=topology.name),
+        _alone_with(topology),
+        Management(broker.address) as management,
+    ):
+        if not topology.is_recordable or topology.state != State.APPLIED:
+            raise Refusal("There is nothing of it to record that is not recorded already.")
+        snapshot = observe(management)
+        chosen = tap_type or tap_type_for(snapshot.version_tuple)
+        plan = make_plan(topology.tap_with(chosen), snapshot)
+        if not plan.is_applicable:
+            raise Refusal(f"{' '.join(conflict_sentences(plan))} Nothing was changed.")
+        _own(topology, [change.thing.identity for change in plan.signed("create")])
+        created = apply_plan(plan, management, lambda done, total: None)
+        Topology.objects.filter(pk=topology.pk).update(tap_type=chosen, applied_at=timezone.now())
     topology.refresh_from_db()
     return Applied(created, plan)
 
@@ -338,6 +388,13 @@ def own_declared(
 def disown_declared(topology: Topology, fresh: Collection[Identity]) -> None:
     """The broker refused to declare them: they are not ours, should somebody make them."""
     _disown(topology, list(fresh))
+
+
+def _own(topology: Topology, identities: list[Identity]) -> None:
+    with transaction.atomic():
+        row = Topology.objects.select_for_update().get(pk=topology.pk)
+        row.own(identities)
+        row.save(update_fields=["owned"])
 
 
 def _disown(topology: Topology, identities: list[Identity]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from topology.views import audit, brokers, topologies, where
+from topology.views import audit, brokers, found, topologies, vhost, where
 
 app_name = "topology"
 urlpatterns = [
@@ -13,12 +13,16 @@ urlpatterns = [
     path("brokers/<slug:broker_slug>/", brokers.broker, name="broker"),
     path("brokers/<slug:broker_slug>/edit/", brokers.broker_edit, name="broker_edit"),
     path("brokers/<slug:broker_slug>/test/", brokers.broker_test, name="broker_test"),
+    path("brokers/<slug:broker_slug>/found/", found.found, name="found"),
+    path("brokers/<slug:broker_slug>/found/adopt/", found.found_adopt, name="found_adopt"),
     path("brokers/<slug:broker_slug>/where/", where.where, name="where"),
+    path("brokers/<slug:broker_slug>/picture/", vhost.vhost, name="vhost"),
     path("topologies/", topologies.topologies, name="topologies"),
     path("topologies/add/", topologies.topology_add, name="topology_add"),
     path("topologies/patterns/<slug:kind>/", topologies.explain, name="explain"),
     path("topologies/<slug:slug>/", topologies.topology, name="topology"),
     path("topologies/<slug:slug>/apply/", topologies.topology_apply, name="topology_apply"),
+    path("topologies/<slug:slug>/record/", topologies.topology_record, name="topology_record"),
     path("topologies/<slug:slug>/verify/", topologies.topology_verify, name="topology_verify"),
     path("topologies/<slug:slug>/bodies/", topologies.topology_bodies, name="topology_bodies"),
     path("topologies/<slug:slug>/unbind/", topologies.topology_unbind, name="topology_unbind"),

@@ -119,7 +119,11 @@ class Recorder:
     def _reading(self, delivery: Delivery) -> Reading | None:
         message = delivery.message
         copy = Copy(
-            message.exchange, message.routing_key, message.headers, message.properties.expiration
+            message.exchange,
+            message.routing_key,
+            message.headers,
+            message.properties.expiration,
+            int(delivery.received_at.timestamp() * 1000),
         )
         return self.topology.pattern.read(self._params, copy)
 

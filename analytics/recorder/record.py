@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from analytics.log import EventLog, held
+from analytics.models import Recording
 from analytics.recorder import gaps, pressure, streams
 from analytics.recorder.batches import (
     QueueRecorder,
@@ -26,6 +27,7 @@ from analytics.recorder.batches import (
     StreamRecorder,
     refused,
 )
+from analytics.scheduled.unseen import settle_one
 from topology.broker.consumer import Consumer, Delivery, Start
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management import PATIENCE_SECONDS, Management
@@ -57,6 +59,7 @@ def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
     RecordingFailed, each a sentence; calling again goes on.
     """
     topology = Topology.objects.select_related("broker").get(pk=topology_id)
+    _settle_what_was_unseen(topology)
     if topology.tap_type != "stream":
         _record_queue(topology, stop, beat)
         return
@@ -67,6 +70,13 @@ def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
                 _record_stream(topology, stop, beat)
                 return
         stop.wait(LOCKED_WAIT_SECONDS)
+
+
+def _settle_what_was_unseen(topology: Topology) -> None:
+    """One that was adopted may have had messages of ours in it before it was tapped."""
+    is_first = not Recording.objects.filter(topology=topology).exists()
+    if is_first and topology.applied_at is not None:
+        settle_one(topology, topology.applied_at)
 
 
 def _record_queue(topology: Topology, stop: Event, beat: Beat) -> None:

@@ -121,7 +121,7 @@ def event_of_trace(
     `keeps_deaths`: the broker goes on from an x-death that a client published, as those
     before 4.0 do; later ones begin anew, so that such a message is in its first round.
     """
-    topology, reading = _owner(trace, watched, keeps_deaths=keeps_deaths)
+    topology, reading = _owner(trace, watched, recorded_at, keeps_deaths=keeps_deaths)
     place = Place(
         broker, vhost, topology.slug if topology else "", topology.pattern.KIND if topology else ""
     )
@@ -139,14 +139,15 @@ def event_of_trace(
 
 
 def _owner(
-    trace: Trace, watched: Sequence[Watched], *, keeps_deaths: bool
+    trace: Trace, watched: Sequence[Watched], at: datetime, *, keeps_deaths: bool
 ) -> tuple[Watched | None, Reading]:
     message = trace.message
     headers = message.headers
     if not trace.is_delivery and not keeps_deaths:
         headers = {name: value for name, value in headers.items() if name not in DEATH_HEADERS}
     expiration = message.properties.expiration
-    copy = Copy(message.exchange, message.routing_key, headers, expiration)
+    at_ms = int(at.timestamp() * 1000)
+    copy = Copy(message.exchange, message.routing_key, headers, expiration, at_ms)
     phase: Phase = "exit" if trace.is_delivery else "entry"
     if _tells_once(trace):
         for topology in watched:

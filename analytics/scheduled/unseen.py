@@ -23,11 +23,12 @@ def settle(topologies: Iterable[Topology], moment: datetime) -> int:
     would be overdue for ever when the firehose begins to see what leaves.
     """
     return sum(
-        _settle(topology, moment) for topology in topologies if not topology.observes_arrivals
+        settle_one(topology, moment) for topology in topologies if not topology.observes_arrivals
     )
 
 
-def _settle(topology: Topology, moment: datetime) -> int:
+def settle_one(topology: Topology, moment: datetime) -> int:
+    """The same for one that had no tap before `moment`, whatever it has now."""
     open_rows = ScheduledMessage.objects.filter(
         topology=topology, left_at=None, entered_at__isnull=False, due_at__lt=moment
     )

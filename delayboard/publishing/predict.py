@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from topology.definitions import Definitions
 from topology.delays import format_delay
+from topology.message import Waiter
 from topology.models import Topology
 from topology.routing.walk import Outcome, Walk, walk
 from topology.snapshot import Snapshot
@@ -41,11 +43,13 @@ def predict(
     headers: dict[str, Any] | None = None,
     expiration: str | None = None,
     declares: Definitions = NOTHING,
+    waiters: Sequence[Waiter] = (),
     note: str = "",
 ) -> Prediction:
     """Walk the definitions as they stand and as `declares` adds to them, without our own taps.
 
-    `note` begins the sentence.
+    `waiters` are taken to be at work; what they read in `headers` counts from the publish, as in
+    Route.stamped(0). `note` begins the sentence.
     """
     consumed = {name for name, numbers in snapshot.numbers.items() if numbers.consumers}
     walked = walk(
@@ -56,6 +60,7 @@ def predict(
         headers=headers,
         expiration=expiration,
         consumed=consumed,
+        waiters=waiters,
     )
     first = min(walked.delivered, key=lambda outcome: outcome.after, default=None)
     return Prediction(
@@ -71,7 +76,7 @@ def observed_by(topologies: list[Topology], walked: Walk) -> Topology | None:
     """The applied topology whose tap would see the message arrive, if there is one."""
     last = [outcome.hops[-1] for outcome in walked.delivered]
     for topology in topologies:
-        for tap in topology.pattern.taps(topology.parsed):
+        for tap in topology.taps:
             passes = {hop.routing_key for hop in last if hop.exchange == tap.exchange}
             if tap.phase == "exit" and passes and (tap.routing_key in {"#", *passes}):
                 return topology

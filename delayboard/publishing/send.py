@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,7 +26,7 @@ from topology.broker.observe import observe
 from topology.broker.properties import build_properties
 from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.definitions import Definitions
-from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
+from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route, Waiter
 from topology.models import Broker, State, Topology
 from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.provisioning.taps import lost_without_taps, tapped_exchanges
@@ -62,8 +62,13 @@ class Letter:
 
     @property
     def steered(self) -> dict[str, Any]:
-        """Its headers and those of its way, which come first."""
-        return {**self.headers, **self.route.headers}
+        """Its headers and those of its way, which come first, as if published at the moment 0."""
+        return {**self.headers, **self.route.stamped(0)}
+
+    @property
+    def waiters(self) -> Sequence[Waiter]:
+        """The consumers of ours that its way needs."""
+        return self.topology.pattern.waiters(self.topology.parsed) if self.topology else ()
 
 
 class AlreadySent(Exception):
@@ -204,10 +209,9 @@ def _written(
 def sees_arrivals(topology: Topology, found: Definitions) -> bool:
     """A direct exchange copies to a tap what it was bound for by name, and nothing for “#”."""
     direct = {exchange.name for exchange in found.exchanges if exchange.type == "direct"}
-    taps = topology.pattern.taps(topology.parsed)
     return any(
         tap.phase == "exit" and not (tap.routing_key == "#" and tap.exchange in direct)
-        for tap in taps
+        for tap in topology.taps
     )
 
 

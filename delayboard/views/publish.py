@@ -71,6 +71,7 @@ def _predict(snapshot: Any, letter: Letter) -> Prediction:
         headers=letter.steered,
         expiration=expiration,
         declares=letter.declares,
+        waiters=letter.waiters,
         note=letter.note,
     )
 

@@ -110,6 +110,8 @@ def empty(user: User, vhost: Vhost) -> Scene:
     scene = Scene(user)
     scene.add_lists()
     scene.add("broker", "topology:broker", broker.slug)
+    scene.add("found", "topology:found", broker.slug)
+    scene.add("picture", "topology:vhost", broker.slug)
     scene.add("firehose", "firehose", broker.slug)
     for kind in PATTERNS:
         scene.add(f"plan-{kind}", "topology:topology_add", query={"kind": kind})
@@ -146,6 +148,8 @@ def normal(user: User, vhost: Vhost) -> Scene:
     _add_acts(scene, broker, pair, planned)
     scene.add("levels", "topology:topology", levels.slug)
     scene.add("hold-queues", "topology:topology", holds.slug)
+    built = {"kind": "delay_levels", "name": contents.half_built(vhost)}
+    scene.add("found-one", "topology:found", broker.slug, query=built)
     scene.add("prediction-levels", "publish", query=_far(levels), act=_press("Predict"))
     return scene
 
@@ -212,6 +216,7 @@ def broken(user: User, vhost: Vhost) -> Scene:
     scene.add("publication-in-doubt", "publication", doubt.pk)
     scene.add("replay-torn", "replay_batch", torn.pk)
     scene.add("broker-never-reached", "topology:broker", never.slug)
+    scene.add("picture-never-reached", "topology:vhost", never.slug)
     scene.add("topology-never-reached", "topology:topology", other.slug)
     scene.add("dead-letters-never-reached", "dead_letters", query={"broker": never.slug})
     scene.add("verify-refused", "topology:topology", pair.slug, act=_press("Verify"))
@@ -234,10 +239,13 @@ def _add_rows(
     scene.add("queue-look", "dead_letter_queue", broker.slug, query=name | {"look": "1"}, act=_open)
     scene.add("replay", "replay_batch", batch.pk)
     scene.add("broker", "topology:broker", broker.slug)
+    scene.add("found", "topology:found", broker.slug)
     scene.add("broker-edit", "topology:broker_edit", broker.slug)
     scene.add("firehose", "firehose", broker.slug)
     published = {"exchange": "", "routing_key": queue, "expiration": "90000"}
     scene.add("where", "topology:where", broker.slug, query=published)
+    scene.add("picture", "topology:vhost", broker.slug)
+    scene.add("picture-opened", "topology:vhost", broker.slug, query={"open": "queues"})
     scene.add("topology", "topology:topology", topology.slug)
 
 

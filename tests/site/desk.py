@@ -87,6 +87,8 @@ def pages(pair: Topology) -> dict[str, str]:
         "firehose": reverse("firehose", args=["test-broker"]),
         "topology:broker": reverse("topology:broker", args=["test-broker"]),
         "topology:broker_edit": reverse("topology:broker_edit", args=["test-broker"]),
+        "topology:found": reverse("topology:found", args=["test-broker"]),
+        "topology:vhost": reverse("topology:vhost", args=["test-broker"]),
         "topology:where": reverse("topology:where", args=["test-broker"]) + "?routing_key=work",
         "topology:topology": reverse("topology:topology", args=[pair.slug]),
         "topology:explain": reverse("topology:explain", args=["retry_pair"]),
@@ -99,6 +101,8 @@ def actions(pair: Topology) -> dict[str, str]:
     return {
         "firehose_switch": reverse("firehose_switch", args=["test-broker"]),
         "topology:broker_test": reverse("topology:broker_test", args=["test-broker"]),
+        "topology:found_adopt": reverse("topology:found_adopt", args=["test-broker"]),
+        "topology:topology_record": reverse("topology:topology_record", args=[pair.slug]),
         "topology:topology_apply": reverse("topology:topology_apply", args=[pair.slug]),
         "topology:topology_unbind": reverse("topology:topology_unbind", args=[pair.slug]),
         "topology:topology_bodies": reverse("topology:topology_bodies", args=[pair.slug]),

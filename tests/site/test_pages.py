@@ -32,6 +32,8 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
         "firehose",
         "topology:broker",
         "topology:broker_edit",
+        "topology:found",
+        "topology:vhost",
         "topology:where",
         "topology:topology",
     }

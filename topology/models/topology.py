@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 from django.db import models
 
 from topology.definitions import TAP_PREFIX, Definitions, Identity
 from topology.delays import format_delay, in_words
+from topology.message import Waiter
 from topology.models.broker import Broker
 from topology.patterns import PATTERNS
-from topology.patterns.pattern import Pattern
-from topology.provisioning.taps import TapType, tap_definitions
+from topology.patterns.pattern import Pattern, Tap
+from topology.provisioning.taps import NO_TAP, TapType, tap_definitions
 
 
 class State(models.TextChoices):
@@ -27,7 +28,8 @@ class Topology(models.Model):
 
     An identity is put into `owned` before the thing is created, so that an apply that dies
     half-way leaves nothing that the teardown would not know as ours. `tap_type` is written
-    when it is first applied, by the broker's version if nobody chose it, and stays.
+    when it is first applied, by the broker's version if nobody chose it, and stays; an adopted
+    one has none until somebody wants it recorded.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT, related_name="topologies")
@@ -70,19 +72,51 @@ class Topology(models.Model):
 
     def definitions_with(self, tap_type: str) -> Definitions:
         """The same with a tap of this type."""
+        return self.pattern.definitions(self.parsed) | self.tap_with(tap_type)
+
+    def tap_with(self, tap_type: str) -> Definitions:
+        """The tap alone; nothing for a type that is none."""
+        if tap_type == NO_TAP:
+            return Definitions()
         taps = self.pattern.taps(self.parsed)
-        tap = tap_definitions(self.tap_queue, taps, cast(TapType, tap_type))
-        return self.pattern.definitions(self.parsed) | tap
+        return tap_definitions(self.tap_queue, taps, cast(TapType, tap_type))
+
+    @property
+    def taps(self) -> Sequence[Tap]:
+        """Where it is tapped, or will be when it is applied."""
+        return () if self.tap_type == NO_TAP else self.pattern.taps(self.parsed)
 
     @property
     def has_tap(self) -> bool:
-        """Whether anything of it can be recorded."""
-        return bool(self.pattern.taps(self.parsed))
+        """Whether anything of it is recorded, or will be when it is applied."""
+        return bool(self.taps)
+
+    @property
+    def is_recordable(self) -> bool:
+        """Whether it has no tap and could have one."""
+        return self.tap_type == NO_TAP and bool(self.pattern.taps(self.parsed))
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether it was taken over as others had made it: nothing but its tap is ours."""
+        wanted = {thing.identity for thing in self.pattern.definitions(self.parsed)}
+        is_ours = not wanted or not wanted.isdisjoint(self.owned_identities)
+        return self.state == State.APPLIED and bool(self.tap_type) and not is_ours
+
+    @property
+    def waiters(self) -> Sequence[Waiter]:
+        """The consumers that we run for it: none for one that others made and read themselves."""
+        return () if self.is_adopted else self.pattern.waiters(self.parsed)
+
+    @property
+    def is_read_by_others(self) -> bool:
+        """Whether nothing comes through it without a consumer that is not ours."""
+        return self.is_adopted and bool(self.pattern.waiters(self.parsed))
 
     @property
     def observes_arrivals(self) -> bool:
         """Whether a tap sees what comes out of its delays."""
-        return any(tap.phase == "exit" for tap in self.pattern.taps(self.parsed))
+        return any(tap.phase == "exit" for tap in self.taps)
 
     @classmethod
     def unobserved(cls) -> list[Topology]:
@@ -95,6 +129,8 @@ class Topology(models.Model):
         """Its delays in a few words: those on offer, or the longest that can be had."""
         params = self.parsed
         offered = self.pattern.delays(params)
+        if offered and not any(offered):
+            return "retries, no delay of new messages"
         if not offered:
             longest = self.pattern.longest(params)
             return f"any up to {in_words(longest)}"

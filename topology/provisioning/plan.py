@@ -58,15 +58,20 @@ def make_plan(wanted: Definitions, snapshot: Snapshot) -> Plan:
     Arguments cannot be changed in a broker, so a difference is a conflict and nothing of
     the plan is applied.
     """
-    found = {thing.identity: thing for thing in snapshot.declared}
-    after = {*found, *(thing.identity for thing in wanted)}
-    return Plan(tuple(_change(thing, found.get(thing.identity), after) for thing in wanted))
+    return compare(wanted, snapshot.declared)
 
 
-def _change(wanted: Thing, found: Thing | None, after: Collection[Identity]) -> Change:
-    """`after` is what there will be: a binding between things that nobody makes is a conflict."""
+def compare(wanted: Definitions, declared: Definitions) -> Plan:
+    """The same for what was declared, without a snapshot around it."""
+    made = frozenset(thing.identity for thing in wanted)
+    return Plan(tuple(_change(thing, declared, made) for thing in wanted))
+
+
+def _change(wanted: Thing, declared: Definitions, made: Collection[Identity]) -> Change:
+    """A binding between things that are not there and that nobody makes is a conflict."""
+    found = declared.get(wanted.identity)
     if found is None:
-        gone = [end for end in ends(wanted) if end not in after]
+        gone = [end for end in ends(wanted) if end not in made and declared.get(end) is None]
         lacking = tuple(Difference(f"{kind} {name}", "exists", "missing") for kind, name in gone)
         return Change("conflict" if lacking else "create", wanted, lacking)
     differences = tuple(_differences(wanted, found))

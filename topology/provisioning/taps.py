@@ -15,6 +15,8 @@ TapType: TypeAlias = Literal["classic", "stream"]
 
 CLASSIC_BYTES = 50_000_000
 STREAM_BYTES = 500_000_000
+# The tap type of what was adopted and is not to be recorded: nothing of it is in the broker.
+NO_TAP = "none"
 # A stream drops whole segments only, so that small ones keep it near its bound.
 STREAM_SEGMENT_BYTES = 25_000_000
 FIRST_WITH_STREAMS = (4, 0)

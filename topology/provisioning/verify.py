@@ -47,6 +47,7 @@ def verify(pattern: Pattern, params: Any, wanted: Definitions, snapshot: Snapsho
         checks = [Check(True, "No routing key is on offer, so that no probe could be tried.")]
     waiting = sorted(_delay_queues(wanted))
     checks.extend(_no_consumer(name, snapshot) for name in waiting)
+    checks.extend(_waits(waiter.queue, snapshot) for waiter in pattern.waiters(params))
     return Verdict(make_plan(wanted, snapshot), tuple(checks))
 
 
@@ -60,8 +61,9 @@ def _probe(
         there | (MADE_UP_DESTINATION if queue == MADE_UP else Definitions()),
         route.exchange,
         route.routing_key,
-        headers=route.headers,
+        headers=route.stamped(0),
         expiration_ms=route.expiration_ms,
+        waiters=pattern.waiters(params),
     )
     promised = pattern.achievable(params, delay)
     arrivals = [outcome for outcome in walked.delivered if queue in ("", outcome.queue)]
@@ -94,3 +96,16 @@ def _no_consumer(name: str, snapshot: Snapshot) -> Check:
             "messages leave it before their time.",
         )
     return Check(True, f"Nobody consumes the delay queue {name}.")
+
+
+def _waits(name: str, snapshot: Snapshot) -> Check:
+    numbers = snapshot.numbers.get(name)
+    if numbers is None:
+        return Check(False, f"The waiter's queue {name} does not exist.")
+    if not numbers.consumers:
+        return Check(
+            False,
+            f"Nobody consumes {name}, so that nothing comes through: is Delayboard's worker or "
+            "“manage.py run_waiter” at work?",
+        )
+    return Check(True, f"A waiter consumes {name}.")

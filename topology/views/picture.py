@@ -156,15 +156,20 @@ def _with_ends(drawn: Definitions) -> Definitions:
 
 
 def _with_work(drawn: Definitions) -> Definitions:
-    """With the ends and, where they lead nowhere yet, a queue in which the messages arrive."""
+    """With the ends and, where they lead nowhere yet, the queues in which the messages arrive."""
     whole = _with_ends(drawn)
     leading = {binding.source for binding in whole.bindings}
-    work: list[Thing] = []
+    ends = {binding.destination for binding in whole.bindings if binding.destination_is_queue}
+    bound: list[Thing] = []
     for queue in drawn.queues:
         exchange, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
-        if exchange and key and exchange not in leading:
-            work += [Queue(key), Binding(exchange, key, key)]
-    return whole | Definitions.of(work)
+        if exchange is None or not key or exchange in leading:
+            continue
+        ends.add(key)
+        if exchange:
+            bound.append(Binding(exchange, key, key))
+    work = [Queue(name) for name in ends if whole.queue(name) is None]
+    return whole | Definitions.of([*work, *bound])
 
 
 def _part(snapshot: Snapshot, wanted: Definitions) -> Snapshot:

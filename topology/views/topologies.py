@@ -16,7 +16,7 @@ from topology import access, latest, provision
 from topology.broker.errors import BrokerError
 from topology.definitions import Definitions
 from topology.delays import in_words
-from topology.forms import TopologyForm
+from topology.forms import TAPS, TopologyForm
 from topology.graph.cells import MARK_WORDS
 from topology.models import Role, State, Topology
 from topology.patterns import PATTERNS
@@ -120,7 +120,8 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
         "may_operate": access.may(request.user, topology.broker, Role.OPERATOR),
         "mark_words": MARK_WORDS,
         "binds": topology.pattern.destinations(topology.parsed, Definitions()) is not None,
-        "longest_delay": in_words(topology.pattern.longest(topology.parsed)),
+        "longest_delay": _longest(topology),
+        "tap_choices": TAPS,
         "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
     if known.snapshot:
@@ -140,6 +141,25 @@ def topology_apply(request: HttpRequest, topology: Topology) -> HttpResponse:
     else:
         made = f"{applied.created} created" if applied.created else "nothing had to be created"
         messages.success(request, f"Applied: {made}.")
+    return _back(topology)
+
+
+@require_POST
+@with_topology(Role.OPERATOR)
+def topology_record(request: HttpRequest, topology: Topology) -> HttpResponse:
+    chosen = request.POST.get("tap_type", "")
+    try:
+        provision.start_recording(
+            request.user, topology, tap_type=chosen if chosen in dict(TAPS) else ""
+        )
+    except provision.Refusal as refusal:
+        messages.error(request, f"Not recorded. {refusal}")
+    except BrokerError as error:
+        return _failed(request, topology, f"Not recorded. {error}")
+    else:
+        messages.success(
+            request, "Recorded from now on. What waited in it before was not seen to enter."
+        )
     return _back(topology)
 
 
@@ -220,6 +240,12 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
         "tap_type": topology.tap_type or tap_type_for(snapshot.version_tuple),
     }
+
+
+def _longest(topology: Topology) -> str:
+    """In words; "" where new messages cannot be delayed."""
+    longest = topology.pattern.longest(topology.parsed)
+    return in_words(longest) if longest else ""
 
 
 def _failed(request: HttpRequest, topology: Topology, sentence: str) -> HttpResponse:

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import responses
+from django.urls import reverse
+from django.utils.html import escape
+
+from tests.builders import make_pair
+from tests.site.desk import know, signed_in, text_of
+from tests.topology.builders import a_queue
+from tests.topology.test_provision import broker_says, takes_changes
+from tests.topology.test_recognition import crowd
+from topology.definitions import Binding, Definitions, Exchange, Queue
+from topology.models import Broker, Role, State, Topology
+from topology.patterns import busy_wait, delay_levels, retry_pair
+
+pytestmark = pytest.mark.django_db
+
+WHOLE = retry_pair.definitions(retry_pair.Params("orders", timedelta(seconds=5)))
+LOST = Binding("orders", "orders", "orders")
+ODD = a_queue("orders", dlx="orders-retry", type="quorum")
+
+
+def page(broker: Broker, role: Role = Role.OPERATOR, **asked: Any) -> str:
+    address = reverse("topology:found", args=[broker.slug])
+    return text_of(signed_in(role).get(address, asked))
+
+
+def one(broker: Broker, role: Role = Role.OPERATOR, *, name: str = "orders") -> str:
+    return page(broker, role, kind="retry_pair", name=name)
+
+
+def adopt(broker: Broker, role: Role = Role.OPERATOR, **values: str) -> Any:
+    address = reverse("topology:found_adopt", args=[broker.slug])
+    typed = {"kind": "retry_pair", "name": "orders", **values}
+    return signed_in(role).post(address, typed, follow=True)
+
+
+def test_what_is_found_is_listed_with_how_complete_it_is_and_what_waits(broker: Broker) -> None:
+    levels = delay_levels.definitions(delay_levels.Params("nsb-v2"))
+    gone = ("queue", "nsb.v2.delay-level-27")
+    know(broker, *WHOLE, *levels.without([gone]), error="", **{"orders-retry": 12_345})
+    text = page(broker)
+    assert "Complete" in text
+    assert "1 of 113 things missing" in text
+    assert '<td class="number">12\u202f345</td>' in text
+    assert text.count(">Adopt</button>") == 2
+    assert "belong to nothing known" not in text
+
+
+def test_a_managed_one_leads_to_its_topology_and_is_not_offered(pair: Topology) -> None:
+    know(pair.broker, *WHOLE)
+    for text in (page(pair.broker), one(pair.broker)):
+        assert reverse("topology:topology", args=[pair.slug]) in text
+        assert ">Adopt</button>" not in text
+
+
+def test_a_viewer_sees_it_and_is_not_offered_to_adopt(broker: Broker) -> None:
+    know(broker, *WHOLE)
+    assert ">Adopt</button>" not in page(broker, Role.VIEWER)
+    assert "needs the role operator" in one(broker, Role.VIEWER)
+
+
+def test_one_shows_its_picture_and_its_differences_argument_by_argument(broker: Broker) -> None:
+    rest = WHOLE.without([LOST.identity, ("queue", "orders")])
+    know(broker, *rest, ODD)
+    text = one(broker)
+    assert "<svg" in text
+    assert "1 of 6 things missing" in text
+    assert "Binding from orders to queue orders with key orders" in text
+    cells = ("Quorum queue orders", "x-queue-type", ">classic<", ">quorum<", "as declared")
+    assert [cell for cell in cells if cell not in text] == []
+    assert "its plan cannot be applied" in text
+    assert ">Adopt</button>" in text
+
+
+def test_one_that_is_gone_says_so(broker: Broker) -> None:
+    know(broker, *WHOLE)
+    assert "No such topology is here now" in one(broker, name="other")
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "n" * 249, "a/b ü漢&x=1", '"><b>'])
+def test_hostile_names_are_only_text(broker: Broker, name: str) -> None:
+    strangers = [Exchange(f"{name}2"), a_queue(f"{name}3"), Binding(f"{name}2", f"{name}3", name)]
+    know(broker, *retry_pair.definitions(retry_pair.Params(name)), *strangers)
+    for text in (page(broker), page(broker, q=name), one(broker, name=name)):
+        assert escape(name) in text
+        assert "<script>alert" not in text
+        assert "<b>" not in text
+
+
+def test_an_empty_vhost_and_one_of_strangers_say_so(broker: Broker) -> None:
+    know(broker)
+    assert "Nothing is here yet" in page(broker)
+    know(broker, Exchange("x"), Queue("<q>"), error="", **{"<q>": 7})
+    text = page(broker)
+    assert "No topology was recognised" in text
+    assert "1 exchange, 1 queue" in text
+    assert "Classic queue &lt;q&gt;" in text
+
+
+def test_a_broker_that_never_answered_and_one_that_stopped_say_so(broker: Broker) -> None:
+    assert "Unknown until the broker answers" in page(broker)
+    know(broker, *WHOLE, error="It went away.")
+    text = page(broker)
+    assert "It went away." in text
+    assert "Complete" in text
+
+
+def test_the_list_is_filtered_by_kind_and_by_name(broker: Broker) -> None:
+    know(broker, *WHOLE, *delay_levels.definitions(delay_levels.Params("nsb-v2")), Queue("other"))
+    assert ">orders</a>" not in page(broker, kind="delay_levels")
+    assert ">orders</a>" in page(broker, q="ORDERS-RE")
+    text = page(broker, q="nowhere")
+    assert "No topology matches" in text
+    assert "None of them has a name like that." in text
+
+
+@pytest.mark.parametrize("first", ["-1", "x", "99999999999999999999", "1e3"])
+def test_an_odd_place_in_the_list_is_its_beginning(broker: Broker, first: str) -> None:
+    know(broker, *WHOLE)
+    assert ">orders</a>" in page(broker, Role.OPERATOR, **{"from": first})
+
+
+def test_of_thousands_a_page_shows_fifty_and_says_so_within_a_second(broker: Broker) -> None:
+    know(broker, *crowd())
+    first = page(broker)
+    assert first.count(">Adopt</button>") == 50
+    assert "Showing 1 to 50 of 4\u202f020." in first
+    assert "Showing 50 of" in first
+    began = time.process_time()
+    last = page(broker, Role.OPERATOR, **{"from": "4000"})
+    assert time.process_time() - began < 1
+    assert last.count(">Adopt</button>") == 20
+    assert "This is the last page." in last
+
+
+@responses.activate
+def test_adopting_leads_to_the_topology_which_says_that_it_is_not_recorded(broker: Broker) -> None:
+    broker_says(others=tuple(WHOLE))
+    text = text_of(adopt(broker))
+    assert "Adopted: nothing was changed in the broker." in text
+    assert "Not recorded yet" in text
+    assert "What waits in it already stays unseen" in text
+    assert "Stands as planned" in text
+    assert {call.request.method for call in responses.calls} == {"GET"}
+
+
+@responses.activate
+def test_adopting_an_incomplete_one_shows_its_plan(broker: Broker) -> None:
+    broker_says(others=tuple(WHOLE.without([LOST.identity])))
+    text = text_of(adopt(broker))
+    assert "Its plan says what a whole one would have besides." in text
+    assert "It was adopted, and is not a whole one" in text
+    assert "New: binding from orders to queue orders" in text
+
+
+@responses.activate
+def test_what_cannot_be_adopted_is_said_on_the_page_it_came_from(broker: Broker) -> None:
+    broker_says()
+    text = text_of(adopt(broker))
+    assert "Not adopted. There is no “orders” of this kind in Test broker now." in text
+    assert Topology.objects.count() == 0
+
+
+def test_adopting_from_a_broker_that_does_not_answer_is_said(broker: Broker) -> None:
+    assert "Not adopted. " in text_of(adopt(broker))
+    assert Topology.objects.count() == 0
+
+
+def test_a_viewer_may_neither_adopt_nor_record(pair: Topology) -> None:
+    assert adopt(pair.broker, Role.VIEWER).status_code == 403
+    address = reverse("topology:topology_record", args=[pair.slug])
+    assert signed_in(Role.VIEWER).post(address).status_code == 403
+
+
+@responses.activate
+def test_record_it_makes_the_tap_and_the_page_no_longer_offers_it(broker: Broker) -> None:
+    broker_says(others=tuple(WHOLE))
+    takes_changes()
+    adopt(broker)
+    topology = Topology.objects.get()
+    address = reverse("topology:topology_record", args=[topology.slug])
+    answer = signed_in(Role.OPERATOR).post(address, {"tap_type": "stream"}, follow=True)
+    text = text_of(answer)
+    assert "Recorded from now on." in text
+    assert "Not recorded yet" not in text
+    topology.refresh_from_db()
+    assert topology.tap_type == "classic"
+
+
+def test_recording_what_is_recorded_already_is_refused_with_a_sentence(pair: Topology) -> None:
+    address = reverse("topology:topology_record", args=[pair.slug])
+    text = text_of(signed_in(Role.OPERATOR).post(address, follow=True))
+    assert "Not recorded. There is nothing of it to record" in text
+
+
+def test_a_torn_down_one_may_be_adopted_again(broker: Broker) -> None:
+    make_pair(broker)
+    Topology.objects.update(state=State.TORN_DOWN)
+    know(broker, *Definitions.of(WHOLE))
+    assert ">Adopt</button>" in one(broker)
+
+
+@responses.activate
+def test_one_that_others_pass_on_says_whose_consumer_does_it(broker: Broker) -> None:
+    params = busy_wait.EXAMPLE
+    whole = busy_wait.definitions(params) | Definitions.of([Queue(params.queue)])
+    broker_says(others=tuple(whole))
+    text = text_of(adopt(broker, kind="busy_wait", name=busy_wait.title(params)))
+    assert "passed on by the consumer of whoever built it" in text

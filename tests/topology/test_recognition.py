@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.topology import strategies
+from tests.topology.builders import TAP, a_queue, a_snapshot
+from tests.topology.pattern_cases import CASES
+from tests.topology.test_patterns import standing
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.patterns import PATTERNS, delay_levels, hold_queues, retry_pair
+from topology.patterns.pattern import Use
+from topology.provisioning import recognition
+from topology.provisioning.recognition import Found, departures, recognise
+from topology.snapshot import QueueNumbers, Snapshot
+
+PAIR = retry_pair.Params("orders", timedelta(seconds=5))
+LEVELS = delay_levels.Params("nsb-v2")
+HOLDS = hold_queues.Params("shop", ("created",), (timedelta(seconds=30),))
+
+
+def held(params: hold_queues.Params = HOLDS) -> Definitions:
+    (delay,), (key,) = params.delays, params.keys
+    return hold_queues.route(params, delay, key).declares
+
+
+def only_found(snapshot: Snapshot) -> Found:
+    (found,) = recognise(snapshot).found
+    return found
+
+
+def with_policy(declared: Definitions, queue: str, **arguments: Any) -> Snapshot:
+    """A snapshot in which a policy named “ttls” has its say on one queue."""
+    (before,) = (q for q in declared.queues if q.name == queue)
+    after = replace(before, arguments=Arguments({**before.arguments, **arguments}))
+    in_force = declared.without([before.identity]) | Definitions.of([after])
+    return replace(a_snapshot(declared), definitions=in_force, policies={queue: "ttls"})
+
+
+def test_each_kind_is_found_with_its_parameters_and_is_complete() -> None:
+    everything = (
+        retry_pair.definitions(PAIR) | delay_levels.definitions(LEVELS) | held() | TAP
+    ) | Definitions.of([Exchange("shop"), Exchange("amq.topic", "topic")])
+    seen = recognise(a_snapshot(everything))
+    assert [(one.use.kind, one.use.params) for one in seen.found] == [
+        ("delay_levels", LEVELS),
+        ("hold_queues", HOLDS),
+        ("retry_pair", PAIR),
+    ]
+    assert all(one.is_complete for one in seen.found)
+    assert [thing.identity for thing in seen.foreign] == [("exchange", "shop")]
+
+
+@pytest.mark.parametrize("kind", sorted(PATTERNS))
+def test_no_kind_is_taken_for_another(kind: str) -> None:
+    def law(params: Any) -> None:
+        snapshot = a_snapshot(standing(PATTERNS[kind], params))
+        (found,) = recognise(snapshot).found
+        assert (found.use.kind, found.use.params) == (kind, params)
+        assert found.is_complete
+
+    given(CASES[kind].params)(law)()
+
+
+def test_an_empty_vhost_has_nothing() -> None:
+    seen = recognise(a_snapshot(Definitions()))
+    assert (seen.found, seen.foreign, seen.overlapping) == ((), (), ())
+
+
+@pytest.mark.parametrize("lost", list(retry_pair.definitions(PAIR)), ids=str)
+def test_a_pair_without_one_thing_is_found_while_its_time_and_its_names_are_left(
+    lost: Thing,
+) -> None:
+    whole = retry_pair.definitions(PAIR)
+    if isinstance(lost, Exchange | Queue):
+        ends = [b for b in whole.bindings if lost.name in (b.source, b.destination)]
+        gone = [lost, *ends]
+    else:
+        gone = [lost]
+    left = whole.without([thing.identity for thing in gone])
+    uses = [one.use for one in recognise(a_snapshot(left)).found]
+    if lost.identity == ("queue", "orders-retry"):
+        assert uses == []
+        return
+    (use,) = uses
+    assert use.params == PAIR
+    assert use.claims == {thing.identity for thing in left}
+    assert len(use.missing) == len(gone)
+
+
+@pytest.mark.parametrize(
+    "things",
+    [
+        [a_queue("a-retry", ttl=5, dlx="a", key="a"), Exchange("a"), a_queue("a", dlx="a-retry")],
+        [
+            a_queue("a-retry", ttl=5, dlx="a"),
+            a_queue("a", dlx="dead"),
+            Exchange("a"),
+            Exchange("a-retry"),
+            Binding("a", "a", "k"),
+            Binding("a-retry", "a-retry", "k"),
+        ],
+        [
+            a_queue("a-retry", ttl=5, dlx="a"),
+            a_queue("a.work"),
+            Exchange("a", "topic"),
+            Binding("a", "a.work", "#"),
+        ],
+    ],
+)
+def test_what_only_has_the_names_of_a_pair_is_none(things: list[Thing]) -> None:
+    assert list(retry_pair.recognize(Definitions.of(things))) == []
+
+
+def test_what_is_missing_and_what_differs_is_told_thing_by_thing() -> None:
+    name = "nsb.v2.delay-level-05"
+    odd = a_queue(name, ttl=1, dlx="nsb.v2.delay-level-04", type="classic")
+    lost = Binding("nsb.v2.delay-level-00", "nsb.v2.delay-level-00", "*." * 27 + "1.#")
+    whole = delay_levels.definitions(LEVELS)
+    snapshot = a_snapshot(whole.without([("queue", name), lost.identity]) | Definitions.of([odd]))
+    found = only_found(snapshot)
+    assert found.plan is not None
+    assert [change.thing for change in found.plan.signed("create")] == [lost]
+    told = [(one.name, one.wanted, one.declared) for one in departures(found, snapshot)]
+    assert told == [
+        ("x-dead-letter-strategy", "at-least-once", "not set"),
+        ("x-message-ttl", "32000", "1"),
+        ("x-overflow", "reject-publish", "not set"),
+        ("x-queue-type", "quorum", "classic"),
+    ]
+
+
+def test_hold_queues_of_which_one_is_odd_are_found_with_it() -> None:
+    both = replace(HOLDS, keys=("created", "paid"))
+    queues = [hold_queues.route(both, HOLDS.delays[0], key).declares for key in both.keys]
+    (paid,) = queues[1].queues
+    odd = replace(paid, arguments=Arguments({**paid.arguments, "x-expires": 1_000_000}))
+    found = only_found(a_snapshot(queues[0] | Definitions.of([odd])))
+    assert found.use.params == both
+    assert found.use.missing == (f"“{paid.name}” was declared with other arguments.",)
+    assert not found.is_complete
+
+
+def test_a_ttl_given_by_a_policy_is_found_and_named() -> None:
+    whole = retry_pair.definitions(PAIR)
+    bare = a_queue("orders-retry", type="classic", dlx="orders")
+    declared = whole.without([("queue", "orders-retry")]) | Definitions.of([bare])
+    snapshot = with_policy(declared, "orders-retry", **{"x-message-ttl": 5000})
+    found = only_found(snapshot)
+    assert found.use.params == PAIR
+    (told,) = departures(found, snapshot)
+    assert (told.name, told.wanted, told.declared) == ("x-message-ttl", "5000", "not set")
+    assert (told.in_force, told.policy, told.is_made_up_for) == ("5000", "ttls", True)
+
+
+def test_a_set_that_a_policy_breaks_is_found_by_what_was_declared() -> None:
+    snapshot = with_policy(retry_pair.definitions(PAIR), "orders", **{"x-message-ttl": 100})
+    found = only_found(snapshot)
+    assert found.use.params == PAIR
+    assert found.plan is not None
+    assert found.plan.is_empty
+
+
+def test_a_ttl_that_a_policy_cuts_short_is_told_though_the_declaration_is_right() -> None:
+    name = "nsb.v2.delay-level-20"
+    whole = delay_levels.definitions(LEVELS)
+    snapshot = with_policy(whole, name, **{"x-message-ttl": 60_000})
+    (told,) = departures(only_found(snapshot), snapshot)
+    assert (told.name, told.in_force, told.policy) == ("x-message-ttl", "60000", "ttls")
+    assert told.wanted == told.declared == str(2**20 * 1000)
+    assert not told.is_made_up_for
+
+
+def test_a_policy_without_a_name_is_an_operators() -> None:
+    whole = delay_levels.definitions(LEVELS)
+    snapshot = with_policy(whole, "nsb.v2.delay-level-20", **{"x-message-ttl": 60_000})
+    (told,) = departures(only_found(snapshot), replace(snapshot, policies={}))
+    assert told.policy == "an operator policy"
+
+
+def test_what_waits_is_counted_in_the_delays_only() -> None:
+    numbers = {"orders": QueueNumbers(messages=7), "orders-retry": QueueNumbers(messages=3)}
+    whole = retry_pair.definitions(PAIR)
+    found = only_found(a_snapshot(whole, numbers))
+    assert (found.waiting, found.queues) == (3, ("orders", "orders-retry"))
+    unknown = a_snapshot(whole, {"orders-retry": QueueNumbers()})
+    assert only_found(unknown).waiting is None
+
+
+def a_use(kind: str, name: str, *claims: str, missing: tuple[str, ...] = ()) -> Use:
+    return Use(kind, name, None, frozenset(("queue", name) for name in claims), missing)
+
+
+class Seeing:
+    """A pattern that sees what it is told to."""
+
+    def __init__(self, *uses: Use) -> None:
+        self._uses = uses
+
+    def recognize(self, found: Definitions) -> tuple[Use, ...]:
+        return self._uses
+
+
+@pytest.mark.parametrize(
+    ("kept", "left_out"),
+    [
+        (a_use("retry_pair", "p", "a", "b"), a_use("retry_loop", "l", "b")),
+        (a_use("retry_loop", "l", "a"), a_use("unheard of", "u", "a")),
+        (a_use("delay_queues", "q", "a"), a_use("delay_levels", "d", "a", missing=("x",))),
+    ],
+)
+def test_a_thing_is_claimed_once_by_the_whole_and_the_more_particular(
+    monkeypatch: pytest.MonkeyPatch, kept: Use, left_out: Use
+) -> None:
+    snapshot = a_snapshot(Definitions.of([a_queue("a"), a_queue("b")]))
+    for uses in ((kept, left_out), (left_out, kept)):
+        seeing = {str(number): Seeing(use) for number, use in enumerate(uses)}
+        monkeypatch.setattr(recognition, "PATTERNS", seeing)
+        recognition._structure.cache_clear()
+        seen = recognise(snapshot)
+        assert [one.use for one in seen.found] == [kept]
+        assert list(seen.overlapping) == [left_out]
+        foreign = {thing.identity for thing in seen.foreign}
+        assert foreign == {("queue", "a"), ("queue", "b")} - kept.claims
+    recognition._structure.cache_clear()
+
+
+@given(strategies.definitions())
+def test_everything_is_claimed_or_foreign_and_nothing_is_both(found: Definitions) -> None:
+    seen = recognise(a_snapshot(found))
+    foreign = {thing.identity for thing in seen.foreign}
+    claims = [identity for one in seen.found for identity in one.use.claims]
+    assert len(claims) == len(set(claims))
+    assert foreign.isdisjoint(claims)
+    brokers = {x.identity for x in found.exchanges if x.name.startswith("amq.")}
+    assert {thing.identity for thing in found.without_taps()} - brokers == {*foreign, *claims}
+
+
+def crowd() -> Definitions:
+    """10,000 queues, 10,000 exchanges and about 30,000 bindings, of pairs, levels and others."""
+    things: list[Thing] = []
+    for number in range(2000):
+        things += retry_pair.definitions(retry_pair.Params(f"team.job-{number}"))
+        hold = hold_queues.Params(f"in.{number}", ("k",), (timedelta(seconds=5),))
+        things += [*held(hold), Exchange(f"in.{number}", "topic")]
+    for number in range(20):
+        things += delay_levels.definitions(delay_levels.Params("own", f"shop{number}"))
+    for number in range(3440):
+        things += [Exchange(f"event.{number}", "fanout"), a_queue(f"work.{number}", dlx="dead")]
+        things += [Binding(f"event.{number}", f"work.{n % 3440}", "") for n in (number, number + 1)]
+        things += [Binding("hub", f"work.{number}", key) for key in ("a.#", "b", "*.c", "d", "e.e")]
+    return Definitions.of([*things, Exchange("hub", "topic"), Exchange("dead", "fanout")])
+
+
+def test_a_vhost_of_ten_thousand_queues_is_recognised_in_under_five_seconds() -> None:
+    found = crowd()
+    assert len(found.queues) >= 9_990
+    assert len(found.exchanges) >= 9_990
+    assert len(found.bindings) >= 29_000
+    began = time.process_time()
+    seen = recognise(a_snapshot(found))
+    assert time.process_time() - began < 5
+    assert len(seen.found) == 2000 + 2000 + 20
+    assert all(one.is_complete for one in seen.found)

@@ -1,0 +1,209 @@
+"""What stands in a vhost that nobody told Delayboard of: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from topology.definitions import Definitions, Exchange, Identity, Queue, Thing
+from topology.patterns import PATTERNS
+from topology.patterns.pattern import Use
+from topology.provisioning.plan import Change, Plan, compare, shown, title
+from topology.snapshot import Snapshot
+
+# What has the more particular structure comes first: a part of it may look like a later one.
+# A pattern that is not named here comes last.
+ORDER = (
+    "delay_levels",
+    "retry_ladder",
+    "busy_wait",
+    "delayed_exchange",
+    "quorum_retry",
+    "hold_queues",
+    "retry_pair",
+    "retry_loop",
+    "delay_queues",
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A use of a pattern in a vhost, and what it has of what the pattern would declare.
+
+    `plan` is None where no parameters would make it again; its "create" is what is missing, its
+    "conflict" what is different. `queues` are the names of those it claims and of those that come
+    and go with its use; `waiting` counts the messages in the delays among them, and in what a
+    waiter of ours reads, None where the broker does not say, or where what waits is in no queue
+    of its own.
+    """
+
+    use: Use
+    plan: Plan | None
+    waiting: int | None
+    queues: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        return self.plan is not None and self.plan.is_empty and not self.use.missing
+
+
+@dataclass(frozen=True)
+class Recognition:
+    """`foreign` is what no use claims, in the order in which it could be declared.
+
+    Of `overlapping` uses another claims something already; they claim nothing.
+    """
+
+    found: tuple[Found, ...]
+    foreign: tuple[Thing, ...]
+    overlapping: tuple[Use, ...] = ()
+
+
+@dataclass(frozen=True)
+class Departure:
+    """One argument or attribute that is not as the pattern would declare it.
+
+    `in_force` is what holds where a policy has its say, with the name of that `policy`; both ""
+    where what was declared is what holds.
+    """
+
+    title: str
+    name: str
+    wanted: str
+    declared: str
+    in_force: str = ""
+    policy: str = ""
+
+    @property
+    def is_made_up_for(self) -> bool:
+        """Whether the policy gives what the pattern wants."""
+        return bool(self.policy) and self.in_force == self.wanted
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """A use with what does not change while nobody declares anything."""
+
+    use: Use
+    plan: Plan | None
+    queues: tuple[str, ...]
+    delays: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Structure:
+    standing: tuple[_Standing, ...]
+    foreign: tuple[Thing, ...]
+    overlapping: tuple[Use, ...]
+
+
+def recognise(snapshot: Snapshot) -> Recognition:
+    """Every use in the vhost, each thing claimed by one only.
+
+    By what is in force, policies included, and then, in what is left, by what was declared: a
+    policy may break a set that was built whole. Compared is always what was declared.
+    """
+    structure = _structure(snapshot.definitions, snapshot.declared)
+    found = (
+        Found(one.use, one.plan, _waiting(one.delays, snapshot), one.queues)
+        for one in structure.standing
+    )
+    return Recognition(tuple(found), structure.foreign, structure.overlapping)
+
+
+def departures(found: Found, snapshot: Snapshot) -> list[Departure]:
+    """What is different in it, and what a policy makes different, argument by argument."""
+    if found.plan is None:
+        return []
+    return [
+        departure
+        for change in found.plan.changes
+        if change.sign != "create"
+        for departure in _departures(change, snapshot)
+    ]
+
+
+def _departures(change: Change, snapshot: Snapshot) -> Iterator[Departure]:
+    thing = change.thing
+    name_of = title(snapshot.declared.get(thing.identity) or thing)
+    queue = snapshot.definitions.queue(thing.name) if isinstance(thing, Queue) else None
+    declared = snapshot.declared.queue(thing.name) if isinstance(thing, Queue) else None
+    policy = ""
+    if queue is not None and queue != declared:
+        policy = snapshot.policies.get(queue.name) or "an operator policy"
+    differing = {difference.name for difference in change.differences}
+    for each in change.differences:
+        holds = shown(queue.arguments.get(each.name)) if queue and policy else ""
+        is_policys = holds not in ("", each.found)
+        seen = (holds, policy) if is_policys else ("", "")
+        yield Departure(name_of, each.name, each.wanted, each.found, *seen)
+    if queue is None or declared is None or not policy:
+        return
+    for name, value in thing.arguments.items():
+        holds, stated = shown(queue.arguments.get(name)), shown(declared.arguments.get(name))
+        if name not in differing and holds != stated:
+            yield Departure(name_of, name, shown(value), stated, holds, policy)
+
+
+# A vhost is looked at again and again, and seldom changes.
+@lru_cache(maxsize=2)
+def _structure(definitions: Definitions, declared: Definitions) -> _Structure:
+    chosen: list[Use] = []
+    overlapping: list[Use] = []
+    taken: set[Identity] = set()
+    for use in _candidates(definitions, declared):
+        if use.claims.isdisjoint(taken):
+            chosen.append(use)
+            taken |= use.claims
+        elif not any(use.kind == other.kind and use.name == other.name for other in chosen):
+            overlapping.append(use)
+    standing = (_standing(use, definitions, declared) for use in sorted(chosen, key=_place))
+    foreign = (
+        thing
+        for thing in declared.without_taps()
+        if thing.identity not in taken and not _is_the_brokers(thing)
+    )
+    return _Structure(tuple(standing), tuple(foreign), tuple(overlapping))
+
+
+def _candidates(definitions: Definitions, declared: Definitions) -> Iterator[Use]:
+    """Whole ones first, so that no half of one kind takes from a whole one of another."""
+    for seen in (definitions,) if definitions == declared else (definitions, declared):
+        there = seen.without_taps()
+        uses = [use for pattern in PATTERNS.values() for use in pattern.recognize(there)]
+        yield from sorted(uses, key=lambda use: (bool(use.missing), *_place(use)))
+
+
+def _place(use: Use) -> tuple[int, str, str]:
+    place = ORDER.index(use.kind) if use.kind in ORDER else len(ORDER)
+    return place, use.kind, use.name
+
+
+def _standing(use: Use, definitions: Definitions, declared: Definitions) -> _Standing:
+    names = {identity[1] for identity in use.claims if identity[0] == "queue"}
+    delays = {name for name in names if _is_delay(name, definitions)}
+    plan = None
+    if use.params is not None:
+        pattern = PATTERNS[use.kind]
+        members = {queue.name for queue in pattern.members(use.params, definitions)}
+        waited = {waiter.queue for waiter in pattern.waiters(use.params)} & names
+        names, delays = names | members, delays | members | waited
+        plan = compare(pattern.definitions(use.params), declared)
+    return _Standing(use, plan, tuple(sorted(names)), tuple(sorted(delays)))
+
+
+def _is_delay(name: str, definitions: Definitions) -> bool:
+    queue = definitions.queue(name)
+    return queue is not None and queue.message_ttl_ms is not None
+
+
+def _waiting(delays: Sequence[str], snapshot: Snapshot) -> int | None:
+    counts = [n.messages if (n := snapshot.numbers.get(name)) else None for name in delays]
+    known = [count for count in counts if count is not None]
+    return sum(known) if counts and len(known) == len(counts) else None
+
+
+def _is_the_brokers(thing: Thing) -> bool:
+    """The exchanges that every vhost has; what is bound to them is somebody's."""
+    return isinstance(thing, Exchange) and thing.name.startswith("amq.")
