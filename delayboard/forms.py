@@ -136,7 +136,7 @@ class PublishForm(forms.Form):
         """Into the topology's delay; None with the problems noted at their fields."""
         pattern, params = topology.pattern, topology.parsed
         offered, targets = pattern.delays(params), pattern.targets(params)
-        if delay and offered and delay not in offered:
+        if delay and any(offered) and delay not in offered:
             few = ", ".join(format_delay(one) for one in offered)
             self.add_error("delay", f"The delays on offer are {few}.")
             return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from django.contrib.auth.models import User
@@ -87,3 +89,17 @@ def eventually(look: Callable[[], Found | None], what: str, *, seconds: float = 
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:.0f} s: {what}")
         time.sleep(0.05)
+
+
+@contextmanager
+def running(part: Callable[[threading.Event], None]) -> Iterator[None]:
+    """The part in a thread, for the length of the block; fails when it does not end then."""
+    stop = threading.Event()
+    thread = threading.Thread(target=part, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(15)
+    assert not thread.is_alive()

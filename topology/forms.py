@@ -186,6 +186,23 @@ class TopologyForm(forms.Form):
             choices=TAPS, required=False, label="Recording", help_text=TAPS_HELP
         )
 
+    @property
+    def common(self) -> list[forms.BoundField]:
+        return [field for field in self if field.name not in self._rare]
+
+    @property
+    def rare(self) -> list[forms.BoundField]:
+        return [self[name] for name in self._rare]
+
+    @property
+    def has_rare(self) -> bool:
+        """Whether something is typed, or wrong, in a field that is folded away."""
+        return any(field.errors or (self.is_bound and field.value()) for field in self.rare)
+
+    @property
+    def _rare(self) -> list[str]:
+        return [field.name for field in self.pattern.FIELDS if field.rare]
+
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         if self.errors:

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import connection
 
+from delayboard.demo.standing import standing
 from topology import provision
 from topology.broker.consumer import Consumer
 from topology.broker.management import Management
@@ -21,7 +22,7 @@ from topology.broker.properties import build_properties
 from topology.broker.publisher import Publisher, publisher
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Publish
-from topology.models import Broker, State, Topology
+from topology.models import Broker, Topology
 from topology.patterns import PATTERNS, delay_levels, hold_queues
 from topology.patterns.pattern import Pattern
 
@@ -86,7 +87,9 @@ def prepare(broker: Broker) -> list[Way]:
         management.declare_exchange(Exchange(REMINDERS))
         management.declare_queue(Queue(REMINDERS, arguments=Arguments({"x-queue-type": "classic"})))
         management.bind(Binding(REMINDERS, REMINDERS, KEY))
-        applied = [(way, row) for way in (HOLD, LEVELS) if (row := _applied(broker, way))]
+        applied = [
+            (way, row) for way in (HOLD, LEVELS) if (row := standing(broker, way.kind, way.params))
+        ]
         for way, row in applied:
             if way == LEVELS:
                 _bind_the_way_out(row, management)
@@ -116,18 +119,6 @@ def random_delay(way: Way) -> timedelta:
         return random.choice(offered)
     bits = LONG_BITS if random.random() < SELDOM else SHORT_BITS
     return timedelta(seconds=round(2 ** random.uniform(*bits)))
-
-
-def _applied(broker: Broker, way: Way) -> Topology | None:
-    """Its topology, made and applied if it never was; None when it was torn down."""
-    rows = Topology.objects.filter(broker=broker, kind=way.kind)
-    topology = rows.filter(params=way.pattern.store(way.params)).order_by("-pk").first()
-    if topology is None:
-        topology = provision.create_topology(None, broker, way.kind, way.params)
-    if topology.state in (State.PLANNED, State.APPLYING):
-        provision.apply(None, topology)
-        topology.refresh_from_db()
-    return topology if topology.state == State.APPLIED else None
 
 
 def _bind_the_way_out(levels: Topology, management: Management) -> None:

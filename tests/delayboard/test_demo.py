@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from datetime import timedelta
 
 import pytest
@@ -14,7 +12,7 @@ from delayboard.demo.reminders import HOLD, HOLDS, LEVELS, REMINDERS, random_del
 from delayboard.demo.seed import PARKED, WORK
 from delayboard.demo.traffic import GIVE_UP_AFTER, work_on_orders
 from tests.brokers import Vhost
-from tests.builders import address_of, applied_pair, eventually, make_broker
+from tests.builders import address_of, applied_pair, eventually, make_broker, running
 from topology.broker.address import Address
 from topology.broker.consumer import Getter, getter
 from topology.broker.management import Management
@@ -28,19 +26,6 @@ from topology.patterns import delay_levels, hold_queues
 
 pytestmark = pytest.mark.django_db(transaction=True)
 POISONED = 3
-
-
-@contextmanager
-def running(part: Callable[[threading.Event], None]) -> Iterator[None]:
-    stop = threading.Event()
-    thread = threading.Thread(target=part, args=(stop,))
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(15)
-    assert not thread.is_alive()
 
 
 def all_from(source: Getter) -> list[Message]:

@@ -126,9 +126,12 @@ class Consumer:
         """Acknowledge this delivery and all before it. Raises BrokerError."""
         self._soon(lambda channel: channel.basic_ack(delivery.tag, multiple=True))
 
-    def reject(self, delivery: Delivery) -> None:
-        """Refuse this delivery for good: it dies, with the reason `rejected`."""
-        self._soon(lambda channel: channel.basic_reject(delivery.tag, requeue=False))
+    def reject(self, delivery: Delivery, *, requeue: bool = False) -> None:
+        """Refuse this delivery for good: it dies, with the reason `rejected`.
+
+        With `requeue` it goes back into its queue instead, as one that failed there.
+        """
+        self._soon(lambda channel: channel.basic_reject(delivery.tag, requeue=requeue))
 
     def _await(self, number: int, seconds: float) -> None:
         """Wait until so many have come, or the time is up.

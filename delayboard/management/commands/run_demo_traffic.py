@@ -1,4 +1,4 @@
-"""Runs the demo's shop, its flaky consumer and its reminders."""
+"""Runs the demo's shop, its reminders, and flaky consumers with each way to retry."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from django.core.management.base import BaseCommand, CommandError
 
 from delayboard.demo.reminders import remind
+from delayboard.demo.retries import TRADES, trade
 from delayboard.demo.run import STEADY_SECONDS, pause
 from delayboard.demo.seed import DEMO_BROKER
 from delayboard.demo.traffic import send_orders, work_on_orders
@@ -41,6 +42,7 @@ class Command(BaseCommand):
             partial(send_orders, address),
             partial(work_on_orders, address),
             partial(remind, broker),
+            *(partial(trade, broker, one) for one in TRADES),
         ]
         # A part that still sets up the reminders must not hold up the end.
         threads = [

@@ -1,0 +1,24 @@
+"""The demo's topologies as rows: made and applied when they are first wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topology import provision
+from topology.models import Broker, State, Topology
+from topology.patterns import PATTERNS
+
+
+def standing(broker: Broker, kind: str, params: Any) -> Topology | None:
+    """The topology, made and applied if it never was; None when it was torn down.
+
+    Raises BrokerError, and Refusal when other things have the names.
+    """
+    rows = Topology.objects.filter(broker=broker, kind=kind)
+    topology = rows.filter(params=PATTERNS[kind].store(params)).order_by("-pk").first()
+    if topology is None:
+        topology = provision.create_topology(None, broker, kind, params)
+    if topology.state in (State.PLANNED, State.APPLYING):
+        provision.apply(None, topology)
+        topology.refresh_from_db()
+    return topology if topology.state == State.APPLIED else None

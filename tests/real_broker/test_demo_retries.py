@@ -1,0 +1,83 @@
+"""The demo's flaky consumers: what fails for ever is tried so often, then dropped or parked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from delayboard.demo import retries
+from delayboard.demo.retries import TRADES, Trade, new_work, prepare, send, trade
+from tests.brokers import Vhost
+from tests.builders import address_of, eventually, make_broker, running
+from topology.broker.consumer import getter
+from topology.broker.publisher import publisher
+from topology.message import Waiter
+from topology.models import Topology
+from topology.transfer.waiter import Passing, wait
+
+pytestmark = pytest.mark.django_db(transaction=True)
+HOPELESS = b'{"hopeless": true}'
+QUICK: Mapping[str, Mapping[str, str]] = {
+    "retry_loop": {"name": "sms", "delay": "200ms"},
+    "retry_ladder": {"name": "invoices", "delays": "150ms, 300ms"},
+    "delay_queues": {"queue": "webhooks", "delays": "1s"},
+    "busy_wait": {"queue": "calls", "delays": "200ms, 400ms"},
+    "quorum_retry": {"name": "payments", "shortest": "200ms", "longest": "400ms", "limit": "2"},
+}
+ATTEMPTS = {
+    "retry_loop": 3,
+    "retry_ladder": 3,
+    "delay_queues": 3,
+    "busy_wait": 4,
+    "quorum_retry": 3,
+}
+
+
+def pass_on(vhost: Vhost, waiter: Waiter, stop: threading.Event) -> None:
+    wait(address_of(vhost), waiter, stop=stop, beat=lambda counters: None, passing=Passing())
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The bodies that a consumer worked on in vain; nothing else fails."""
+    seen: list[bytes] = []
+
+    def fails(body: bytes) -> bool:
+        if body == HOPELESS:
+            seen.append(body)
+        return body == HOPELESS
+
+    monkeypatch.setattr(retries, "fails", fails)
+    monkeypatch.setattr(retries, "PAUSE_SECONDS", (1000.0, 1000.0))
+    return seen
+
+
+@pytest.mark.parametrize("wanted", TRADES, ids=lambda one: one.kind)
+def test_what_is_hopeless_is_tried_so_often_and_then_given_up(
+    vhost: Vhost, tried: list[bytes], wanted: Trade
+) -> None:
+    quick = replace(wanted, texts=QUICK[wanted.kind])
+    broker, address = make_broker(vhost), address_of(vhost)
+    if not prepare(broker, quick):
+        assert wanted.kind == "quorum_retry"
+        assert not Topology.objects.exists()
+        return
+    with ExitStack() as stack:
+        stack.enter_context(running(lambda stop: trade(broker, quick, stop)))
+        for one in quick.pattern.waiters(quick.params):
+            stack.enter_context(running(partial(pass_on, vhost, one)))
+        channel = stack.enter_context(publisher(address, "test"))
+        send(channel, quick, new_work(quick)[0], HOPELESS)
+        eventually(lambda: len(tried) >= ATTEMPTS[quick.kind], "it was tried to the end")
+        parked = quick.parked if quick.parks else getattr(quick.params, "parking", "")
+        if parked:
+            source = stack.enter_context(getter(address, parked))
+            letter = eventually(source.get, "it is parked")
+            assert letter.message.body == HOPELESS
+            source.ack(letter)
+    assert len(tried) == ATTEMPTS[quick.kind]
