@@ -8,7 +8,7 @@ import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
-WIDTHS = (60, 3600)
+WIDTHS = (60, 3600, 86_400)
 
 
 def count_open_rows(apps, schema_editor):

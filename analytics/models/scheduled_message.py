@@ -94,10 +94,10 @@ class ScheduledBody(models.Model):
 
 
 class DueCount(models.Model):
-    """How many open rows of a topology fall due in one minute or hour, for one destination.
+    """How many open rows of a topology fall due in a minute, an hour or a day, for a destination.
 
-    `width` is 60 or 3600 seconds, `due_at` the beginning. Both are kept, so that sums over a
-    minute and over a month read few rows. Changed in the transaction that changes the rows.
+    `width` is 60, 3600 or 86,400 seconds, `due_at` the beginning (UTC). All are kept, so that sums
+    over a minute and over a month read few rows. Changed in the transaction that changes the rows.
     """
 
     topology = models.ForeignKey("topology.Topology", models.CASCADE, related_name="+")

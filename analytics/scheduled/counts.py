@@ -1,7 +1,7 @@
 """How many messages fall due when: sums of DueCount, so that nobody counts a million rows.
 
-Exact to the microsecond: hours where whole ones fit, minutes at the edges, and the rows
-themselves within the minute that an edge cuts.
+Exact to the microsecond: days where whole ones fit, hours and minutes at the edges, and the
+rows themselves within the minute that an edge cuts.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Case, Count, Q, QuerySet, Sum, When
 
 from analytics import observation
 from analytics.models import DueCount, ScheduledMessage
-from analytics.scheduled.due import HOUR, MINUTE, floor
+from analytics.scheduled.due import DAY, HOUR, MINUTE, floor
 from analytics.scheduled.sums import Group, Points, summed
 from topology.models import Broker, Topology
 
@@ -55,12 +55,12 @@ class Scope:
 
     @cached_property
     def totals(self) -> Sequence[tuple[int, str, int, int]]:
-        """Topology, destination, how many wait, how many of them since before this hour.
+        """Topology, destination, how many wait, how many of them since before today.
 
-        By whole hours.
+        By whole days.
         """
-        is_late = Q(due_at__lt=floor(self.now, HOUR))
-        sums = _still_to_come(self, HOUR).order_by().values_list("topology", "destination")
+        is_late = Q(due_at__lt=floor(self.now, DAY))
+        sums = _still_to_come(self, DAY).order_by().values_list("topology", "destination")
         late = Sum("waiting", filter=is_late, default=0)
         return list(sums.annotate(number=Sum("waiting"), late=late))
 
@@ -114,7 +114,7 @@ def between(scope: Scope, from_at: datetime | None, until_at: datetime | None) -
 def destinations(
     scope: Scope, from_at: datetime | None, until_at: datetime | None
 ) -> dict[str, int]:
-    """How many wait for whom, by whole hours; the most first."""
+    """How many wait for whom, about: by whole days or hours; the most first."""
     numbers = Counter[str]()
     if _is_all(scope, from_at, until_at):
         for _, destination, number, _ in scope.totals:
@@ -128,12 +128,12 @@ def destinations(
 
 
 def _is_all(scope: Scope, from_at: datetime | None, until_at: datetime | None) -> bool:
-    """Whether no hour in which something falls due lies outside of the range."""
+    """Whether no day in which something falls due lies outside of the range."""
     if from_at is None and until_at is None:
         return True
-    hours = _hours(scope)
-    is_early = from_at is not None and any(at < floor(from_at, HOUR) for at in hours)
-    return not is_early and (until_at is None or all(at < until_at for at in hours))
+    days = _days(scope)
+    is_early = from_at is not None and any(at < floor(from_at, DAY) for at in days)
+    return not is_early and (until_at is None or all(at < until_at for at in days))
 
 
 def by_time(
@@ -143,18 +143,10 @@ def by_time(
 
     Destinations that are not `named` are summed up as None.
     """
-    found: list[tuple[datetime, str | None, int]] = []
     within = _within(_still_to_come(scope, width), from_at, until_at).order_by()
-    if width == HOUR:
-        rest = {at: number for at, number in _hours(scope).items() if from_at <= at < until_at}
-    else:
-        rest = dict(summed(within))
-    sums = within.filter(destination__in=named).values_list("due_at", "destination")
-    for due_at, destination, number in sums.annotate(number=Sum("waiting")):
-        found.append((due_at, destination, number))
-        rest[due_at] -= number
-    found += [(due_at, None, number) for due_at, number in rest.items()]
-    return [entry for entry in found if entry[2] > 0]
+    series = Case(When(destination__in=named, then="destination"), default=None)
+    sums = within.values_list("due_at", series).annotate(number=Sum("waiting"))
+    return [(due_at, name, number) for due_at, name, number in sums if number > 0]
 
 
 def by_topology(scope: Scope) -> dict[int, tuple[int, int]]:
@@ -163,9 +155,8 @@ def by_topology(scope: Scope) -> dict[int, tuple[int, int]]:
     for pk, _, number, late in scope.totals:
         waiting[pk] += number
         overdue[pk] += late
-    hour_at, minute_at = floor(scope.now, HOUR), floor(scope.now, MINUTE)
-    overdue.update(_by_topology(_within(_rows(scope, scope.ids, MINUTE), hour_at, minute_at)))
-    gone = _gone_within_the_hour(scope)
+    overdue.update(_of_today(scope, scope.ids, scope.now))
+    gone = _gone_within_the_day(scope)
     return {
         pk: (max(0, waiting[pk] - gone[pk]), max(0, overdue[pk] - gone[pk])) for pk in scope.ids
     }
@@ -177,24 +168,28 @@ def due_before(scope: Scope, at: datetime, ids: Collection[int]) -> dict[int, in
     plain = [pk for pk in ids if pk not in scope.gone_before]
     if not plain:
         return numbers
-    hour_at, minute_at = floor(at, HOUR), floor(at, MINUTE)
     sums = Counter[int](dict.fromkeys(plain, 0))
-    sums.update(_by_topology(_within(_rows(scope, plain, HOUR), None, hour_at)))
-    sums.update(_by_topology(_within(_rows(scope, plain, MINUTE), hour_at, minute_at)))
-    sums.update(_rows_by_topology(scope, plain, minute_at, at))
+    sums.update(_by_topology(_within(_rows(scope, plain, DAY), None, floor(at, DAY))))
+    sums.update(_of_today(scope, plain, at))
+    sums.update(_rows_by_topology(scope, plain, floor(at, MINUTE), at))
     return numbers | sums
 
 
 def edges(scope: Scope) -> tuple[datetime, datetime] | None:
     """The beginning of the first and the end of the last hour in which something falls due."""
-    hours = [at for at, number in _hours(scope).items() if number > 0]
+    days = [at for at, number in _days(scope).items() if number > 0]
+    if not days:
+        return None
+    ends = Q(due_at__lt=min(days) + timedelta(seconds=DAY)) | Q(due_at__gte=max(days))
+    rows = _within(_still_to_come(scope, HOUR), min(days), None).filter(ends)
+    hours = [at for at, number in summed(rows) if number > 0]
     return (min(hours), max(hours) + timedelta(seconds=HOUR)) if hours else None
 
 
-def _hours(scope: Scope) -> Counter[datetime]:
+def _days(scope: Scope) -> Counter[datetime]:
     numbers = Counter[datetime]()
     for group in scope.groups:
-        numbers.update(group.hours.numbers)
+        numbers.update(group.days.numbers)
     return numbers
 
 
@@ -222,15 +217,22 @@ def _still_to_come(scope: Scope, width: int) -> QuerySet[DueCount]:
     return rows.filter(still)
 
 
-def _gone_within_the_hour(scope: Scope) -> Counter[int]:
-    """Topology -> how many count as gone and are due in the hour of their moment."""
+def _gone_within_the_day(scope: Scope) -> Counter[int]:
+    """Topology -> how many count as gone and are due on the day of their moment."""
     gone = Counter[int]()
     for at in set(scope.gone_before.values()):
         ids = [pk for pk, its_at in scope.gone_before.items() if its_at == at]
-        hour_at, minute_at = floor(at, HOUR), floor(at, MINUTE)
-        gone.update(_by_topology(_within(_rows(scope, ids, MINUTE), hour_at, minute_at)))
-        gone.update(_rows_by_topology(scope, ids, minute_at, at))
+        gone.update(_of_today(scope, ids, at))
+        gone.update(_rows_by_topology(scope, ids, floor(at, MINUTE), at))
     return gone
+
+
+def _of_today(scope: Scope, ids: Collection[int], at: datetime) -> Counter[int]:
+    """Topology -> how many are due on the day of this moment, before its minute."""
+    day_at, hour_at, minute_at = (floor(at, width) for width in (DAY, HOUR, MINUTE))
+    numbers = Counter(_by_topology(_within(_rows(scope, ids, HOUR), day_at, hour_at)))
+    numbers.update(_by_topology(_within(_rows(scope, ids, MINUTE), hour_at, minute_at)))
+    return numbers
 
 
 def _rows_by_topology(

@@ -11,8 +11,8 @@ from django.db.models import F
 from analytics.models import DueCount
 from topology.models import Topology
 
-MINUTE, HOUR = 60, 3600
-WIDTHS = (MINUTE, HOUR)
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+WIDTHS = (MINUTE, HOUR, DAY)
 
 
 def change(topology: Topology, changes: Mapping[tuple[str, datetime], int]) -> None:
@@ -28,7 +28,7 @@ def change(topology: Topology, changes: Mapping[tuple[str, datetime], int]) -> N
 
 
 def floor(moment: datetime, width: int) -> datetime:
-    """The beginning of the minute or hour that the moment lies in."""
+    """The beginning of the minute, hour or UTC day that the moment lies in."""
     seconds = int(moment.timestamp())
     return datetime.fromtimestamp(seconds - seconds % width, UTC)
 

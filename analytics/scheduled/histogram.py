@@ -9,12 +9,11 @@ from datetime import datetime, timedelta
 
 from analytics.scheduled import counts
 from analytics.scheduled.counts import Scope
-from analytics.scheduled.due import HOUR, MINUTE, floor
+from analytics.scheduled.due import DAY, HOUR, MINUTE, floor
 from analytics.scheduled.search import Match
 
 NAMED = 5
 OTHERS = "others"
-DAY = 24 * HOUR
 # The longest range in seconds that is drawn in bars of this width.
 WIDTHS = (
     (2 * HOUR, MINUTE),
@@ -87,7 +86,9 @@ def of_counts(scope: Scope, from_at: datetime, until_at: datetime) -> Histogram:
     width = width_for(until_at - from_at)
     first = floor(from_at, width)
     named = list(counts.destinations(scope, first, until_at))[:NAMED]
-    entries = counts.by_time(scope, first, until_at, min(width, HOUR), named)
+    # Of what counts as gone a whole day would be too much.
+    finest = HOUR if width < DAY or scope.gone_before else DAY
+    entries = counts.by_time(scope, first, until_at, min(width, finest), named)
     return _histogram(entries, named, first, until_at, width)
 
 

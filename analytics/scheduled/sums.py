@@ -1,4 +1,4 @@
-"""Sums of what falls due before a moment, by whole hours, minutes and at last the rows."""
+"""Sums of what falls due before a moment, by whole days, hours, minutes and at last the rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from django.db.models import Count, QuerySet, Sum, Value
 
 from analytics.models import DueCount, ScheduledMessage
-from analytics.scheduled.due import HOUR, MINUTE, floor
+from analytics.scheduled.due import DAY, HOUR, MINUTE, floor
 
 Points = Sequence[datetime | None]
 
@@ -26,10 +26,10 @@ class Group:
         self._gone_at = gone_at
 
     @cached_property
-    def hours(self) -> Sums:
-        rows = self._of(DueCount.objects.filter(width=HOUR))
+    def days(self) -> Sums:
+        rows = self._of(DueCount.objects.filter(width=DAY))
         if self._gone_at is not None:
-            rows = rows.filter(due_at__gte=floor(self._gone_at, HOUR))
+            rows = rows.filter(due_at__gte=floor(self._gone_at, DAY))
         return Sums(summed(rows))
 
     def before(self, points: Points) -> list[int]:
@@ -43,31 +43,33 @@ class Group:
 
     def _up_to(self, points: Points) -> list[int]:
         moments = {point for point in points if point is not None}
-        minutes = self._minutes(moments)
+        hours = self._within(moments, HOUR, DAY)
+        minutes = self._within(moments, MINUTE, HOUR)
         cut = sorted(at for at in moments if minutes.at(floor(at, MINUTE)))
         of_rows = self._rows_up_to([at for at in cut if at != floor(at, MINUTE)])
 
         def number(point: datetime | None) -> int:
             if point is None:
-                return self.hours.before(None)
-            hour_at = floor(point, HOUR)
-            of_minutes = minutes.before(floor(point, MINUTE)) - minutes.before(hour_at)
-            return self.hours.before(hour_at) + of_minutes + of_rows.get(point, 0)
+                return self.days.before(None)
+            day_at, hour_at, minute_at = (floor(point, width) for width in (DAY, HOUR, MINUTE))
+            of_day = hours.before(hour_at) - hours.before(day_at)
+            of_hour = minutes.before(minute_at) - minutes.before(hour_at)
+            return self.days.before(day_at) + of_day + of_hour + of_rows.get(point, 0)
 
         return [number(point) for point in points]
 
-    def _minutes(self, moments: Iterable[datetime]) -> Sums:
-        """The minutes of the hours that these moments cut, as far as these reach."""
+    def _within(self, moments: Iterable[datetime], width: int, whole: int) -> Sums:
+        """The minutes of the hours that these moments cut, or the hours of the days, up to them."""
         last: dict[datetime, datetime] = {}
         for at in moments:
-            hour_at, minute_at = floor(at, HOUR), floor(at, MINUTE)
-            last[hour_at] = max(minute_at, last.get(hour_at, minute_at))
-        rows = self._of(DueCount.objects.filter(width=MINUTE)).order_by()
+            whole_at, part_at = floor(at, whole), floor(at, width)
+            last[whole_at] = max(part_at, last.get(whole_at, part_at))
+        rows = self._of(DueCount.objects.filter(width=width)).order_by()
         parts = [
-            rows.filter(due_at__gte=hour_at, due_at__lte=minute_at)
+            rows.filter(due_at__gte=whole_at, due_at__lte=part_at)
             .values_list("due_at")
             .annotate(number=Sum("waiting"))
-            for hour_at, minute_at in last.items()
+            for whole_at, part_at in last.items()
         ]
         return Sums(_together(parts))
 

@@ -23,6 +23,7 @@ from analytics.models import (
 from analytics.recorder import follow, pressure
 from analytics.recorder.follow import Follower
 from analytics.recorder.record import RecordingFailed
+from analytics.scheduled.due import WIDTHS
 from tests.analytics.builders import (
     NOON,
     a_trip,
@@ -185,10 +186,10 @@ def test_counts_of_what_is_due_follow_the_rows(topology: Topology, event_log: Pa
     at = NOON + timedelta(seconds=10)
     write_log(event_log, [an_entry(f"m{n}", at) for n in range(3)], TAP)
     follow_log(event_log)
-    assert counts(topology) == {("orders", 60): 3, ("orders", 3600): 3}
+    assert counts(topology) == {("orders", width): 3 for width in WIDTHS}
     write_log(event_log, [an_exit("m0", at + timedelta(seconds=5))], TAP)
     follow_log(event_log)
-    assert counts(topology) == {("orders", 60): 2, ("orders", 3600): 2}
+    assert counts(topology) == {("orders", width): 2 for width in WIDTHS}
 
 
 def test_an_exit_that_is_read_before_its_entry_leaves_no_count(
