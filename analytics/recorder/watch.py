@@ -6,11 +6,14 @@ asked every few seconds, beside the reading, and what is missing is put back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic
+
+from django.db import connection
 
 from analytics.firehose import fill, tap_of
 from analytics.models import Firehose, Gap
@@ -46,8 +49,11 @@ class Look:
     full: int | None
 
 
-def look(address: Address, tap: str) -> Look:
-    """Ask the broker and put back what is missing. Raises BrokerError when it cannot be asked."""
+def look(address: Address, tap: str, is_wanted: Callable[[], bool]) -> Look:
+    """Ask the broker and put back what is missing. Raises BrokerError when it cannot be asked.
+
+    What was switched off meanwhile is not left behind.
+    """
     with Management(address) as management:
         try:
             _, full = fill(management.queue(tap))
@@ -58,6 +64,8 @@ def look(address: Address, tap: str) -> Look:
             return Look(DROPPED if (full or 0) >= FULL else "", "", full)
         try:
             firehose.keep_on(management, tap)
+            if not is_wanted():
+                firehose.switch_off(management, tap)
         except BrokerError as error:
             return Look(why, str(error), full)
         return Look(why, "", full)
@@ -69,7 +77,7 @@ class Watch:
     def __init__(self, row: Firehose) -> None:
         self.last = Look("", "", None)
         self._row = row
-        self._call = partial(look, row.broker.address, tap_of(row))
+        self._call = partial(look, row.broker.address, tap_of(row), self._is_wanted)
         self._sure_at = row.read_at or row.switched_on_at
         self._asked: Future[Look] | None = None
         self._looked = 0.0
@@ -89,7 +97,7 @@ class Watch:
         """Begin a look when it is time, take up the answer of one that was begun."""
         if self._asked is None:
             if monotonic() - self._looked > LOOK_SECONDS:
-                self._asked = in_background(self._call, "look at the firehose")
+                self._asked = in_background(self._look_beside, "look at the firehose")
             return
         if not self._asked.done():
             return
@@ -98,6 +106,15 @@ class Watch:
             self._take(asked.result())
         except BrokerError as error:
             self.last = Look(self.last.why, str(error), None)
+
+    def _look_beside(self) -> Look:
+        try:
+            return self._call()
+        finally:
+            connection.close()
+
+    def _is_wanted(self) -> bool:
+        return Firehose.objects.filter(pk=self._row.pk).exists()
 
     def was_read(self) -> None:
         self._row.read_at = datetime.now(UTC)

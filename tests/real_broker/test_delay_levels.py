@@ -106,10 +106,11 @@ def test_a_message_for_a_destination_that_was_unbound_is_held_until_it_is_bound_
     vhost: Vhost, management: Management
 ) -> None:
     """At least once: nothing is lost; NServiceBus.RabbitMQ #1407 tells of the other side of it."""
-    topology = applied_levels(vhost, SHORT)
-    publish(vhost, SHORT, 4 * UNIT)
+    params = replace(SHORT, unit=timedelta(seconds=1))
+    topology = applied_levels(vhost, params)
+    publish(vhost, params, 4 * params.unit)
     provision.unbind(None, topology, "#.work", "work", typed_name="work")
-    level = level_name(SHORT, 2)
+    level = level_name(params, 2)
 
     def is_held() -> bool:
         seen = management.queue(level)

@@ -38,6 +38,9 @@ def test_a_stream_takes_dead_letters_before_3_12_only_at_least_once(
         channel.publish(Publish("", "hold"))
     with getter(address_of(vhost), "hold") as source:
         eventually(lambda: source.get() is None, "it has left the queue hold")
+    with Management(address_of(vhost)) as management:
+        # What it hands on at least once is counted until the target has it.
+        eventually(lambda: management.queue("hold").get("messages") == 0, "it was handed on")
     with publisher(address_of(vhost), "test") as channel:
         channel.publish(Publish("", "log", body=b"the last"))
     with StreamReader(address_of(vhost), "log", start="first") as stream:
