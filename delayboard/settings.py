@@ -44,6 +44,8 @@ def _database(url: str) -> dict[str, Any]:
             "HOST": unquote(parts.hostname or ""),
             "PORT": str(parts.port or ""),
             "CONN_HEALTH_CHECKS": True,
+            # Ours are many small queries: to start workers or compile takes longer than they do.
+            "OPTIONS": {"options": "-c max_parallel_workers_per_gather=0 -c jit=off"},
         }
     if parts.scheme == "sqlite":
         return {
