@@ -31,6 +31,10 @@ RARE = (
     "content_encoding",
 )
 LARGEST_BODY = 8 * 1024 * 1024
+OTHERS_DECIDE = (
+    "It was adopted: the consumer of whoever built it decides when a message is due, by a header "
+    "that cannot be known here. Leave the delay empty to publish at once."
+)
 
 
 class TopologyChoice(forms.ModelChoiceField):  # type: ignore[type-arg]
@@ -136,6 +140,9 @@ class PublishForm(forms.Form):
         """Into the topology's delay; None with the problems noted at their fields."""
         pattern, params = topology.pattern, topology.parsed
         offered, targets = pattern.delays(params), pattern.targets(params)
+        if delay and topology.is_read_by_others:
+            self.add_error("delay", OTHERS_DECIDE)
+            return None
         if delay and any(offered) and delay not in offered:
             few = ", ".join(format_delay(one) for one in offered)
             self.add_error("delay", f"The delays on offer are {few}.")

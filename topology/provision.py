@@ -70,6 +70,7 @@ def take_over(user: User, broker: Broker, kind: str, params: Any) -> Topology:
         tap_type=NO_TAP,
         state=State.APPLIED,
         applied_at=timezone.now(),
+        is_adopted=True,
     )
 
 
@@ -174,7 +175,13 @@ def check(user: User, topology: Topology) -> Verdict:
     ):
         snapshot = observe(management)
         wanted = wanted_of(topology, snapshot)
-        return verify(topology.pattern, topology.parsed, wanted, snapshot)
+        return verify(
+            topology.pattern,
+            topology.parsed,
+            wanted,
+            snapshot,
+            is_read_by_others=topology.is_read_by_others,
+        )
 
 
 def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:
@@ -193,8 +200,9 @@ def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:
 def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
     """Delete what our plan created.
 
-    Raises Refusal while others are bound to it, or while messages are in it unless its name was
-    typed; BrokerError when the broker fails, and then what is left can be torn down again.
+    Raises Refusal while others are bound to it or lead into it, or while messages are in it
+    unless its name was typed; BrokerError when the broker fails, and then what is left can be
+    torn down again.
     """
     broker = topology.broker
     forced = typed_name == topology.name
@@ -305,7 +313,9 @@ def occupied_sentence(teardown: Teardown) -> str:
 
 def _refuse(teardown: Teardown, *, forced: bool, is_production: bool) -> None:
     if teardown.foreign:
-        raise Refusal(f"Others are bound to it: {'; '.join(teardown.foreign_sentences)}.")
+        raise Refusal(
+            f"Others are bound to it or lead into it: {'; '.join(teardown.foreign_sentences)}."
+        )
     if teardown.occupied and not forced:
         raise Refusal(occupied_sentence(teardown))
     if is_production and not forced:

@@ -68,7 +68,7 @@ class Letter:
     @property
     def waiters(self) -> Sequence[Waiter]:
         """The consumers of ours that its way needs."""
-        return self.topology.pattern.waiters(self.topology.parsed) if self.topology else ()
+        return self.topology.waiters if self.topology else ()
 
 
 class AlreadySent(Exception):

@@ -84,7 +84,7 @@ def waiter_of(topology: Topology) -> Task:
 
 def _wait(topology_id: int, passing: Passing, stop: Event, beat: Beat) -> None:
     topology = Topology.objects.select_related("broker").get(pk=topology_id)
-    (waiter,) = topology.pattern.waiters(topology.parsed)
+    (waiter,) = topology.waiters
     wait(topology.broker.address, waiter, stop=stop, beat=beat, passing=passing)
 
 

@@ -17,7 +17,7 @@ from topology.broker.errors import Unreachable
 from topology.definitions import Definitions
 from topology.models import Broker, State, Topology
 from topology.patterns import busy_wait
-from topology.provision import create_topology
+from topology.provision import create_topology, take_over
 from topology.snapshot import QueueNumbers
 
 pytestmark = pytest.mark.django_db
@@ -62,6 +62,19 @@ def test_the_command_says_what_is_wrong_with_its_topology(pair: Topology, hooks:
         call_command("run_waiter", hooks.slug)
     with pytest.raises(CommandError, match="With a waiter: none yet"):
         call_command("run_waiter", "x")
+
+
+def test_the_command_refuses_what_was_adopted(broker: Broker) -> None:
+    row = take_over(None, broker, busy_wait.KIND, HOOKS)
+    with pytest.raises(CommandError, match=r"was adopted: the consumer of whoever built it passes"):
+        call_command("run_waiter", row.slug)
+    with pytest.raises(CommandError, match="With a waiter: none yet"):
+        call_command("run_waiter", "x")
+
+
+def test_the_prediction_counts_on_no_waiter_of_ours_in_what_was_adopted(broker: Broker) -> None:
+    row = take_over(None, broker, busy_wait.KIND, HOOKS)
+    assert Letter("", "hooks-delay", b"", topology=row).waiters == ()
 
 
 @pytest.mark.parametrize("consumers", [0, 1])

@@ -19,7 +19,7 @@ from analytics.recorder.record import record
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import follow_log
 from tests.brokers import Vhost, call_api
-from tests.builders import address_of, eventually, make_broker
+from tests.builders import address_of, eventually, make_broker, make_pair
 from topology import adopting, provision
 from topology.broker.management import Management
 from topology.broker.observe import observe
@@ -198,3 +198,24 @@ def test_what_waited_when_it_was_adopted_is_unseen_and_what_comes_after_is_recor
     assert ScheduledMessage.objects.filter(entered_at__isnull=False).count() == 1
     provision.remove(None, pair, typed_name=pair.name)
     assert defined(broker_node, vhost) == before
+
+
+def test_a_message_in_a_delay_of_others_still_arrives_for_the_teardown_is_refused(
+    vhost: Vhost, broker: Broker, channel: BlockingChannel
+) -> None:
+    pair = make_pair(broker, name="shipments")
+    provision.apply(None, pair)
+    stated = {
+        "x-message-ttl": 1000,
+        "x-dead-letter-exchange": "shipments",
+        "x-dead-letter-routing-key": "shipments",
+    }
+    channel.queue_declare("late", durable=True, arguments=stated)
+    channel.basic_publish("", "late", b"waits")
+    refused = "queue “late” dead-letters into the exchange “shipments”: delete it or lead"
+    with pytest.raises(provision.Refusal, match=refused):
+        provision.remove(None, pair, typed_name=pair.name)
+    eventually(lambda: channel.basic_get("shipments", auto_ack=True)[0], "what waited arrives")
+    channel.queue_delete("late")
+    provision.remove(None, pair, typed_name=pair.name)
+    assert pair.state == State.TORN_DOWN

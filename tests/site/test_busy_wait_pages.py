@@ -7,11 +7,12 @@ from datetime import timedelta
 import pytest
 from django.urls import reverse
 
+from delayboard.models import Publication
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role, State, Topology
 from topology.patterns import busy_wait
-from topology.provision import create_topology
+from topology.provision import create_topology, take_over
 
 pytestmark = pytest.mark.django_db
 HOOKS = busy_wait.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
@@ -49,3 +50,34 @@ def test_a_delay_that_is_no_multiple_is_rounded_up_and_the_prediction_says_so(
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
     assert "2m30s is rounded up to 3m." in text
     assert "It arrives in hooks after 3m." in text
+
+
+@pytest.fixture
+def adopted(broker: Broker) -> Topology:
+    know(broker, *busy_wait.definitions(HOOKS), a_queue("hooks"))
+    return take_over(None, broker, busy_wait.KIND, HOOKS)
+
+
+@pytest.mark.parametrize("pressed", ["predict", "send"])
+def test_through_one_that_others_read_nothing_is_published_with_a_delay(
+    adopted: Topology, pressed: str
+) -> None:
+    values = {"topology": adopted.pk, "delay": "3m", pressed: "1"}
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
+    assert "decides when a message is due, by a header that cannot be known here" in text
+    assert "It arrives in" not in text
+    assert Publication.objects.count() == 0
+
+
+def test_through_one_that_others_read_a_message_without_a_delay_arrives_at_once(
+    adopted: Topology,
+) -> None:
+    values = {"topology": adopted.pk, "predict": "1"}
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
+    assert "It arrives in hooks at once." in text
+
+
+def test_a_plan_of_what_stands_already_says_that_our_waiter_begins(hooks: Topology) -> None:
+    Topology.objects.update(state=State.PLANNED)
+    text = text_of(signed_in(Role.VIEWER).get(reverse("topology:topology", args=[hooks.slug])))
+    assert "from then on Delayboard watches it and passes its messages on." in text

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 import responses
+from django.apps import apps
 from pytest_django import Settings
 
 from analytics.models import ScheduledMessage
@@ -22,7 +24,7 @@ from tests.topology.builders import a_queue, a_snapshot
 from tests.topology.test_provision import API, broker_says, last_entry, takes_changes
 from topology import adopting, provision
 from topology.broker.errors import Refused, Unreachable
-from topology.definitions import Arguments, Binding, Definitions, Queue, Thing
+from topology.definitions import Arguments, Binding, Definitions, Identity, Queue, Thing
 from topology.models import Broker, Role, State, Topology
 from topology.patterns import busy_wait, retry_pair
 from topology.provisioning.recognition import recognise
@@ -33,6 +35,7 @@ PARAMS = retry_pair.Params("orders", timedelta(seconds=5))
 WHOLE = retry_pair.definitions(PARAMS)
 LOST = Binding("orders", "orders", "orders")
 INCOMPLETE = WHOLE.without([LOST.identity])
+WAIT = busy_wait.definitions(busy_wait.EXAMPLE) | Definitions.of([Queue(busy_wait.EXAMPLE.queue)])
 ODD = a_queue("orders", dlx="orders-retry", type="quorum")
 
 
@@ -82,16 +85,58 @@ def test_what_is_adopted_stands_as_planned_and_is_not_recorded(broker: Broker) -
     assert recorder_key(row.slug) not in wanted_duties("me")
 
 
+def adopted_wait(broker: Broker, *without: Identity) -> Topology:
+    broker_says(others=tuple(WAIT.without(without)))
+    name = busy_wait.title(busy_wait.EXAMPLE)
+    return adopting.adopt(None, broker, "busy_wait", name)[0]
+
+
 @responses.activate
 def test_for_a_busy_wait_that_others_read_no_waiter_of_ours_is_run(broker: Broker) -> None:
     params = busy_wait.EXAMPLE
-    whole = busy_wait.definitions(params) | Definitions.of([Queue(params.queue)])
-    broker_says(others=tuple(whole))
-    row, _ = adopting.adopt(None, broker, "busy_wait", busy_wait.title(params))
+    row = adopted_wait(broker)
     assert row.is_read_by_others
     assert waiter_key(row.slug) not in wanted_duties("me")
     mine = provision.create_topology(None, make_broker(name="Mine"), "busy_wait", params)
     Topology.objects.filter(pk=mine.pk).update(state=State.APPLIED)
+    assert waiter_key(mine.slug) in wanted_duties("me")
+
+
+@responses.activate
+def test_none_is_run_either_once_what_was_missing_of_it_was_created(broker: Broker) -> None:
+    row = adopted_wait(broker, ("queue", f"{busy_wait.EXAMPLE.queue}-busy-wait"))
+    takes_changes()
+    assert provision.apply(None, row).created == 1
+    assert row.state == State.APPLIED
+    assert row.owned
+    assert row.is_read_by_others
+    assert row.waiters == ()
+    assert waiter_key(row.slug) not in wanted_duties("me")
+
+
+@responses.activate
+def test_it_is_verified_as_far_as_the_queue_that_others_read(broker: Broker) -> None:
+    row = adopted_wait(broker)
+    sentences = [check.sentence for check in provision.check(None, row).checks]
+    assert "where others take it out" in sentences[0]
+    assert not any("run_waiter" in sentence for sentence in sentences)
+
+
+def test_what_was_adopted_before_this_was_written_down_is_adopted_still(broker: Broker) -> None:
+    mine = make_pair(broker)
+    row = provision.take_over(None, broker, "busy_wait", busy_wait.EXAMPLE)
+    Topology.objects.update(is_adopted=False)
+    import_module("topology.migrations.0005_adopted").mark_adopted(apps, None)
+    assert list(Topology.objects.filter(is_adopted=True)) == [row]
+    assert not Topology.objects.get(pk=mine.pk).is_adopted
+
+
+def test_one_of_ours_that_creates_nothing_is_not_adopted(broker: Broker) -> None:
+    mine = provision.create_topology(None, broker, "busy_wait", busy_wait.EXAMPLE)
+    Topology.objects.filter(pk=mine.pk).update(state=State.APPLIED, tap_type="classic")
+    mine.refresh_from_db()
+    assert mine.owned == []
+    assert not mine.is_adopted
     assert waiter_key(mine.slug) in wanted_duties("me")
 
 
@@ -103,7 +148,22 @@ def test_tearing_down_what_was_adopted_deletes_nothing(
     row = adopted(broker)
     assert provision.remove(None, row).deletes == ()
     assert set(requests_made()) == {"GET"}
-    assert row.state == State.TORN_DOWN
+    assert (row.state, row.is_adopted) == (State.TORN_DOWN, True)
+
+
+@responses.activate
+def test_what_was_created_for_it_is_not_deleted_while_a_queue_of_others_leads_into_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provision, "live_depths", lambda address, queues: {})
+    row = adopted(broker, WHOLE.without([("exchange", "orders")]))
+    takes_changes()
+    provision.apply(None, row)
+    responses.reset()
+    broker_says(others=tuple(WHOLE))
+    with pytest.raises(provision.Refusal, match="queue “orders-retry” dead-letters into"):
+        provision.remove(None, row, typed_name="orders")
+    assert row.state == State.APPLIED
 
 
 @responses.activate
@@ -115,7 +175,7 @@ def test_an_incomplete_one_is_adopted_and_its_plan_has_what_is_missing(broker: B
     assert provision.apply(None, row).created == 1
     row.refresh_from_db()
     assert row.owned_identities == {LOST.identity}
-    assert (row.tap_type, row.is_adopted) == ("none", False)
+    assert (row.tap_type, row.is_adopted) == ("none", True)
 
 
 @responses.activate

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from tests.topology.builders import (
     nothing,
 )
 from topology.broker.errors import Unreachable
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.provisioning.plan import title
 from topology.provisioning.teardown import Occupied, plan_teardown, tear_down
 from topology.snapshot import QueueNumbers
@@ -42,7 +43,11 @@ def test_what_another_made_or_is_bound_to_is_kept() -> None:
     foreign = Definitions.of([Queue("audit"), Binding("orders", "audit", "#")])
     ours = [identity for identity in ALL_OURS if identity != ("queue", "orders")]
     teardown = plan_teardown(PAIR, ours, a_snapshot(PAIR | foreign))
-    assert titles(teardown.keeps) == ["direct exchange orders", "classic queue orders"]
+    assert titles(teardown.keeps) == [
+        "direct exchange orders",
+        "direct exchange orders-retry",
+        "classic queue orders",
+    ]
     assert not {"audit"} & {getattr(thing, "name", "") for thing in teardown.deletes}
 
 
@@ -79,6 +84,59 @@ def test_bindings_of_others_are_named_but_not_our_own_nor_those_of_taps() -> Non
     assert teardown.foreign_sentences == [
         "exchange copy is bound to the exchange orders: unbind it first",
         "queue audit is bound to the exchange orders with key #: unbind it first",
+    ]
+
+
+LATE = "queue “late” dead-letters into the {}: delete it or lead it elsewhere first"
+NEWS = "exchange “news” hands what it cannot route to the exchange “orders”: delete it or lead it "
+
+
+@pytest.mark.parametrize(
+    ("stays", "sentence"),
+    [
+        (a_queue("late", ttl=9000, dlx="orders", key="k"), LATE.format("exchange “orders”")),
+        (a_queue("late", ttl=9000, dlx="", key="orders"), LATE.format("queue “orders”")),
+        (
+            Exchange("news", arguments=Arguments({"alternate-exchange": "orders"})),
+            f"{NEWS}elsewhere first",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_by_policy", [False, True])
+def test_what_stays_and_leads_into_what_is_ours_is_named_and_its_end_kept(
+    stays: Queue | Exchange, sentence: str, is_by_policy: bool
+) -> None:
+    snapshot = a_snapshot(PAIR | Definitions.of([stays]))
+    if is_by_policy:
+        plain = replace(stays, arguments=Arguments())
+        snapshot = replace(snapshot, declared=PAIR | Definitions.of([plain]))
+    teardown = plan_teardown(PAIR, ALL_OURS, snapshot)
+    assert teardown.foreign_sentences == [sentence]
+    kept = "classic queue orders" if "the queue “orders”" in sentence else "direct exchange orders"
+    assert titles(teardown.keeps) == [kept]
+
+
+@pytest.mark.parametrize(
+    "stays",
+    [
+        a_queue("late", ttl=9000, dlx="elsewhere", key="orders"),
+        a_queue("late", ttl=9000, dlx="", key="elsewhere"),
+        a_queue("late", ttl=9000, dlx=""),
+        a_queue("delayboard.tap.else", dlx="orders"),
+        Exchange("news", arguments=Arguments({"alternate-exchange": "elsewhere"})),
+    ],
+)
+def test_what_leads_elsewhere_or_is_a_tap_is_not_in_the_way(stays: Queue | Exchange) -> None:
+    snapshot = a_snapshot(PAIR | Definitions.of([stays]))
+    assert plan_teardown(PAIR, ALL_OURS, snapshot).foreign == ()
+
+
+def test_a_queue_of_the_topology_that_is_not_ours_is_in_the_way_too() -> None:
+    ours = [identity for identity in ALL_OURS if identity != ("queue", "orders-retry")]
+    teardown = plan_teardown(PAIR, ours, a_snapshot(PAIR))
+    assert teardown.foreign_sentences == [
+        "queue “orders-retry” dead-letters into the exchange “orders”: "
+        "delete it or lead it elsewhere first"
     ]
 
 

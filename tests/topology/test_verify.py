@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.topology.builders import (
@@ -10,7 +12,7 @@ from tests.topology.builders import (
     a_snapshot,
 )
 from topology.definitions import Definitions
-from topology.patterns import PATTERNS, retry_pair
+from topology.patterns import PATTERNS, busy_wait, retry_pair
 from topology.provisioning.verify import Verdict, verify
 from topology.snapshot import QueueNumbers
 
@@ -71,3 +73,41 @@ def test_a_consumer_of_a_delay_queue_takes_messages_before_their_time() -> None:
         "2 consumers read the delay queue orders-retry: messages leave it before their time."
     )
     assert not told.holds
+
+
+def verdict_of_others(consumers: int, *missing: tuple[str, str]) -> Verdict:
+    """Of a busy wait that others built, with so many consumers of its busy-waiting queue."""
+    params = busy_wait.Params("hooks", (timedelta(minutes=1),))
+    wanted = busy_wait.definitions(params)
+    there = (wanted | Definitions.of([a_queue("hooks")])).without(missing)
+    numbers = {queue.name: QueueNumbers(consumers=0) for queue in there.queues}
+    if "hooks-busy-wait" in numbers:
+        numbers["hooks-busy-wait"] = QueueNumbers(consumers=consumers)
+    snapshot = a_snapshot(there, numbers)
+    return verify(PATTERNS[busy_wait.KIND], params, wanted, snapshot, is_read_by_others=True)
+
+
+def test_what_a_waiter_of_others_does_is_not_checked_and_said_so() -> None:
+    told = verdict_of_others(consumers=1)
+    assert told.holds
+    assert [check.sentence for check in told.checks] == [
+        "A probe would arrive in hooks-busy-wait after 1m, where others take it out.",
+        "Nobody consumes the delay queue hooks-delay.",
+        "The waiter that consumes hooks-busy-wait is others’: what it passes on, and when, cannot "
+        "be checked.",
+    ]
+
+
+def test_a_waiter_of_others_that_is_not_at_work_is_not_replaced_by_ours() -> None:
+    told = verdict_of_others(consumers=0)
+    assert [check.sentence for check in told.checks if not check.holds] == [
+        "Nobody consumes hooks-busy-wait, so that nothing comes through: is the consumer of "
+        "whoever built it at work?"
+    ]
+
+
+def test_a_queue_that_others_should_read_and_that_is_missing_does_not_hold() -> None:
+    told = verdict_of_others(0, ("queue", "hooks-busy-wait"))
+    first, *_, last = [check.sentence for check in told.checks if not check.holds]
+    assert first.startswith("A probe would not arrive in hooks-busy-wait: ")
+    assert last == "The waiter's queue hooks-busy-wait does not exist."

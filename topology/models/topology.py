@@ -29,7 +29,8 @@ class Topology(models.Model):
     An identity is put into `owned` before the thing is created, so that an apply that dies
     half-way leaves nothing that the teardown would not know as ours. `tap_type` is written
     when it is first applied, by the broker's version if nobody chose it, and stays; an adopted
-    one has none until somebody wants it recorded.
+    one has none until somebody wants it recorded. `is_adopted` says that it was taken over as
+    others had made it, and stays too, whatever of it is created or recorded afterwards.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT, related_name="topologies")
@@ -42,6 +43,7 @@ class Topology(models.Model):
     tap_type = models.CharField(max_length=10, blank=True, default="", editable=False)
     busy_until_at = models.DateTimeField(null=True, editable=False)
     keep_bodies = models.BooleanField(default=False, editable=False)
+    is_adopted = models.BooleanField(default=False, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     applied_at = models.DateTimeField(null=True)
 
@@ -97,20 +99,16 @@ class Topology(models.Model):
         return self.tap_type == NO_TAP and bool(self.pattern.taps(self.parsed))
 
     @property
-    def is_adopted(self) -> bool:
-        """Whether it was taken over as others had made it: nothing but its tap is ours."""
-        wanted = {thing.identity for thing in self.pattern.definitions(self.parsed)}
-        is_ours = not wanted or not wanted.isdisjoint(self.owned_identities)
-        return self.state == State.APPLIED and bool(self.tap_type) and not is_ours
-
-    @property
     def waiters(self) -> Sequence[Waiter]:
         """The consumers that we run for it: none for one that others made and read themselves."""
         return () if self.is_adopted else self.pattern.waiters(self.parsed)
 
     @property
     def is_read_by_others(self) -> bool:
-        """Whether nothing comes through it without a consumer that is not ours."""
+        """Whether nothing comes through it without a consumer that is not ours.
+
+        What that one does, and by which header, nothing in a broker says.
+        """
         return self.is_adopted and bool(self.pattern.waiters(self.parsed))
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -28,13 +29,14 @@ class Occupied:
 class Teardown:
     """What would be deleted, in order, what stays because it is not ours, what is in the way.
 
-    `foreign` are bindings of others at what is ours: while there are any, nothing may be deleted.
+    `foreign` are bindings of others at what is ours, and queues and exchanges that stay and hand
+    on into it: while there are any, nothing may be deleted.
     """
 
     deletes: tuple[Thing, ...]
     keeps: tuple[Thing, ...]
     occupied: tuple[Occupied, ...]
-    foreign: tuple[Binding, ...] = ()
+    foreign: tuple[Thing, ...] = ()
 
     @property
     def messages(self) -> int:
@@ -47,7 +49,7 @@ class Teardown:
 
     @property
     def foreign_sentences(self) -> list[str]:
-        return [_foreign_sentence(binding) for binding in self.foreign]
+        return [_foreign_sentence(thing) for thing in self.foreign]
 
 
 def plan_teardown(
@@ -59,16 +61,18 @@ def plan_teardown(
 ) -> Teardown:
     """Pure. Messages in the queues named in `disposable` are not in the way.
 
-    What something foreign is bound to, or from, is kept: deleting it would cut that binding.
+    What something foreign is bound to, or from, is kept: deleting it would cut that binding. So
+    is what a queue or exchange that stays leads into, by a policy too: it would lose messages.
     """
     present = {thing.identity for thing in snapshot.declared}
     there = [t for t in wanted if t.identity in owned and t.identity in present]
     expected = {*owned, *(thing.identity for thing in wanted)}
     others = snapshot.declared.without_taps().without(expected).bindings
     ours = {thing.identity for thing in there}
-    foreign = sorted((b for b in others if not ours.isdisjoint(ends(b))), key=lambda b: b.identity)
-    bound = {end for binding in foreign for end in ends(binding)}
-    deletes = sorted((t for t in there if t.identity not in bound), key=_order)
+    binding = (b for b in others if not ours.isdisjoint(ends(b)))
+    foreign = sorted([*binding, *_leading(ours, snapshot.definitions)], key=lambda t: t.identity)
+    needed = {end for thing in foreign for end in (*ends(thing), _leads_into(thing))}
+    deletes = sorted((t for t in there if t.identity not in needed), key=_order)
     keeps = [t for t in wanted if t.identity in present and t not in deletes]
     occupied = [
         held
@@ -113,7 +117,42 @@ def tear_down(
         pulse(done, len(teardown.deletes))
 
 
-def _foreign_sentence(binding: Binding) -> str:
+def _leading(ours: AbstractSet[Identity], found: Definitions) -> list[Thing]:
+    """The queues and exchanges that are not ours and hand on into what is; taps hold copies."""
+    handing: list[Thing] = [*found.exchanges, *found.without_taps().queues]
+    return [t for t in handing if t.identity not in ours and _leads_into(t) in ours]
+
+
+def _leads_into(thing: Thing) -> Identity | None:
+    """Where a queue dead-letters to, or what an exchange hands on that it cannot route.
+
+    None where nothing says so: through the default exchange without a routing key of its own a
+    queue dead-letters each message by the message's.
+    """
+    if isinstance(thing, Exchange):
+        alternate = thing.arguments.text("alternate-exchange")
+        return ("exchange", alternate) if alternate else None
+    if isinstance(thing, Binding) or thing.dead_letter_exchange is None:
+        return None
+    if thing.dead_letter_exchange:
+        return ("exchange", thing.dead_letter_exchange)
+    key = thing.dead_letter_routing_key
+    return ("queue", key) if key else None
+
+
+def _foreign_sentence(thing: Thing) -> str:
+    if isinstance(thing, Binding):
+        return _bound_sentence(thing)
+    kind, name = _leads_into(thing) or ("", "")
+    does = (
+        f"queue “{thing.name}” dead-letters into"
+        if isinstance(thing, Queue)
+        else f"exchange “{thing.name}” hands what it cannot route to"
+    )
+    return f"{does} the {kind} “{name}”: delete it or lead it elsewhere first"
+
+
+def _bound_sentence(binding: Binding) -> str:
     kind = "queue" if binding.destination_is_queue else "exchange"
     key = f" with key {binding.routing_key}" if binding.routing_key else ""
     bound = f"{kind} {binding.destination} is bound to the exchange {binding.source}{key}"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.delays import format_delay
+from topology.message import Route, Waiter
 from topology.patterns.pattern import MADE_UP, Pattern
 from topology.provisioning.plan import Plan, make_plan
-from topology.routing.walk import walk
+from topology.routing.walk import Walk, walk
 from topology.snapshot import Snapshot
 
 # As a queue and as an exchange, for either may be a destination.
@@ -37,17 +39,34 @@ class Verdict:
         return self.plan.is_empty and all(check.holds for check in self.checks)
 
 
-def verify(pattern: Pattern, params: Any, wanted: Definitions, snapshot: Snapshot) -> Verdict:
-    """Compare argument by argument, then walk the pattern's probes."""
-    checks = [
-        _probe(pattern, params, delay, target, queue, snapshot)
-        for delay, target, queue in pattern.probes(params, snapshot.definitions)
-    ]
+def verify(
+    pattern: Pattern,
+    params: Any,
+    wanted: Definitions,
+    snapshot: Snapshot,
+    *,
+    is_read_by_others: bool = False,
+) -> Verdict:
+    """Compare argument by argument, then walk the pattern's probes.
+
+    With `is_read_by_others` its waiters are not ours: a probe is followed as far as them.
+    """
+    probes = pattern.probes(params, snapshot.definitions)
+    waiters = pattern.waiters(params)
+    if is_read_by_others:
+        checks = [
+            _probe_to_others(pattern.route(params, delay, target), waiter.queue, snapshot)
+            for delay, target, _ in probes
+            for waiter in waiters
+        ]
+    else:
+        checks = [_probe(pattern, params, *probe, snapshot) for probe in probes]
     if not checks:
         checks = [Check(True, "No routing key is on offer, so that no probe could be tried.")]
     waiting = sorted(_delay_queues(wanted))
     checks.extend(_no_consumer(name, snapshot) for name in waiting)
-    checks.extend(_waits(waiter.queue, snapshot) for waiter in pattern.waiters(params))
+    waits = _others_wait if is_read_by_others else _waits
+    checks.extend(waits(waiter.queue, snapshot) for waiter in waiters)
     return Verdict(make_plan(wanted, snapshot), tuple(checks))
 
 
@@ -56,15 +75,8 @@ def _probe(
 ) -> Check:
     """`queue` is where it must arrive, "" for any."""
     route = pattern.route(params, delay, target)
-    there = snapshot.definitions.without_taps() | route.declares
-    walked = walk(
-        there | (MADE_UP_DESTINATION if queue == MADE_UP else Definitions()),
-        route.exchange,
-        route.routing_key,
-        headers=route.stamped(0),
-        expiration_ms=route.expiration_ms,
-        waiters=pattern.waiters(params),
-    )
+    made_up = MADE_UP_DESTINATION if queue == MADE_UP else Definitions()
+    walked = _walked(route, snapshot.definitions | made_up, pattern.waiters(params))
     promised = pattern.achievable(params, delay)
     arrivals = [outcome for outcome in walked.delivered if queue in ("", outcome.queue)]
     where = "a destination" if queue == MADE_UP else (queue or target)
@@ -75,10 +87,33 @@ def _probe(
         return Check(
             False, f"A probe would arrive in {where} after {real}, not {format_delay(promised)}."
         )
-    why = (
-        "; ".join(o.why for o in walked.outcomes if o.ending != "delivered") or "no way leads there"
+    return Check(False, f"A probe would not arrive in {where}: {_why_not(walked)}.")
+
+
+def _probe_to_others(route: Route, queue: str, snapshot: Snapshot) -> Check:
+    """As far as the queue that a consumer of others reads: what it does next is not known."""
+    walked = _walked(route, snapshot.definitions, ())
+    arrived = [outcome for outcome in walked.delivered if outcome.queue == queue]
+    if not arrived:
+        return Check(False, f"A probe would not arrive in {queue}: {_why_not(walked)}.")
+    after = format_delay(arrived[0].after)
+    return Check(True, f"A probe would arrive in {queue} after {after}, where others take it out.")
+
+
+def _walked(route: Route, there: Definitions, waiters: Sequence[Waiter]) -> Walk:
+    return walk(
+        there.without_taps() | route.declares,
+        route.exchange,
+        route.routing_key,
+        headers=route.stamped(0),
+        expiration_ms=route.expiration_ms,
+        waiters=waiters,
     )
-    return Check(False, f"A probe would not arrive in {where}: {why}.")
+
+
+def _why_not(walked: Walk) -> str:
+    reasons = (outcome.why for outcome in walked.outcomes if outcome.ending != "delivered")
+    return "; ".join(reasons) or "no way leads there"
 
 
 def _delay_queues(wanted: Definitions) -> list[str]:
@@ -109,3 +144,20 @@ def _waits(name: str, snapshot: Snapshot) -> Check:
             "“manage.py run_waiter” at work?",
         )
     return Check(True, f"A waiter consumes {name}.")
+
+
+def _others_wait(name: str, snapshot: Snapshot) -> Check:
+    numbers = snapshot.numbers.get(name)
+    if numbers is None:
+        return Check(False, f"The waiter's queue {name} does not exist.")
+    if not numbers.consumers:
+        return Check(
+            False,
+            f"Nobody consumes {name}, so that nothing comes through: is the consumer of whoever "
+            "built it at work?",
+        )
+    return Check(
+        True,
+        f"The waiter that consumes {name} is others’: what it passes on, and when, cannot be "
+        "checked.",
+    )

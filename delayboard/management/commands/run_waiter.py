@@ -31,15 +31,20 @@ class Command(BaseCommand):
 
 
 def _topology(slug: str) -> Topology:
-    """Raises CommandError for one that is not there, has no waiter or is not applied."""
+    """Raises CommandError for one that is not there, has no waiter of ours or is not applied."""
     applied = Topology.objects.filter(state=State.APPLIED)
-    known = [row.slug for row in applied if row.pattern.waiters(row.parsed)]
+    known = [row.slug for row in applied if row.waiters]
     topology = Topology.objects.filter(slug=slug).first()
     if topology is None:
         raise CommandError(
             f"There is no topology “{slug}”. With a waiter: {', '.join(known) or 'none yet'}."
         )
-    if not topology.pattern.waiters(topology.parsed):
+    if topology.is_read_by_others:
+        raise CommandError(
+            f"The topology “{slug}” was adopted: the consumer of whoever built it passes its "
+            "messages on, and Delayboard's waiter would work against it."
+        )
+    if not topology.waiters:
         kind = topology.pattern.EXPLANATION.title
         raise CommandError(f"The topology “{slug}” ({kind}) needs no waiter.")
     if topology.state != State.APPLIED:
