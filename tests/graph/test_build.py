@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.graph.pictures import delay_queue, pair, seen
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.graph.build import Fact, Graph, build, facts, sentence, split
+from topology.graph.edges import waiter_edges
+from topology.message import Waiter
 from topology.snapshot import QueueNumbers
 
 
@@ -53,6 +57,49 @@ def test_a_binding_that_is_wanted_and_not_there_says_so_between_ends_that_are() 
     assert {gone, kept} <= edges(graph)
     said = Fact("exchange orders", "should bind to", "orders (missing)", "queue orders")
     assert said in facts(graph)
+
+
+@pytest.mark.parametrize("lost", ["queue", "exchange"])
+def test_a_binding_whose_end_is_gone_is_one_that_should_be_and_the_end_says_why(lost: str) -> None:
+    there = pair()
+    left = there.without([(lost, "orders"), Binding("orders", "orders", "orders").identity])
+    graph = build(seen(left), wanted=there)
+    said = [fact.what for fact in facts(graph) if fact.source == "exchange orders"]
+    assert said == ["should bind to"]
+    assert ("exchange/orders", "queue/orders", "binding", "orders") in edges(graph)
+
+
+def test_the_default_exchange_binds_also_what_is_missing() -> None:
+    wanted = Definitions.of([delay_queue("jobs_dlq_60", "jobs", 60)])
+    graph = build(seen(Definitions()), wanted=wanted)
+    assert Fact("exchange (default exchange)", "binds by name", "jobs", "queue jobs (missing)") in (
+        facts(graph)
+    )
+
+
+def test_what_stands_beside_a_part_is_drawn_as_it_is_and_leads_no_further() -> None:
+    jobs = Queue("jobs", arguments=Arguments({"x-dead-letter-exchange": "far"}))
+    room = delay_queue("jobs_dlq_60", "jobs", 60)
+    snapshot = seen(Definitions.of([room]), {"jobs": QueueNumbers(messages=3, consumers=1)})
+    graph = build(snapshot, beside=Definitions.of([jobs, room, Exchange("far")]))
+    assert not any(node.missing for node in graph.nodes)
+    assert graph.node("queue/jobs").mark == "busy"
+    assert {node.id for node in graph.nodes} == {
+        "queue/jobs_dlq_60",
+        "exchange/",
+        "queue/jobs",
+    }
+
+
+def test_a_waiter_is_two_arrows_to_what_may_be_missing() -> None:
+    ways = waiter_edges([Waiter("w", "work", "room", "due")])
+    graph = build(Definitions.of([Queue("w"), Queue("room")]), ways=ways)
+    assert edges(graph) == {
+        ("queue/w", "queue/work", "waiter", "when due"),
+        ("queue/w", "queue/room", "waiter", "not yet due"),
+    }
+    assert [node.id for node in graph.nodes if node.missing] == ["queue/work"]
+    assert len(graph.groups) == 1
 
 
 def test_of_two_bindings_between_the_same_ends_only_the_lost_one_is_missing() -> None:

@@ -7,15 +7,18 @@ from xml.etree import ElementTree
 
 import pytest
 from django.template.loader import render_to_string
+from hypothesis import given, settings
 
 from tests.graph.pictures import HOSTILE, seen
+from tests.topology.pattern_cases import CASES
+from tests.topology.test_patterns import standing
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Topology
-from topology.patterns import PATTERNS, delay_levels, hold_queues
+from topology.patterns import PATTERNS, busy_wait, delay_levels, delay_queues, hold_queues
 from topology.patterns.hold_params import Params as HoldParams
 from topology.patterns.level_params import Params as LevelParams
 from topology.snapshot import QueueNumbers
-from topology.views.picture import MOST_MEMBERS, Picture, draw, explanation_picture
+from topology.views.picture import MOST_MEMBERS, WAITER_NOTE, Picture, draw, explanation_picture
 
 
 def topology(kind: str, params: Any) -> Topology:
@@ -71,6 +74,47 @@ def test_a_planned_set_is_drawn_without_numbers() -> None:
     page = shown(picture, latest=SimpleNamespace(snapshot=None), plan=None)
     assert "data-live=" not in page
     assert "The broker has not answered yet" in page
+
+
+@pytest.mark.parametrize("kind", sorted(set(PATTERNS) - {delay_levels.KIND, hold_queues.KIND}))
+def test_of_a_topology_that_stands_whole_nothing_is_drawn_as_missing(kind: str) -> None:
+    def law(params: Any) -> None:
+        found = seen(standing(PATTERNS[kind], params))
+        picture = draw(Topology(pk=7, kind=kind, params=PATTERNS[kind].store(params)), found)
+        assert [fact for fact in picture.facts if "(missing)" in fact.target] == []
+        assert "node-missing" not in picture.svg
+        assert "should bind to" not in picture.svg
+
+    settings(max_examples=8, deadline=None)(given(CASES[kind].params)(law))()
+
+
+@pytest.mark.parametrize("kind", sorted(PATTERNS))
+def test_of_a_plan_nothing_is_drawn_as_missing_before_the_broker_answers(kind: str) -> None:
+    example = PATTERNS[kind].EXAMPLE
+    assert "node-missing" not in draw(topology(kind, example), None).svg
+
+
+def test_a_work_queue_that_is_gone_is_drawn_as_missing() -> None:
+    params = delay_queues.Params("mails", (timedelta(seconds=10),))
+    picture = draw(topology("delay_queues", params), seen(delay_queues.definitions(params)))
+    assert [fact.target for fact in picture.facts if fact.source.startswith("exchange")] == [
+        "queue mails (missing)"
+    ]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_busy_wait_shows_what_its_waiter_does_with_the_processing_queue(is_there: bool) -> None:
+    params = busy_wait.EXAMPLE
+    work = Definitions.of([Queue(params.queue)] if is_there else [])
+    picture = draw(topology(busy_wait.KIND, params), seen(busy_wait.definitions(params) | work))
+    (waiter,) = busy_wait.waiters(params)
+    onward = f"queue {waiter.onward}" + ("" if is_there else " (missing)")
+    told = {(fact.source, fact.target) for fact in picture.facts if "waiter" in fact.what}
+    assert told == {
+        (f"queue {waiter.queue}", onward),
+        (f"queue {waiter.queue}", f"queue {waiter.back}"),
+    }
+    assert picture.note == WAITER_NOTE
 
 
 def test_hold_queues_are_drawn_as_they_exist_with_the_way_on() -> None:

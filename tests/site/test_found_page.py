@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import responses
@@ -16,7 +18,10 @@ from tests.topology.test_provision import broker_says, takes_changes
 from tests.topology.test_recognition import crowd
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
-from topology.patterns import busy_wait, delay_levels, retry_pair
+from topology.patterns import busy_wait, delay_levels, delay_queues, retry_loop, retry_pair
+from topology.patterns.pattern import Use
+from topology.provision import take_over
+from topology.provisioning.recognition import recognise
 
 pytestmark = pytest.mark.django_db
 
@@ -120,6 +125,65 @@ def test_the_list_is_filtered_by_kind_and_by_name(broker: Broker) -> None:
     assert "None of them has a name like that." in text
 
 
+def test_what_would_claim_too_much_is_filtered_too(broker: Broker) -> None:
+    uses = (
+        Use("retry_loop", "orders", None, frozenset([("queue", "orders")])),
+        Use("delay_queues", "late", None, frozenset([("queue", "hold-late")])),
+    )
+    seen = recognise(know(broker, *WHOLE))
+    with patch("topology.views.found.recognise", lambda _: replace(seen, overlapping=uses)):
+        assert "2 more would claim" in page(broker)
+        assert "1 more would claim" in page(broker, kind="delay_queues")
+        text = page(broker, q="HOLD-")
+        assert "1 more would claim" in text
+        assert ">late</span>" in text
+        assert "more would claim" not in page(broker, kind="busy_wait")
+
+
+def test_the_work_queue_of_what_was_found_is_said_to_be_that(broker: Broker) -> None:
+    late = delay_queues.definitions(delay_queues.Params("mails", (timedelta(seconds=10),)))
+    know(broker, *late, Queue("mails"))
+    text = page(broker)
+    assert "1 queue that is the work queue of what was recognised" in text
+    assert "belong to nothing known" not in text
+    assert "the work queue of what" in page(broker, q="mail", kind="delay_queues")
+    assert "the work queue of what" not in page(broker, q="orders")
+    assert "the work queue of what" not in page(broker, kind="busy_wait")
+
+
+@responses.activate
+def test_the_second_of_two_loops_on_one_input_can_be_adopted_and_leaves_no_strangers(
+    broker: Broker,
+) -> None:
+    one = retry_loop.parse({"name": "a", "input_exchange": "in"})
+    both = retry_loop.definitions(one) | retry_loop.definitions(replace(one, input_queue="b"))
+    broker_says(others=tuple(both))
+    assert "nothing was changed in the broker" in text_of(
+        adopt(broker, kind="retry_loop", name="b")
+    )
+    assert [row.name for row in Topology.objects.all()] == ["b"]
+    Topology.objects.all().delete()
+    know(broker, *both)
+    text = page(broker)
+    assert text.count(">Adopt</button>") == 2
+    assert "belong to nothing known" not in text
+    assert "would claim" not in text
+
+
+def test_what_we_manage_is_no_stranger_though_it_is_not_recognised(broker: Broker) -> None:
+    make_pair(broker)
+    know(broker, Queue("orders-retry"), Exchange("orders"), Queue("other"))
+    assert "1 queue: in use, no doubt" in page(broker)
+    Topology.objects.update(state=State.TORN_DOWN)
+    assert "1 exchange, 2 queues: in use, no doubt" in page(broker)
+
+
+def test_adopting_stands_beside_the_name_where_a_narrow_screen_shows_it(broker: Broker) -> None:
+    know(broker, *WHOLE)
+    text = page(broker)
+    assert text.index(">orders</a>") < text.index(">Adopt</button>") < text.index("Complete")
+
+
 @pytest.mark.parametrize("first", ["-1", "x", "99999999999999999999", "1e3"])
 def test_an_odd_place_in_the_list_is_its_beginning(broker: Broker, first: str) -> None:
     know(broker, *WHOLE)
@@ -213,3 +277,28 @@ def test_one_that_others_pass_on_says_whose_consumer_does_it(broker: Broker) -> 
     broker_says(others=tuple(whole))
     text = text_of(adopt(broker, kind="busy_wait", name=busy_wait.title(params)))
     assert "passed on by the consumer of whoever built it" in text
+
+
+@pytest.mark.parametrize(
+    ("state", "heading"),
+    [
+        (State.APPLIED, "It was adopted, and is not a whole one"),
+        (State.APPLYING, "Applying it began and did not end."),
+        (State.TORN_DOWN, "It cannot be applied again."),
+    ],
+)
+def test_one_that_was_adopted_and_completed_says_how_it_stands(
+    broker: Broker, state: State, heading: str
+) -> None:
+    know(broker, *WHOLE.without([LOST.identity]))
+    row = take_over(None, broker, "retry_pair", retry_pair.Params("orders", timedelta(seconds=5)))
+    row.own([LOST.identity])
+    row.state = state
+    row.save()
+    text = text_of(signed_in(Role.OPERATOR).get(reverse("topology:topology", args=[row.slug])))
+    assert heading in text
+    assert "Somebody changed it in the broker since it was applied" not in text
+    assert ("Nothing was changed in the broker when it was adopted" in text) is (
+        state == State.APPLIED
+    )
+    assert '<span class="tag">adopted</span>' in text

@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import timedelta
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -13,7 +14,15 @@ from tests.topology.builders import TAP, a_queue, a_snapshot
 from tests.topology.pattern_cases import CASES
 from tests.topology.test_patterns import standing
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
-from topology.patterns import PATTERNS, delay_levels, hold_queues, retry_pair
+from topology.patterns import (
+    PATTERNS,
+    busy_wait,
+    delay_levels,
+    delay_queues,
+    hold_queues,
+    retry_loop,
+    retry_pair,
+)
 from topology.patterns.pattern import Use
 from topology.provisioning import recognition
 from topology.provisioning.recognition import Found, departures, recognise
@@ -230,15 +239,89 @@ def test_a_thing_is_claimed_once_by_the_whole_and_the_more_particular(
     recognition._structure.cache_clear()
 
 
+def seen_among(monkeypatch: pytest.MonkeyPatch, *uses: Use) -> recognition.Recognition:
+    monkeypatch.setattr(recognition, "PATTERNS", {"one": Seeing(*uses)})
+    recognition._structure.cache_clear()
+    names = sorted({identity[1] for use in uses for identity in use.claims})
+    return recognise(a_snapshot(Definitions.of(map(a_queue, names))))
+
+
+@pytest.mark.parametrize(
+    ("uses", "kept"),
+    [
+        ([("k", "a", "x", "1"), ("k", "b", "x", "2"), ("k", "c", "x", "3")], "abc"),
+        ([("k", "a", "x", "1"), ("m", "b", "x", "2")], "a"),
+        ([("k", "a", "x", "1"), ("k", "b", "x")], "a"),
+        ([("k", "a", "x"), ("k", "b", "x", "2")], "a"),
+        ([("k", "a", "1", "2"), ("k", "b", "1", "3"), ("k", "c", "2", "4")], "ab"),
+    ],
+)
+def test_uses_of_one_kind_share_things_while_each_keeps_a_queue_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, uses: list[tuple[str, ...]], kept: str
+) -> None:
+    seen = seen_among(monkeypatch, *(a_use(*use) for use in uses))
+    recognition._structure.cache_clear()
+    assert "".join(one.use.name for one in seen.found) == kept
+    assert len(seen.overlapping) == len(uses) - len(kept)
+    assert seen.foreign == ()
+
+
 @given(strategies.definitions())
-def test_everything_is_claimed_or_foreign_and_nothing_is_both(found: Definitions) -> None:
+def test_everything_is_claimed_served_or_foreign_and_no_two_of_them(found: Definitions) -> None:
     seen = recognise(a_snapshot(found))
     foreign = {thing.identity for thing in seen.foreign}
-    claims = [identity for one in seen.found for identity in one.use.claims]
-    assert len(claims) == len(set(claims))
-    assert foreign.isdisjoint(claims)
+    served = {one.queue.identity for one in seen.served}
+    uses = [one.use for one in seen.found]
+    claims = {identity for use in (*uses, *seen.overlapping) for identity in use.claims}
+    assert not foreign & claims | foreign & served | served & claims
     brokers = {x.identity for x in found.exchanges if x.name.startswith("amq.")}
-    assert {thing.identity for thing in found.without_taps()} - brokers == {*foreign, *claims}
+    everything = {thing.identity for thing in found.without_taps()}
+    assert everything - brokers == (foreign | served | claims) - brokers
+
+
+@given(strategies.definitions())
+def test_kinds_share_nothing_and_uses_of_one_kind_keep_a_queue_each(found: Definitions) -> None:
+    uses = [one.use for one in recognise(a_snapshot(found)).found]
+    for use, other in permutations(uses, 2):
+        assert use.kind == other.kind or use.claims.isdisjoint(other.claims)
+    for use in uses:
+        others = {identity for other in uses if other is not use for identity in other.claims}
+        shared = use.claims & others
+        assert not shared or any(kind == "queue" for kind, *_ in use.claims - others)
+
+
+LOOP = retry_loop.parse({"name": "a", "input_exchange": "in", "delay": "5s"})
+ON_THE_SAME_INPUT = replace(LOOP, input_queue="b_input_q")
+WITH_THE_SAME_INPUT = retry_loop.parse({"name": "b", "input_exchange": "in", "delay": "9s"})
+SEPARATE = {"input_exchange": "in", "way_back": "separate"}
+WITH_THE_SAME_DEAD_SIDE = replace(
+    retry_loop.parse({"name": "b", "delay": "5s", **SEPARATE}), dead_exchange=LOOP.dead_exchange
+)
+
+
+@pytest.mark.parametrize("other", [ON_THE_SAME_INPUT, WITH_THE_SAME_INPUT, WITH_THE_SAME_DEAD_SIDE])
+def test_loops_that_share_an_exchange_or_the_dead_side_are_each_found(
+    other: retry_loop.Params,
+) -> None:
+    both = retry_loop.definitions(LOOP) | retry_loop.definitions(other)
+    seen = recognise(a_snapshot(both))
+    assert [one.use.params for one in seen.found] == [LOOP, other]
+    assert all(one.is_complete for one in seen.found)
+    assert (seen.foreign, seen.overlapping) == ((), ())
+
+
+def test_work_queues_that_nobody_claims_are_told_and_are_no_strangers() -> None:
+    seconds = (timedelta(seconds=10), timedelta(seconds=60))
+    waiting = busy_wait.Params("paid", seconds)
+    whole = (
+        delay_queues.definitions(delay_queues.Params("mails", seconds))
+        | busy_wait.definitions(waiting)
+        | Definitions.of([Queue("mails"), Queue("paid"), Queue("other")])
+    )
+    seen = recognise(a_snapshot(whole))
+    told = [(one.queue.name, one.use.kind, one.use.name) for one in seen.served]
+    assert told == [("mails", "delay_queues", "mails"), ("paid", "busy_wait", "paid")]
+    assert [thing.identity for thing in seen.foreign] == [("queue", "other")]
 
 
 def crowd() -> Definitions:

@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from tests.topology.builders import PAIR, TAP, a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange, Queue
-from topology.graph.cards import MOST_LINKED, arrange_cards, draw_cards
+from topology.graph.cards import MOST_LINKED, arrange_cards, draw_cards, things
 from topology.graph.cells import queue_mark
+from topology.graph.edges import waiter_edges
+from topology.graph.geometry import PADDING, SMALL_CELL, cells
 from topology.graph.survey import EXCHANGES, MISSING, QUEUES, Group, Survey, part, survey
 from topology.graph.vhost import Card, Overview, members, overview
+from topology.message import Waiter
 from topology.snapshot import QueueNumbers
 
 MEMBERS = frozenset(
@@ -86,6 +89,53 @@ def test_a_topology_that_lacks_something_is_incomplete() -> None:
     seen = overview(survey(a_snapshot(Definitions.of([Queue("x")])), [broken]), most=500)
     (card,) = seen.cards
     assert (card.mark, card.state, card.trouble) == ("missing", "incomplete", ("Gone.",))
+
+
+def test_what_two_share_is_drawn_with_the_first_and_both_lead_there() -> None:
+    things = Definitions.of(
+        [Exchange("x"), a_queue("a", dlx="x"), a_queue("b", dlx="x"), Binding("x", "a", "")]
+    )
+    groups = [
+        Group(f"g/{name}", name, "k", frozenset({f"queue/{name}", "exchange/x"})) for name in "ab"
+    ]
+    whole = survey(a_snapshot(things), groups)
+    seen = overview(whole, most=500)
+    assert [(card.title, card.exchanges, card.queues) for card in seen.cards] == [
+        ("a", 1, 1),
+        ("b", 0, 1),
+    ]
+    assert links(seen) == {("g/b", "g/a", "dead-letter")}
+    assert {card.key for card in members(whole, groups[1].members, most=9).cards} == {
+        "queue/b",
+        "exchange/x",
+    }
+
+
+def test_a_waiter_s_way_leads_to_the_queue_that_it_works_for() -> None:
+    ways = waiter_edges([Waiter("wait", "work", "room", "due")])
+    group = Group("g/w", "w", "k", frozenset({"queue/wait", "queue/room"}), ways=ways)
+    there = Definitions.of([Queue("wait"), Queue("room")])
+    gone = overview(survey(a_snapshot(there), [group]), most=9)
+    assert links(gone) == {("g/w", MISSING, "waiter")}
+    whole = survey(a_snapshot(there | Definitions.of([Queue("work")])), [group])
+    assert links(overview(whole, most=9)) == {("g/w", QUEUES, "waiter")}
+    assert [way.target for way in whole.ways({"queue/work"})] == ["queue/work"]
+
+
+def test_a_part_has_the_queues_that_die_into_it() -> None:
+    whole = Definitions.of(
+        [a_queue("hold", ttl=5, dlx="", key="work"), Queue("work"), a_queue("far", dlx="x")]
+    )
+    assert {queue.name for queue in part(whole, ["queue/work"]).queues} == {"hold", "work"}
+    assert {queue.name for queue in part(whole, ["exchange/x"]).queues} == {"far"}
+
+
+def test_a_box_has_room_for_everything_that_is_written_in_it() -> None:
+    held = "29 exchanges · 28 queues"
+    card = Card("g/x", "x", "k", "group", exchanges=29, queues=28)
+    assert things(card) == held
+    (box,) = arrange_cards(Overview((card,), (), 1)).boxes
+    assert box.width >= cells(held) * SMALL_CELL + 2 * PADDING
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
@@ -10,8 +10,10 @@ from typing import Literal
 from topology.definitions import Definitions, Exchange, Identity, Queue
 from topology.delays import format_delay
 from topology.graph.cells import queue_mark
-from topology.graph.edges import Edge, edges_of
+from topology.graph.edges import DEFAULT, Edge, edges_of
 from topology.snapshot import QueueNumbers, Snapshot
+
+NOTHING = Definitions()
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Node:
 
     `missing`: it is named or wanted, but the broker does not have it. `foreign`: it is not
     among the highlighted ones. `mark` is one of `cells.MARK_WORDS`, "" for an exchange. `badge`
-    is written on its upper edge.
+    is written on its upper edge. `small` are lines that its box must have room for.
     """
 
     id: str
@@ -36,6 +38,7 @@ class Node:
     rate: float | None = None
     mark: str = ""
     badge: str = ""
+    small: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -70,30 +73,38 @@ def build(
     *,
     highlighted: Collection[Identity] = frozenset(),
     wanted: Definitions | None = None,
+    beside: Definitions = NOTHING,
+    ways: Sequence[Edge] = (),
     with_taps: bool = False,
 ) -> Graph:
     """The graph of a vhost or of a part of it.
 
-    What `wanted` names and `found` lacks, and what a binding or a dead-letter argument
-    names and nobody has, is drawn as missing. Delayboard's own taps are left out.
+    What `wanted` names and `found` lacks, and what a binding, a dead-letter argument or one of
+    the `ways` names and nobody has, is drawn as missing. Where such a name is `beside` the part,
+    it is drawn as it stands there, without what leads on from it. Delayboard's own taps are
+    left out.
     """
     definitions = found.definitions if isinstance(found, Snapshot) else found
-    drawn = definitions | (_lacking(definitions, wanted) if wanted else Definitions())
+    drawn = definitions | (_lacking(definitions, wanted) if wanted else NOTHING)
     if not with_taps:
         drawn = drawn.without_taps()
     edges = _with_missing(edges_of(drawn), definitions) if wanted else edges_of(drawn)
-    there = {thing.identity for thing in definitions}
+    edges = (*edges, *ways)
+    ends = sorted({edge.source for edge in edges} | {edge.target for edge in edges})
+    near = _named(ends, beside).without(thing.identity for thing in drawn)
+    there = definitions | near
     nodes = {
         node.id: node
         for node in [
-            *(_exchange_node(exchange) for exchange in drawn.exchanges),
-            *(_queue_node(queue) for queue in drawn.queues),
+            *(_exchange_node(exchange) for exchange in (drawn | near).exchanges),
+            *(_queue_node(queue) for queue in (drawn | near).queues),
         ]
     }
-    for end in sorted({edge.source for edge in edges} | {edge.target for edge in edges}):
+    for end in ends:
         nodes.setdefault(end, _named_node(end))
+    known = replace(found, definitions=there) if isinstance(found, Snapshot) else found
     finished = tuple(
-        _with_numbers(_with_flags(node, there, highlighted), found)
+        _with_numbers(_with_flags(node, there, highlighted), known)
         for _, node in sorted(nodes.items())
     )
     return Graph(finished, edges, _groups(nodes, edges))
@@ -148,30 +159,41 @@ def sentence(node: Node) -> str:
     return ", ".join(words) + "."
 
 
+def _named(ends: Iterable[str], beside: Definitions) -> Definitions:
+    """What of `beside` these node ids name."""
+    parts = (end.partition("/") for end in ends)
+    return beside.only((kind, name) for kind, _, name in parts)
+
+
 def _lacking(definitions: Definitions, wanted: Definitions) -> Definitions:
     return wanted.without(thing.identity for thing in definitions)
 
 
 def _with_missing(edges: Iterable[Edge], definitions: Definitions) -> tuple[Edge, ...]:
-    """Bindings that are not there between ends that are say so, key by key."""
+    """Bindings that are not there say so, and between ends that are they do key by key."""
     standing = {(edge.source, edge.target): edge.keys for edge in edges_of(definitions)}
     nodes = {f"exchange/{exchange.name}" for exchange in definitions.exchanges}
     nodes |= {f"queue/{queue.name}" for queue in definitions.queues}
     return tuple(
-        _missing(edge, standing.get((edge.source, edge.target)))
-        if edge.kind == "binding" and {edge.source, edge.target} <= nodes
+        _missing(edge, standing.get((edge.source, edge.target)), nodes)
+        if edge.kind == "binding" and edge.source != DEFAULT
         else edge
         for edge in edges
     )
 
 
-def _missing(edge: Edge, standing: Collection[str] | None) -> Edge:
-    """`standing` are the keys by which the two ends are bound, None where they are not."""
+def _missing(edge: Edge, standing: Collection[str] | None, nodes: Collection[str]) -> Edge:
+    """`standing` are the keys by which the two ends are bound, None where they are not.
+
+    Where an end is missing its box says so, and the arrow's label need not.
+    """
     gone = set(edge.keys) - set(standing or ())
     if standing is not None and not gone:
         return edge
-    keys = tuple(f"{key} (missing)" if key in gone else key for key in edge.keys)
     what = "should bind to" if standing is None else edge.what
+    if edge.source not in nodes or edge.target not in nodes:
+        return replace(edge, what=what)
+    keys = tuple(f"{key} (missing)" if key in gone else key for key in edge.keys)
     return replace(edge, what=what, keys=keys, label=", ".join(keys) or "missing")
 
 
@@ -200,12 +222,11 @@ def _named_node(node_id: str) -> Node:
     return Node(node_id, "queue", name)
 
 
-def _with_flags(node: Node, there: set[Identity], highlighted: Collection[Identity]) -> Node:
+def _with_flags(node: Node, there: Definitions, highlighted: Collection[Identity]) -> Node:
     identity = (node.kind, node.name)
-    is_default = identity == ("exchange", "")
     return replace(
         node,
-        missing=identity not in there and not is_default,
+        missing=there.get(identity) is None and node.id != DEFAULT,
         foreign=bool(highlighted) and identity not in highlighted,
     )
 

@@ -67,7 +67,11 @@ def _node(card: Card) -> Node:
     """As a queue with numbers is measured, or one without."""
     is_tall = card.shape in ("group", "queue")
     return Node(
-        card.key, "queue", card.title, numbers=QueueNumbers(card.messages) if is_tall else None
+        card.key,
+        "queue",
+        card.title,
+        numbers=QueueNumbers(card.messages) if is_tall else None,
+        small=(card.kind, things(card), SHORT.get(card.mark, "")),
     )
 
 

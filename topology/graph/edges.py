@@ -1,16 +1,19 @@
-"""The arrows between exchanges and queues: bindings, dead-lettering, alternate exchanges."""
+"""The arrows between exchanges and queues: bindings, dead-lettering, alternates, waiters."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
 from topology.definitions import Binding, Definitions, Queue
 from topology.delays import format_delay
+from topology.message import Waiter
 
 EMPTY_KEY = "(empty key)"
+DEFAULT = "exchange/"
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Edge:
 
     source: str
     target: str
-    kind: Literal["binding", "dead-letter", "alternate"]
+    kind: Literal["binding", "dead-letter", "alternate", "waiter"]
     what: str
     keys: tuple[str, ...] = ()
     label: str = ""
@@ -32,15 +35,25 @@ class Edge:
 def edges_of(definitions: Definitions) -> tuple[Edge, ...]:
     """Every arrow, bindings of the same two ends merged into one."""
     dying = [edge for queue in definitions.queues for edge in _death(queue)]
-    through_default = {
-        key for edge in dying if edge.target == "exchange/" for key in edge.keys if key
-    }
+    through_default = {key for edge in dying if edge.target == DEFAULT for key in edge.keys if key}
     edges = [*_bindings(definitions), *dying, *_alternates(definitions)]
     edges.extend(
-        Edge("exchange/", f"queue/{name}", "binding", "binds by name", (name,), name)
+        Edge(DEFAULT, f"queue/{name}", "binding", "binds by name", (name,), name)
         for name in through_default
     )
     return tuple(sorted(set(edges), key=lambda edge: (edge.source, edge.target, edge.kind)))
+
+
+def waiter_edges(waiters: Iterable[Waiter]) -> tuple[Edge, ...]:
+    """What no definition says: where a consumer puts what it takes."""
+    return tuple(
+        Edge(f"queue/{waiter.queue}", f"queue/{queue}", "waiter", what, label=label)
+        for waiter in waiters
+        for queue, what, label in (
+            (waiter.onward, "its waiter passes on what is due", "when due"),
+            (waiter.back, "its waiter puts back what is not", "not yet due"),
+        )
+    )
 
 
 def _bindings(definitions: Definitions) -> list[Edge]:

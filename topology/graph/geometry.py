@@ -137,7 +137,8 @@ def box_of(node: Node, x: float = 0.0, y: float = 0.0) -> Box:
         if node.numbers is not None:
             height += 24 + 2 * LINE_HEIGHT
             least = WIDTH_WITH_NUMBERS
-    return Box(node, lines, x, y, max(width, least), height)
+    widest = max((cells(visible(words)) for words in node.small), default=0)
+    return Box(node, lines, x, y, max(width, least, widest * SMALL_CELL + 2 * PADDING), height)
 
 
 def _sign_cells(sign: str) -> int:

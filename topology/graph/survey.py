@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 from topology.definitions import Definitions, Queue
 from topology.graph.cells import level_names, queue_mark
-from topology.graph.edges import Edge, edges_of
+from topology.graph.edges import DEFAULT, Edge, edges_of
 from topology.snapshot import Snapshot
 
 QUEUES, EXCHANGES, MISSING = "queues", "exchanges", "missing"
-DEFAULT = "exchange/"
 
 
 @dataclass(frozen=True)
 class Group:
     """Exchanges and queues that belong together; `members` are ids such as "queue/orders".
 
-    `key` is none of QUEUES, EXCHANGES and MISSING. `waiting` counts the messages in its delays,
-    None where that is not known. `trouble` are sentences on what it lacks.
+    `key` is none of QUEUES, EXCHANGES and MISSING. A member of several is drawn with the first
+    only. `ways` are arrows that no definition tells of. `waiting` counts the messages in its
+    delays, None where that is not known. `trouble` are sentences on what it lacks.
     """
 
     key: str
@@ -28,6 +28,7 @@ class Group:
     members: frozenset[str]
     waiting: int | None = None
     trouble: tuple[str, ...] = ()
+    ways: tuple[Edge, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,21 @@ class Survey:
     rest: Mapping[str, frozenset[str]]
     marks: Mapping[str, str]
 
+    def own(self, group: Group) -> frozenset[str]:
+        """The members that are drawn with it and no other."""
+        return frozenset(member for member in group.members if self.owners[member] == group.key)
+
+    def ways(self, ids: Collection[str]) -> list[Edge]:
+        """The arrows of waiters to and from these."""
+        ways = (way for group in self.groups for way in group.ways)
+        return [way for way in ways if way.source in ids or way.target in ids]
+
 
 def survey(snapshot: Snapshot, groups: Sequence[Group]) -> Survey:
     """Delayboard's own taps are left out."""
     definitions = snapshot.definitions.without_taps()
-    arrows = list(_arrows(definitions))
-    owners = {member: group.key for group in groups for member in group.members}
+    arrows = [*_arrows(definitions), *(way for group in groups for way in group.ways)]
+    owners = {member: group.key for group in reversed(groups) for member in group.members}
     rest = _rest(definitions, arrows, owners)
     owners |= {member: key for key, members in rest.items() for member in members}
     marks = _marks(snapshot, definitions)
@@ -59,7 +69,8 @@ def survey(snapshot: Snapshot, groups: Sequence[Group]) -> Survey:
 
 
 def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
-    """These exchanges and queues with the bindings at them and what is at the other ends."""
+    """These exchanges and queues with the bindings at them and what is at the other ends, and the
+    queues that die into them."""
     names = {kind: {name_of(i) for i in ids if i.startswith(kind)} for kind in ("exch", "queue")}
     bindings = [
         binding
@@ -68,6 +79,7 @@ def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
         or binding.destination in names["queue" if binding.destination_is_queue else "exch"]
     ]
     queues = names["queue"] | {b.destination for b in bindings if b.destination_is_queue}
+    queues |= {queue.name for queue in _dying(definitions, names["exch"], names["queue"])}
     exchanges = names["exch"] | {b.source for b in bindings}
     exchanges |= {b.destination for b in bindings if not b.destination_is_queue}
     return Definitions(
@@ -75,6 +87,16 @@ def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
         frozenset(queue for queue in definitions.queues if queue.name in queues),
         frozenset(bindings),
     )
+
+
+def _dying(
+    definitions: Definitions, exchanges: Collection[str], queues: Collection[str]
+) -> Iterable[Queue]:
+    """The queues that die into one of these exchanges, or by name into one of these queues."""
+    for exchange in exchanges:
+        yield from definitions.dying_into(exchange)
+    by_name = definitions.dying_into("")
+    yield from (queue for queue in by_name if queue.dead_letter_routing_key in queues)
 
 
 def name_of(member: str) -> str:

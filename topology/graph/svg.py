@@ -29,7 +29,7 @@ from topology.graph.ink import (
     text,
 )
 
-ARROWS = ("binding", "dead-letter", "alternate")
+ARROWS = ("binding", "dead-letter", "alternate", "waiter")
 LEAST_WIDTHS = (1200, 960, 720, 480)
 SHRINKS_TO = 0.8
 

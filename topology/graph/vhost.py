@@ -83,7 +83,7 @@ class Overview:
 
 def overview(seen: Survey, *, search: str = "", most: int) -> Overview:
     """Every group and what is left over; with a search those that hold a name that fits."""
-    cards = [_group_card(group, seen.marks, search) for group in seen.groups]
+    cards = [_group_card(group, seen, search) for group in seen.groups]
     cards += [_rest_card(key, members, seen, search) for key, members in seen.rest.items()]
     kept = [card for card in cards if card.matches != 0 and card.exchanges + card.queues]
     drawn = sorted(kept, key=_urgency)[:most]
@@ -97,7 +97,7 @@ def members(seen: Survey, ids: Collection[str], *, search: str = "", most: int) 
     return Overview(tuple(sorted(kept, key=_urgency)[:most]), (), len(kept))
 
 
-def _group_card(group: Group, marks: Mapping[str, str], search: str) -> Card:
+def _group_card(group: Group, seen: Survey, search: str) -> Card:
     named = sum(_fits(name_of(member), search) for member in group.members)
     card = Card(
         group.key,
@@ -109,7 +109,8 @@ def _group_card(group: Group, marks: Mapping[str, str], search: str) -> Card:
         trouble=group.trouble,
         matches=named + _fits(group.title, search) if search else None,
     )
-    return _counted(card, group.members, marks, also=["missing"] if group.trouble else [])
+    also = ["missing"] if group.trouble else []
+    return _counted(card, seen.own(group), seen.marks, also)
 
 
 def _rest_card(key: str, members: Collection[str], seen: Survey, search: str) -> Card:

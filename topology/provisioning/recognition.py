@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from topology.definitions import Definitions, Exchange, Identity, Queue, Thing
@@ -49,15 +50,25 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Recognition:
-    """`foreign` is what no use claims, in the order in which it could be declared.
+class Served:
+    """A queue that a use leads to without claiming it: it is its work queue."""
 
-    Of `overlapping` uses another claims something already; they claim nothing.
+    queue: Queue
+    use: Use
+
+
+@dataclass(frozen=True)
+class Recognition:
+    """`foreign` is what no use claims or serves, in the order in which it could be declared.
+
+    Of `overlapping` uses another of those found claims something that it may not share. `served`
+    are the work queues that belong to none, by name.
     """
 
     found: tuple[Found, ...]
     foreign: tuple[Thing, ...]
     overlapping: tuple[Use, ...] = ()
+    served: tuple[Served, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,10 +107,44 @@ class _Structure:
     standing: tuple[_Standing, ...]
     foreign: tuple[Thing, ...]
     overlapping: tuple[Use, ...]
+    served: tuple[Served, ...]
+
+
+@dataclass
+class _Claims:
+    """What the chosen uses claim: the kind of who does, and of each queue who alone does.
+
+    Uses of one kind may share things with each other while each has a queue of its own, as two
+    retry loops do that are fed by one exchange. Kinds share nothing.
+    """
+
+    kinds: dict[Identity, str] = field(default_factory=dict)
+    _alone: dict[Identity, str] = field(default_factory=dict)
+    _own: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def taken(self, use: Use) -> Set[Identity]:
+        return use.claims & self.kinds.keys()
+
+    def may_share(self, use: Use, taken: Set[Identity]) -> bool:
+        """Whether what is `taken` already may be this use's too."""
+        if any(self.kinds[identity] != use.kind for identity in taken):
+            return False
+        lost = Counter(self._alone[identity] for identity in taken if identity in self._alone)
+        has_own = any(identity[0] == "queue" for identity in use.claims - taken)
+        return has_own and all(self._own[use.kind, name] > n for name, n in lost.items())
+
+    def add(self, use: Use) -> None:
+        for identity in use.claims:
+            if identity[0] == "queue" and identity not in self.kinds:
+                self._alone[identity] = use.name
+                self._own[use.kind, use.name] += 1
+            elif (other := self._alone.pop(identity, None)) is not None:
+                self._own[use.kind, other] -= 1
+            self.kinds[identity] = use.kind
 
 
 def recognise(snapshot: Snapshot) -> Recognition:
-    """Every use in the vhost, each thing claimed by one only.
+    """Every use in the vhost; what two of one kind share is claimed by both.
 
     By what is in force, policies included, and then, in what is left, by what was declared: a
     policy may break a set that was built whole. Compared is always what was declared.
@@ -109,7 +154,7 @@ def recognise(snapshot: Snapshot) -> Recognition:
         Found(one.use, one.plan, _waiting(one.delays, snapshot), one.queues)
         for one in structure.standing
     )
-    return Recognition(tuple(found), structure.foreign, structure.overlapping)
+    return Recognition(tuple(found), structure.foreign, structure.overlapping, structure.served)
 
 
 def departures(found: Found, snapshot: Snapshot) -> list[Departure]:
@@ -151,20 +196,54 @@ def _departures(change: Change, snapshot: Snapshot) -> Iterator[Departure]:
 def _structure(definitions: Definitions, declared: Definitions) -> _Structure:
     chosen: list[Use] = []
     overlapping: list[Use] = []
-    taken: set[Identity] = set()
+    claims = _Claims()
+    named: set[tuple[str, str]] = set()
     for use in _candidates(definitions, declared):
-        if use.claims.isdisjoint(taken):
+        is_known, shared = (use.kind, use.name) in named, claims.taken(use)
+        if not shared or (not is_known and claims.may_share(use, shared)):
             chosen.append(use)
-            taken |= use.claims
-        elif not any(use.kind == other.kind and use.name == other.name for other in chosen):
+            claims.add(use)
+            named.add((use.kind, use.name))
+        elif not is_known:
             overlapping.append(use)
-    standing = (_standing(use, definitions, declared) for use in sorted(chosen, key=_place))
+    taken = claims.kinds.keys() | {one for use in overlapping for one in use.claims}
+    chosen.sort(key=_place)
+    served = _served(chosen, definitions, declared, taken)
+    known = taken | {one.queue.identity for one in served}
     foreign = (
         thing
         for thing in declared.without_taps()
-        if thing.identity not in taken and not _is_the_brokers(thing)
+        if thing.identity not in known and not _is_the_brokers(thing)
     )
-    return _Structure(tuple(standing), tuple(foreign), tuple(overlapping))
+    standing = (_standing(use, definitions, declared) for use in chosen)
+    return _Structure(tuple(standing), tuple(foreign), tuple(overlapping), served)
+
+
+def _served(
+    uses: Iterable[Use], definitions: Definitions, declared: Definitions, taken: Set[Identity]
+) -> tuple[Served, ...]:
+    """The targets that uses reach by name, if nobody claims them, each of the first that does."""
+    served: dict[str, Served] = {}
+    for use in uses:
+        if use.params is None:
+            continue
+        pattern = PATTERNS[use.kind]
+        reached = _reached(use, definitions)
+        reached |= {waiter.onward for waiter in pattern.waiters(use.params)}
+        for name in reached.intersection(pattern.targets(use.params)):
+            queue = declared.queue(name)
+            if queue is not None and queue.identity not in taken:
+                served.setdefault(name, Served(queue, use))
+    return tuple(one for _, one in sorted(served.items()))
+
+
+def _reached(use: Use, definitions: Definitions) -> set[str]:
+    """The queues that what dies in its own goes to through the default exchange."""
+    names = (identity[1] for identity in use.claims if identity[0] == "queue")
+    queues = (queue for queue in map(definitions.queue, names) if queue is not None)
+    return {
+        queue.dead_letter_routing_key or "" for queue in queues if queue.dead_letter_exchange == ""
+    }
 
 
 def _candidates(definitions: Definitions, declared: Definitions) -> Iterator[Use]:

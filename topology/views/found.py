@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from django.contrib import messages
@@ -18,13 +18,14 @@ from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, adopting, latest
 from topology.broker.errors import BrokerError
-from topology.definitions import Binding, Queue, Thing
+from topology.definitions import Binding, Identity, Queue, Thing
 from topology.graph.build import build, facts
 from topology.graph.layout import arrange
 from topology.graph.svg import draw as draw_svg
-from topology.models import Broker, Role, Topology
+from topology.models import Broker, Role, State, Topology
 from topology.paging import row_number
 from topology.patterns import PATTERNS
+from topology.patterns.pattern import ParamsError, Use
 from topology.provision import Refusal
 from topology.provisioning.plan import title
 from topology.provisioning.recognition import Found, Recognition, recognise
@@ -51,8 +52,12 @@ class Wanted:
             return False
         if self.name:
             return found.use.name == self.name
-        names = (found.use.name, *found.queues)
-        return not self.text or any(self.text in name.casefold() for name in names)
+        return self._fits([found.use.name, *found.queues])
+
+    def holds_use(self, use: Use) -> bool:
+        """As `holds` does, by what it would claim."""
+        queues = [identity[1] for identity in use.claims if identity[0] == "queue"]
+        return self.kind in ("", use.kind) and self._fits([use.name, *queues])
 
     def holds_thing(self, thing: Thing) -> bool:
         names = (
@@ -60,6 +65,9 @@ class Wanted:
             if isinstance(thing, Binding)
             else (thing.name,)
         )
+        return self._fits(names)
+
+    def _fits(self, names: Iterable[str]) -> bool:
         return not self.text or any(self.text in name.casefold() for name in names)
 
 
@@ -117,7 +125,7 @@ def _seen(broker: Broker, snapshot: Snapshot, wanted: Wanted) -> dict[str, Any]:
     chosen = [one for one in recognition.found if wanted.holds(one)]
     shown = chosen[wanted.first : wanted.first + PAGE]
     sightings = adopting.sightings(broker, shown, snapshot)
-    overlapping = list(islice(recognition.overlapping, PAGE))
+    overlapping = [use for use in recognition.overlapping if wanted.holds_use(use)]
     return {
         "recognition": recognition,
         "kinds": _kinds(recognition),
@@ -129,8 +137,10 @@ def _seen(broker: Broker, snapshot: Snapshot, wanted: Wanted) -> dict[str, Any]:
         "next_row": wanted.first + PAGE if wanted.first + PAGE < len(chosen) else None,
         "one": sightings[0] if wanted.name and sightings else None,
         "picture": _picture(broker, shown[0], snapshot) if wanted.name and shown else None,
-        "overlapping": [(PATTERNS[use.kind].EXPLANATION.title, use) for use in overlapping],
-        **_foreign(recognition, snapshot, wanted),
+        "overlapping": [(_kind_title(use), use) for use in overlapping[:PAGE]],
+        "overlapping_total": len(overlapping),
+        **_served(recognition, wanted),
+        **_foreign(_foreign_things(broker, recognition), snapshot, wanted),
     }
 
 
@@ -140,12 +150,38 @@ def _kinds(recognition: Recognition) -> list[tuple[str, str, int]]:
     return [(kind, PATTERNS[kind].EXPLANATION.title, count) for kind, count in counts.items()]
 
 
-def _foreign(recognition: Recognition, snapshot: Snapshot, wanted: Wanted) -> dict[str, Any]:
-    matching = [thing for thing in recognition.foreign if wanted.holds_thing(thing)]
+def _kind_title(use: Use) -> str:
+    return PATTERNS[use.kind].EXPLANATION.title
+
+
+def _served(recognition: Recognition, wanted: Wanted) -> dict[str, Any]:
+    """The queues that something recognised works for, with its name and kind."""
+    matching = [
+        one
+        for one in recognition.served
+        if wanted.kind in ("", one.use.kind) and wanted.holds_thing(one.queue)
+    ]
+    shown = [(one.queue.name, one.use.name, _kind_title(one.use)) for one in matching[:PAGE]]
+    return {"served": shown, "served_total": len(matching)}
+
+
+def _foreign_things(broker: Broker, recognition: Recognition) -> list[Thing]:
+    """What no use claims, and no topology of ours that was not recognised, or not whole."""
+    ours: set[Identity] = set()
+    for row in Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN):
+        # A row that no longer reads says so on its own page.
+        with suppress(ParamsError):
+            ours |= {thing.identity for thing in row.pattern.definitions(row.parsed)}
+    return [thing for thing in recognition.foreign if thing.identity not in ours]
+
+
+def _foreign(things: Sequence[Thing], snapshot: Snapshot, wanted: Wanted) -> dict[str, Any]:
+    matching = [thing for thing in things if wanted.holds_thing(thing)]
     return {
         "strangers": [_stranger(thing, snapshot) for thing in matching[:PAGE]],
         "foreign_total": len(matching),
-        "foreign_counts": _counted(recognition.foreign),
+        "foreign_all": len(things),
+        "foreign_counts": _counted(things),
     }
 
 
@@ -166,7 +202,7 @@ def _picture(broker: Broker, one: Found, snapshot: Snapshot) -> Picture:
         texts = PATTERNS[use.kind].store(use.params)
         return draw(Topology(broker=broker, kind=use.kind, name=use.name, params=texts), snapshot)
     part = replace(snapshot, definitions=snapshot.definitions.only(use.claims))
-    graph = build(part)
+    graph = build(part, beside=snapshot.definitions)
     layout = arrange(graph)
     # topology.graph.svg escapes every text that it writes.
     svg = SafeString(draw_svg(layout, title=f"Found: {use.name}", id="found"))

@@ -13,13 +13,15 @@ from django.utils.safestring import SafeString
 from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
 from topology.delays import format_delay
 from topology.graph.build import Fact, Graph, build, facts, with_badges
-from topology.graph.geometry import Direction
+from topology.graph.edges import waiter_edges
+from topology.graph.geometry import Direction, Layout
 from topology.graph.ladder import Ladder, Levels
 from topology.graph.ladder_svg import draw_ladder
 from topology.graph.layout import arrange
 from topology.graph.rungs import build_ladder
 from topology.graph.shorten import shorten
 from topology.graph.svg import draw as draw_svg
+from topology.message import Waiter
 from topology.models import Broker, Topology
 from topology.patterns import PATTERNS, delay_levels, hold_queues, level_params
 from topology.patterns.pattern import ParamsError, Pattern
@@ -28,6 +30,7 @@ from topology.routing.question import Answer
 from topology.snapshot import Snapshot
 
 MOST_MEMBERS = 30
+WAITER_NOTE = "“When due” and “not yet due” are no bindings: there a waiter takes messages along."
 EXAMPLE_TARGET = "orders"
 EXAMPLE_DELAYS = (timedelta(seconds=10), timedelta(minutes=5))
 
@@ -49,29 +52,34 @@ def draw(topology: Topology, snapshot: Snapshot | None) -> Picture:
     """What exists of it and what is missing; without a snapshot only what should exist."""
     params = topology.parsed
     wanted = topology.pattern.definitions(params)
+    waiters = topology.pattern.waiters(params)
     title, name = f"Topology {topology.name}", f"topology-{topology.pk}"
     if topology.kind == delay_levels.KIND:
         return _ladder(build_ladder(_levels(params), snapshot or wanted, wanted), title, name)
     if topology.kind == hold_queues.KIND:
         return _hold_queues(topology.pattern, params, snapshot, title, name)
+    beside = snapshot.definitions if snapshot else _with_work(wanted, waiters)
     found = _part(snapshot, wanted) if snapshot else wanted
-    return _graph(build(found, wanted=wanted), title, name)
+    graph = build(found, wanted=wanted, beside=beside, ways=waiter_edges(waiters))
+    return _graph(graph, title, name)
 
 
 def explanation_picture(kind: str) -> Picture:
     """An example of a pattern as it should be, without a broker. Raises KeyError."""
     pattern = PATTERNS[kind]
     title, name = f"An example of {pattern.EXPLANATION.title.lower()}", f"example-{kind}"
-    drawn = _with_work(_example(pattern, pattern.EXAMPLE))
+    waiters = pattern.waiters(pattern.EXAMPLE)
+    drawn = _with_work(_example(pattern, pattern.EXAMPLE), waiters)
     if kind == delay_levels.KIND:
         return _ladder(build_ladder(_levels(pattern.EXAMPLE), drawn, drawn), title, name)
-    return _graph(build(drawn), title, name)
+    return _graph(build(drawn, ways=waiter_edges(waiters)), title, name)
 
 
 def way_picture(answer: Answer, snapshot: Snapshot, broker: Broker) -> Picture:
     """What a walk passes, with the order and the times of its stays."""
     found = replace(snapshot, definitions=answer.way)
-    graph = with_badges(shorten(build(found)), _steps(answer.walk))
+    drawn = build(found, beside=snapshot.definitions)
+    graph = with_badges(shorten(drawn), _steps(answer.walk))
     title, name = f"The way through {broker.name}", f"way-{broker.pk}"
     return _graph(graph, title, name, direction="down")
 
@@ -100,8 +108,14 @@ def _graph(
 ) -> Picture:
     layout = arrange(graph, direction=direction)
     # So does topology.graph.svg.
-    notes = " ".join(part for part in (note, layout.note) if part)
-    return Picture(SafeString(draw_svg(layout, title=title, id=name)), facts(graph), notes)
+    svg = SafeString(draw_svg(layout, title=title, id=name))
+    return Picture(svg, facts(graph), notes(graph, layout, note))
+
+
+def notes(graph: Graph, layout: Layout, note: str = "") -> str:
+    """What there is to say of a picture besides what its lines are."""
+    has_waiter = any(edge.kind == "waiter" for edge in graph.edges)
+    return " ".join(part for part in (WAITER_NOTE * has_waiter, note, layout.note) if part)
 
 
 def _hold_queues(
@@ -115,7 +129,8 @@ def _hold_queues(
     drawn = queues[:MOST_MEMBERS]
     more = len(queues) - len(drawn)
     note = f"There are {more} more, with longer delays." if more else ""
-    graph = build(replace(snapshot, definitions=_with_ways(snapshot.definitions, drawn)))
+    part = replace(snapshot, definitions=_with_ways(snapshot.definitions, drawn))
+    graph = build(part, beside=snapshot.definitions)
     return _graph(graph, title, name, note)
 
 
@@ -155,11 +170,12 @@ def _with_ends(drawn: Definitions) -> Definitions:
     return drawn | Definitions.of(Exchange(name) for name in ends if name)
 
 
-def _with_work(drawn: Definitions) -> Definitions:
+def _with_work(drawn: Definitions, waiters: Sequence[Waiter] = ()) -> Definitions:
     """With the ends and, where they lead nowhere yet, the queues in which the messages arrive."""
     whole = _with_ends(drawn)
     leading = {binding.source for binding in whole.bindings}
     ends = {binding.destination for binding in whole.bindings if binding.destination_is_queue}
+    ends |= {waiter.onward for waiter in waiters}
     bound: list[Thing] = []
     for queue in drawn.queues:
         exchange, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
@@ -173,7 +189,7 @@ def _with_work(drawn: Definitions) -> Definitions:
 
 
 def _part(snapshot: Snapshot, wanted: Definitions) -> Snapshot:
-    """The topology's own things as they are, and what others have bound to them."""
+    """The topology's own things as they are, and what is bound to them."""
     names = {thing.name for thing in wanted if not isinstance(thing, Binding)}
     there = snapshot.definitions
     bindings = [b for b in there.bindings if b.source in names or b.destination in names]

@@ -17,16 +17,18 @@ from topology import access, latest
 from topology.graph.build import Graph, build, facts
 from topology.graph.cards import arrange_cards, draw_cards, things
 from topology.graph.cells import MARK_WORDS
+from topology.graph.edges import Edge, waiter_edges
 from topology.graph.layout import arrange
 from topology.graph.survey import Group, Survey, name_of, part, survey
 from topology.graph.svg import draw as draw_svg
 from topology.graph.vhost import REST, Card, Overview, members, overview
 from topology.models import Broker, Role, State, Topology
 from topology.patterns import PATTERNS
+from topology.patterns.pattern import Use
 from topology.provisioning.recognition import Found, departures, recognise
 from topology.snapshot import Snapshot
 from topology.views.kept import Kept
-from topology.views.picture import Picture, draw
+from topology.views.picture import Picture, draw, notes
 
 MOST = 500
 # In one picture with all arrows between them.
@@ -134,16 +136,16 @@ def _whole(broker: Broker, seen: Survey, opened: Opened) -> Picture | None:
         texts = PATTERNS[found.use.kind].store(found.use.params)
         use = Topology(broker=broker, kind=found.use.kind, name=found.use.name, params=texts)
         return draw(use, snapshot)
-    graph = build(replace(snapshot, definitions=part(seen.definitions, opened.ids)))
+    inside = replace(snapshot, definitions=part(seen.definitions, opened.ids))
+    graph = build(inside, beside=seen.definitions, ways=seen.ways(opened.ids))
     return _graph(graph, opened) if len(graph.nodes) <= MOST_IN_A_GRAPH else None
 
 
 def _graph(graph: Graph, opened: Opened) -> Picture:
     layout = arrange(graph)
     # topology.graph.svg escapes every text that it writes.
-    return Picture(
-        SafeString(draw_svg(layout, title=opened.title, id="opened")), facts(graph), layout.note
-    )
+    svg = SafeString(draw_svg(layout, title=opened.title, id="opened"))
+    return Picture(svg, facts(graph), notes(graph, layout))
 
 
 def _key(found: Found) -> str:
@@ -160,7 +162,12 @@ def _group(key: str, found: Found, snapshot: Snapshot) -> Group:
         frozenset(claimed | {f"queue/{name}" for name in found.queues}),
         found.waiting,
         tuple(_trouble(found, snapshot)),
+        _ways(found.use),
     )
+
+
+def _ways(use: Use) -> tuple[Edge, ...]:
+    return () if use.params is None else waiter_edges(PATTERNS[use.kind].waiters(use.params))
 
 
 def _trouble(found: Found, snapshot: Snapshot) -> Iterator[str]:
