@@ -12,6 +12,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 from topology import access, latest
 from topology.broker.address import AddressError, check_management_url
+from topology.broker.fields import FieldError, write_table
 from topology.models import Broker, Role
 from topology.patterns import PATTERNS
 from topology.patterns.pattern import Field, ParamsError
@@ -47,7 +48,7 @@ def check_host(host: str) -> None:
 
 
 class HeadersField(forms.CharField):
-    """A JSON object; its values keep their JSON types as AMQP types."""
+    """A JSON object that AMQP can carry; its values keep their JSON types as AMQP types."""
 
     widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
 
@@ -65,6 +66,10 @@ class HeadersField(forms.CharField):
             ) from error
         if not isinstance(read, dict):
             raise forms.ValidationError("The headers must be a JSON object, like {“tenant”: 42}.")
+        try:
+            write_table(read)
+        except FieldError as error:
+            raise forms.ValidationError(str(error)) from error
         return read
 
 

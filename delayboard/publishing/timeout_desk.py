@@ -144,7 +144,7 @@ class Desk:
         return self._item(number, key, timeout, left)
 
     def _key(self, timeout: Timeout, line: bytes) -> str:
-        if "message_id" in timeout.properties:
+        if timeout.message_id:
             return line_key(timeout, self._file_name, "", 0)
         digest = line_digest(line)
         self._equals[digest] += 1

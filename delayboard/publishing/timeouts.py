@@ -61,6 +61,12 @@ class Timeout:
     headers: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def message_id(self) -> str:
+        """Its own; "" when it has none."""
+        stated: str = self.properties.get("message_id", "")
+        return stated
+
 
 def numbered_lines(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, with their numbers from 1.
@@ -102,8 +108,8 @@ def line_key(timeout: Timeout, file_name: str, digest: str, nth: int) -> str:
     the file's name and the line's digest, `nth` (from 0) of its equals.
     """
     told = ["line", file_name, digest, str(nth)]
-    if message_id := timeout.properties.get("message_id"):
-        told = ["message", message_id, timeout.destination]
+    if timeout.message_id:
+        told = ["message", timeout.message_id, timeout.destination]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
@@ -213,9 +219,14 @@ def _properties(values: Mapping[str, Any], headers: Mapping[str, Any]) -> dict[s
         if name in TEXTS and not isinstance(value, str):
             raise Malformed(f"Its “{name}” is no text.")
     for name, header in FROM_HEADERS.items():
-        if name not in stated and isinstance(headers.get(header), str):
+        if _is_empty(stated.get(name, "")) and isinstance(headers.get(header), str):
             stated[name] = headers[header]
-    return stated
+    return {name: value for name, value in stated.items() if not _is_empty(value)}
+
+
+def _is_empty(value: object) -> bool:
+    """What a database exports for no text: nothing, or as many blanks as its column is wide."""
+    return isinstance(value, str) and not value.strip()
 
 
 def _shown(text: str) -> str:

@@ -12,14 +12,24 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from delayboard.models import Duty
+from delayboard.models.duty import waiter_key
 from topology import access, latest
 from topology.delays import format_delay
 from topology.graph.cells import count_text
-from topology.models import Broker
+from topology.models import Broker, State, Topology
 
 register = template.Library()
 
 UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+@register.inclusion_tag("delayboard/_waiter.html")
+def waiter(topology: Topology) -> dict[str, Any]:
+    """How the waiter of a topology does, where it has one of ours."""
+    needs_one = topology.state == State.APPLIED and bool(topology.waiters)
+    duty = Duty.objects.filter(key=waiter_key(topology.slug)).first() if needs_one else None
+    return {"needs_one": needs_one, "duty": duty, "topology": topology}
 
 
 @register.filter

@@ -89,6 +89,14 @@ def test_what_nservicebus_keeps_in_headers_becomes_properties_too() -> None:
     assert read_line(a_line(headers=headers, message_id="own")).properties["message_id"] == "own"
 
 
+@pytest.mark.parametrize("empty", ["", "   "])
+def test_an_empty_text_states_nothing_in_a_field_or_a_header(empty: str) -> None:
+    headers = {"NServiceBus.MessageId": empty, "NServiceBus.ContentType": "text/json"}
+    read = read_line(a_line(headers=headers, message_id=empty, content_type=empty, reply_to=empty))
+    assert read.properties == {"content_type": "text/json"}
+    assert read.message_id == ""
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -323,6 +331,45 @@ def test_equal_lines_without_an_id_are_as_many_messages(channel: Channel, levels
     import_timeouts(levels, "file", lines[:2], lambda verdict: None)
     import_timeouts(levels, "file", lines, lambda verdict: None)
     assert len(channel.published) == 3
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [{"message_id": ""}, {"message_id": "  "}, {"headers": {"NServiceBus.MessageId": ""}}],
+)
+@pytest.mark.usefixtures("noon")
+def test_an_empty_message_id_is_none_and_leaves_no_line_out(
+    channel: Channel, levels: Topology, empty: dict[str, Any]
+) -> None:
+    verdicts: list[Verdict] = []
+    first = numbered(a_line(body="1", **empty), a_line("sales", body="2", **empty))
+    import_timeouts(levels, "file", first, verdicts.append)
+    later = numbered(a_line(body="3", due=LONGEST, **empty), first[0][1])
+    import_timeouts(levels, "file", later, verdicts.append)
+    assert [verdict.mark for verdict in verdicts] == ["waits", "waits", "waits", "known"]
+    assert [publish.body for publish in channel.published] == [b"1", b"2", b"3"]
+    ids = [publish.properties.message_id for publish in channel.published]
+    assert ids == [publish.properties.headers[TRACKING_HEADER] for publish in channel.published]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"message_id": "\ud800"},
+        {"reply_to": "\udc00"},
+        {"headers": {"\ud800": 1}},
+        {"headers": {"nested": {"a": ["\ud800"]}}},
+        {"headers": {"NServiceBus.MessageId": "\ud800", "NServiceBus.TimeSent": "\ud800"}},
+    ],
+)
+def test_half_of_a_surrogate_pair_refuses_its_line_alone(
+    channel: Channel, levels: Topology, values: dict[str, Any]
+) -> None:
+    verdicts: list[Verdict] = []
+    import_timeouts(levels, "file", numbered(a_line(**values), a_line()), verdicts.append)
+    assert [verdict.mark for verdict in verdicts] == ["refused", "due"]
+    assert "\\ud" in verdicts[0].sentence
+    assert "none in Unicode" in verdicts[0].sentence
 
 
 @pytest.mark.parametrize("error", [Nacked("full"), NotFound("no queue")])

@@ -28,6 +28,8 @@ def test_nothing_is_published_while_the_broker_does_not_answer(broker: Broker) -
         ({"broker": ""}, "Choose a topology, or a broker"),
         ({"headers": "[1]"}, "must be a JSON object"),
         ({"headers": "{"}, "are no JSON"),
+        ({"headers": '{"a": ["\\ud800"]}'}, "“\\ud800” holds a character that is none in Unicode"),
+        ({"headers": '{"\\udc00": 1}'}, "“\\udc00” holds a character that is none in Unicode"),
         ({"expiration": "soon"}, "is no duration"),
         ({"delay": "5s"}, "A delay needs a topology"),
         ({"target": "orders"}, "A target needs a topology"),

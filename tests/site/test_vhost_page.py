@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,8 +11,10 @@ from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.definitions import Binding, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
+from topology.patterns import busy_wait, delay_queues, retry_loop
 from topology.provisioning.recognition import Recognition, recognise
 from topology.snapshot import Snapshot
+from topology.views.picture import WAITER_NOTE
 from topology.views.queues import PAGE
 from topology.views.vhost import MOST
 
@@ -68,6 +72,39 @@ def test_other_queues_open_into_theirs_with_a_link_to_each(pair: Topology) -> No
     assert f'<a class="name" href="{page}?name=audit">audit</a>' in text
     assert 'data-mark="queue/audit"' in text
     assert "orders-retry" not in text
+
+
+def test_work_queues_are_linked_from_the_delays_that_lead_to_them(broker: Broker) -> None:
+    late = delay_queues.definitions(delay_queues.Params("mails", (timedelta(seconds=10),)))
+    know(
+        broker,
+        *late,
+        *busy_wait.definitions(busy_wait.EXAMPLE),
+        *typed(Queue("mails"), Queue(busy_wait.EXAMPLE.queue)),
+    )
+    text = shown(broker)
+    assert text.count('<td><span class="name">Other queues</span></td>') == 2
+    (waiter,) = busy_wait.waiters(busy_wait.EXAMPLE)
+    inside = shown(broker, open="queues")
+    assert f"queue {waiter.queue}</span>" in inside
+    assert "its waiter passes on what is due" in inside
+    assert "dead-letters after 10s" in inside
+    assert WAITER_NOTE in inside
+    assert "missing" not in inside.partition("<tbody>")[2].partition("</main>")[0]
+
+
+def test_loops_that_share_their_dead_side_have_a_box_each(broker: Broker) -> None:
+    one = retry_loop.parse({"name": "a", "input_exchange": "in"})
+    know(
+        broker,
+        *(retry_loop.definitions(one) | retry_loop.definitions(replace(one, input_queue="b"))),
+    )
+    text = shown(broker)
+    assert "2 exchanges · 2 queues" in text
+    assert ">1 queue<" in text
+    assert "?open=exchanges" not in text
+    second = shown(broker, open="retry_loop/b")
+    assert f'data-mark="queue/{one.dead_queue}"' in second
 
 
 def test_thousands_are_shown_in_part_and_it_is_said_how_many_there_are(broker: Broker) -> None:

@@ -66,6 +66,7 @@ def test_headers_expiration_and_rejections_count(broker: Broker) -> None:
     ("query", "said"),
     [
         ({"headers": "{"}, "are no JSON"),
+        ({"headers": '{"CC": ["\\ud800"]}'}, "holds a character that is none in Unicode"),
         ({"routing_key": "x" * 256}, "at most 255 characters"),
         ({"routing_key": "work", "expiration": "soon"}, "is no whole number of milliseconds"),
     ],
@@ -104,6 +105,7 @@ def test_the_command_tells_the_same_and_as_json(
         (["nobody", "", "x"], "There is no broker “nobody”. Known: test-broker."),
         (["test-broker", "", "x", "--headers", "{"], "The headers are no JSON"),
         (["test-broker", "", "x", "--headers", "[]"], "must be a JSON object"),
+        (["test-broker", "", "x", "--headers", '{"CC": ["\\ud800"]}'], "none in Unicode"),
     ],
 )
 def test_the_command_refuses_with_a_sentence(

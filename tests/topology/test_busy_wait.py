@@ -303,3 +303,16 @@ def test_half_of_one_is_recognised_with_what_it_lacks() -> None:
 def test_what_is_no_busy_wait_of_ours_is_not_recognised(queue: Queue) -> None:
     there = Definitions.of([queue, a_queue("hooks"), a_queue("hooks-busy-wait")])
     assert list(busy_wait.recognize(there)) == []
+
+
+def entered(at_ms: int, **headers: int) -> timedelta:
+    reading = busy_wait.read(Params("a", (ms(100),)), Copy("", "a-delay", headers, at_ms=at_ms))
+    assert reading is not None
+    return reading.delay
+
+
+def test_an_entry_is_as_long_as_its_stamp_says_and_once_more_as_when_it_was_copied() -> None:
+    stamp = {PUBLISHED_AT_HEADER: 10_000, "due-at-ms": 11_500}
+    assert entered(10_700, **stamp) == ms(1500)
+    assert entered(11_000, **(stamp | {"attempt": 2})) == ms(500)
+    assert entered(11_000, **{"due-at-ms": 11_500}) == ms(500)

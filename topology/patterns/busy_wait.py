@@ -20,10 +20,12 @@ from datetime import timedelta
 from typing import Any
 
 from topology.deaths import newest_death
-from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue
+from topology.definitions import MAXIMUM_TTL_MS, TAP_PREFIX, Arguments, Definitions, Queue
 from topology.delays import format_delay
 from topology.message import PUBLISHED_AT_HEADER, Route, Waiter
 from topology.patterns.lacking import lacking
+from topology.patterns.names import sight_problem
+from topology.patterns.odd_names import shown_only
 from topology.patterns.pattern import (
     Copy,
     Explanation,
@@ -34,6 +36,7 @@ from topology.patterns.pattern import (
 )
 from topology.patterns.wait_params import (
     DELAY_SUFFIX,
+    WAIT_SUFFIX,
     WAITED_HEADER,
     delay_name,
     laps_of,
@@ -153,6 +156,8 @@ def members(params: Params, found: Definitions) -> Sequence[Queue]:
 
 
 def target_problem(params: Params, target: str, found: Definitions) -> str:
+    if target.startswith(TAP_PREFIX):
+        return "That is Delayboard's own tap."
     if target != params.queue:
         return _only_target(params)
     return "" if found.queue(params.queue) else _no_queue(params)
@@ -193,7 +198,9 @@ def read(params: Params, copy: Copy) -> Reading | None:
             told = _delay(params, copy.headers, 0) or params.lap
             return Reading("exit", params.queue, wait_name(params), told, _attempt(copy))
         return Reading("publish", params.queue, "", timedelta(0), 0, *_death(copy))
-    delay = _delay(params, copy.headers, copy.at_ms)
+    # The stamp stays on what a consumer publishes once more, and is exact on what is new.
+    is_new = _attempt(copy) == 1 and PUBLISHED_AT_HEADER in copy.headers
+    delay = _delay(params, copy.headers, 0 if is_new else copy.at_ms)
     if is_waited or delay is None:
         return None
     return Reading("entry", params.queue, delay_name(params), delay, _attempt(copy), *_death(copy))
@@ -247,12 +254,14 @@ def _use(found: Definitions, room: Queue) -> Use | None:
     if room.message_ttl_ms is None or room.type not in ("classic", "quorum"):
         return None
     name = room.name.removesuffix(DELAY_SUFFIX)
+    waiting = name + WAIT_SUFFIX
+    if room.dead_letter_routing_key != waiting:
+        return None
     try:
         params = Params(name, (timedelta(milliseconds=room.message_ttl_ms),))
     except ParamsError:
-        return None
-    if room.dead_letter_routing_key != wait_name(params):
-        return None
+        is_odd = sight_problem(name)
+        return shown_only(KIND, name, found, (room.name, waiting)) if is_odd else None
     wanted = definitions(params)
     missing = lacking(wanted, found)
     if found.queue(params.queue) is None:
@@ -283,10 +292,7 @@ def _attempt(copy: Copy) -> int:
 
 
 def _delay(params: Params, headers: Mapping[str, Any], at_ms: int) -> timedelta | None:
-    """From the publish to the due time in whole laps; None where nothing tells it.
-
-    The stamp stays on a message that its consumer publishes once more: `at_ms` comes first.
-    """
+    """From the publish to the due time in whole laps; None where nothing tells it."""
     due, published = headers.get(params.due_header), at_ms or headers.get(PUBLISHED_AT_HEADER, 0)
     if not isinstance(due, int) or not isinstance(published, int):
         return None

@@ -40,11 +40,13 @@ from topology.patterns.level_params import (
     delivery_name,
     level_name,
     next_name,
+    odd_prefix,
 )
 from topology.patterns.level_params import parse as parse
 from topology.patterns.level_params import store as store
 from topology.patterns.level_sets import LevelSet, find_level_sets
-from topology.patterns.names import LONGEST_NAME_BYTES
+from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
+from topology.patterns.odd_names import shown_only
 from topology.patterns.pattern import (
     MADE_UP,
     Copy,
@@ -130,7 +132,7 @@ def routing_key(params: Params, delay: timedelta, target: str) -> str:
     units = count_units(params, delay)
     bits = "".join(f"{units >> level & 1}." for level in reversed(range(params.levels)))
     key = bits + target
-    if len(key.encode()) > LONGEST_NAME_BYTES:
+    if byte_length(key) > LONGEST_NAME_BYTES:
         longest = LONGEST_NAME_BYTES - len(bits)
         raise ParamsError({"target": f"A destination of these levels has at most {longest} bytes."})
     return key
@@ -327,7 +329,8 @@ def recognize(found: Definitions) -> Sequence[Use]:
     """Chains of topic exchanges that look at one bit each, with queues of doubling TTLs.
 
     Found by the structure of a level, whole or with parts missing or different; only names that a
-    preset or a prefix makes give parameters that rebuild it, the others are left out.
+    preset or a prefix makes give parameters that rebuild it. With a prefix that we would not give
+    it has none, and other names are left out.
     """
     uses = (_use(found, levels) for levels in find_level_sets(found))
     return [use for use in uses if use is not None]
@@ -345,7 +348,22 @@ def _use(found: Definitions, levels: LevelSet) -> Use | None:
             continue
         bound = [binding.identity for binding in destinations(params, found)]
         best = Use(KIND, title(params), params, frozenset([*there, *bound]), missing)
-    return best
+    return best or _odd_use(found, levels)
+
+
+def _odd_use(found: Definitions, levels: LevelSet) -> Use | None:
+    """With a prefix that we would not give; here too half of it must be there."""
+    if not odd_prefix(levels.lowest):
+        return None
+    stem = levels.lowest.rstrip("0")
+    width = len(levels.lowest) - len(stem)
+    names = [f"{stem}{level:0{width}}" for level in range(levels.levels)]
+    queues = [queue for name in names if (queue := found.queue(name))]
+    exchanges = [name for name in names if found.exchange(name)]
+    if len(queues) + len(exchanges) < levels.levels:
+        return None
+    below = {queue.dead_letter_exchange or "" for queue in queues}
+    return shown_only(KIND, stem.rstrip("-_"), found, names, {*exchanges, *below})
 
 
 def _as_bound(params: Params, found: Definitions) -> Params:

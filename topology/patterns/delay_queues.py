@@ -28,6 +28,8 @@ from topology.patterns.dlq_params import Params as Params
 from topology.patterns.dlq_params import parse as parse
 from topology.patterns.dlq_params import store as store
 from topology.patterns.lacking import lacking
+from topology.patterns.names import sight_problem
+from topology.patterns.odd_names import shown_only
 from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
 
 KIND = "delay_queues"
@@ -217,7 +219,7 @@ def _use(work: str, queues: Sequence[Queue], found: Definitions) -> Use | None:
     try:
         params = Params(work, tuple(split[1] for split in named.values() if split))
     except ParamsError:
-        return None
+        return shown_only(KIND, work, found, list(named)) if sight_problem(work) else None
     untrue = [queue for queue in queues if not _is_true(queue)]
     other = definitions(params).without(queue.identity for queue in untrue)
     missing = [*(_untrue(queue) for queue in untrue), *lacking(other, found)]

@@ -6,7 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from topology.patterns.names import LONGEST_NAME_BYTES, control_problem, name_problem
+from topology.patterns.names import (
+    LONGEST_NAME_BYTES,
+    byte_length,
+    control_problem,
+    key_problem,
+    name_problem,
+    unicode_problem,
+)
 from topology.patterns.pattern import Field, ParamsError
 
 TYPES = {
@@ -104,8 +111,8 @@ def _bound_problem(bound: tuple[tuple[str, str], ...]) -> str:
     if not bound:
         return "At least one queue is needed: without a binding everything is lost."
     for key, queue in bound:
-        if len(key.encode()) > LONGEST_NAME_BYTES:
-            return f"A routing key has at most {LONGEST_NAME_BYTES} bytes."
-        if not queue or len(queue.encode()) > LONGEST_NAME_BYTES or control_problem(queue):
+        if problem := key_problem(key) or unicode_problem(queue):
+            return problem
+        if not queue or byte_length(queue) > LONGEST_NAME_BYTES or control_problem(queue):
             return f"“{queue}” is no name of a queue."
     return ""

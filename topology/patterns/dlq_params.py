@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import DelayError, format_delay, parse_delay
-from topology.patterns.names import LONGEST_NAME_BYTES, name_problem
+from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, name_problem
 from topology.patterns.pattern import Field, ParamsError
 
 SECOND = timedelta(seconds=1)
@@ -89,6 +89,6 @@ def _delays_problem(params: Params) -> str:
     longest = params.delays[-1]
     if longest > LONGEST_SECONDS * SECOND:
         return "RabbitMQ takes no delay over 3650 days."
-    if len(queue_name(params.queue, longest).encode()) > LONGEST_NAME_BYTES:
+    if byte_length(queue_name(params.queue, longest)) > LONGEST_NAME_BYTES:
         return f"The queue of {format_delay(longest)} would have a name of more than 255 bytes."
     return ""

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
-from topology.patterns.names import LONGEST_NAME_BYTES, control_problem
+from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, sight_problem, unicode_problem
 from topology.patterns.pattern import Field, ParamsError
 
 SHORTEST_LEASE_MS = 60_000
@@ -128,15 +128,17 @@ def _problems(params: Params) -> dict[str, str]:
     problems = {}
     if params.lease not in LEASES:
         problems["lease"] = f"One of {', '.join(LEASES)}."
-    if len(params.exchange.encode()) > LONGEST_NAME_BYTES - len("delay.1.."):
+    if byte_length(params.exchange) > LONGEST_NAME_BYTES - len("delay.1.."):
         problems["exchange"] = "The hold queue's name would have more than 255 bytes."
-    elif odd := control_problem(params.exchange):
+    elif odd := sight_problem(params.exchange):
         problems["exchange"] = odd
     wrong = [sentence for delay in params.delays if (sentence := delay_problem(params, delay))]
     if wrong:
         problems["delays"] = wrong[0]
     longest = max(params.delays, default=timedelta(milliseconds=1))
     for key in params.keys:
-        if len(queue_name(params, longest, key).encode()) > LONGEST_NAME_BYTES:
+        if wrong_key := unicode_problem(key):
+            problems["keys"] = wrong_key
+        elif byte_length(queue_name(params, longest, key)) > LONGEST_NAME_BYTES:
             problems["keys"] = f"The hold queue of “{key}” would have more than 255 bytes."
     return problems

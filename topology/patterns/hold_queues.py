@@ -36,7 +36,8 @@ from topology.patterns.hold_params import (
 from topology.patterns.hold_params import Params as Params
 from topology.patterns.hold_params import parse as parse
 from topology.patterns.hold_params import store as store
-from topology.patterns.names import LONGEST_NAME_BYTES
+from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, sight_problem
+from topology.patterns.odd_names import shown_only
 from topology.patterns.pattern import (
     MADE_UP,
     Copy,
@@ -108,7 +109,7 @@ def route(params: Params, delay: timedelta, target: str) -> Route:
     if wrong := delay_problem(params, delay):
         raise ParamsError({"delay": wrong})
     held = _hold_queue(params, delay, target)
-    if len(held.name.encode()) > LONGEST_NAME_BYTES:
+    if byte_length(held.name) > LONGEST_NAME_BYTES:
         raise ParamsError({"target": f"The hold queue “{held.name}” has more than 255 bytes."})
     unused = timedelta(milliseconds=expires_ms(params, delay)) - delay
     return Route("", held.name, declares=Definitions.of([held]), lease=unused / 2)
@@ -249,16 +250,18 @@ def recognize(found: Definitions) -> Sequence[Use]:
         if exchange is not None and _is_held_for(exchange, queue):
             by_exchange[exchange].append(queue)
     uses = (
-        _use(exchange, sorted(queues, key=lambda queue: queue.name))
+        _use(found, exchange, sorted(queues, key=lambda queue: queue.name))
         for exchange, queues in sorted(by_exchange.items())
     )
     return [use for use in uses if use is not None]
 
 
-def _use(exchange: str, queues: Sequence[Queue]) -> Use | None:
+def _use(found: Definitions, exchange: str, queues: Sequence[Queue]) -> Use | None:
     """With the lease that most of its queues keep."""
     keys = tuple(queue.dead_letter_routing_key or "" for queue in queues)
     waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in queues)
+    if sight_problem(exchange):
+        return shown_only(KIND, exchange, found, [queue.name for queue in queues])
     best: Use | None = None
     for lease in LEASES:
         try:

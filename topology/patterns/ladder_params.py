@@ -8,7 +8,12 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
-from topology.patterns.names import LONGEST_NAME_BYTES, name_problem
+from topology.patterns.names import (
+    LONGEST_NAME_BYTES,
+    byte_length,
+    name_problem,
+    unicode_problem,
+)
 from topology.patterns.pattern import Field, ParamsError
 
 MOST_RUNGS = 50
@@ -112,11 +117,12 @@ def _problems(params: Params) -> dict[str, str]:
     sentences = {
         "name": _name_problem(params.name),
         "delays": _delays_problem(params.delays),
+        "routing_key": unicode_problem(params.routing_key),
         "parking": name_problem(params.parking, LONGEST_NAME_BYTES),
     }
     if params.parking in own:
         sentences["parking"] = "The parking queue must be none of the ladder's own queues."
-    if len(tried_key(params, last).encode()) > LONGEST_NAME_BYTES:
+    if byte_length(tried_key(params, last)) > LONGEST_NAME_BYTES:
         longest = LONGEST_NAME_BYTES - len(f".try.{last}")
         sentences["routing_key"] = (
             f"The routing key has at most {longest} bytes, so that “.try.{last}” still fits."
@@ -137,6 +143,6 @@ def _delays_problem(delays: Sequence[timedelta]) -> str:
 
 
 def _name_problem(name: str) -> str:
-    if len(name.encode()) > LONGEST_OWN_NAME_BYTES:
+    if byte_length(name) > LONGEST_OWN_NAME_BYTES:
         return f"A name has at most {LONGEST_OWN_NAME_BYTES} bytes, so that the rungs' names fit."
     return name_problem(name, LONGEST_OWN_NAME_BYTES)

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
-from topology.patterns.names import name_problem
+from topology.patterns.names import name_problem, sight_problem
 from topology.patterns.pattern import Field, ParamsError
 
 LEVELS = 28
@@ -194,6 +194,15 @@ def _prefix_problem(params: Params) -> str:
     if params.preset == "own" and not params.prefix:
         return "A set of your own needs a prefix."
     return name_problem(params.prefix, LONGEST_PREFIX_BYTES) if params.prefix else ""
+
+
+def odd_prefix(lowest: str) -> str:
+    """The prefix in the lowest level's name, where it is one that we would not give; else ""."""
+    for ending in ENDINGS.values():
+        prefix = lowest.removesuffix(ending)
+        if prefix != lowest and sight_problem(prefix):
+            return prefix
+    return ""
 
 
 # What stands behind a prefix in the lowest level's name.

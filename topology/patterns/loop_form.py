@@ -17,6 +17,7 @@ from topology.patterns.loop_params import (
     Timeout,
     own_queue,
 )
+from topology.patterns.names import sight_problem
 from topology.patterns.pattern import Field, ParamsError
 
 WAYS_BACK = {
@@ -170,6 +171,8 @@ def _names(
     name = values.get("name", "")
     if not name and not all(stated[one] for one in wanted):
         raise ParamsError({"name": "A name is missing, or one of those that it gives."})
+    if wrong := sight_problem(name):
+        raise ParamsError({"name": wrong})
     if idle := [one for one in NAMES if one not in wanted and stated[one]]:
         raise ParamsError(dict.fromkeys(idle, "There is none with these choices."))
     derived = derived_names(name, preset, is_shared=is_shared)

@@ -8,7 +8,13 @@ from datetime import timedelta
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import format_delay
 from topology.patterns.loop_keys import ANY_WORDS, key_for_none, overlap
-from topology.patterns.names import LONGEST_NAME_BYTES, control_problem, name_problem
+from topology.patterns.names import (
+    LONGEST_NAME_BYTES,
+    control_problem,
+    header_problem,
+    key_problem,
+    name_problem,
+)
 from topology.patterns.pattern import ParamsError
 
 DEFAULT_DELAY = timedelta(milliseconds=60_000)
@@ -161,15 +167,15 @@ def _timeouts_problem(params: Params) -> str:
 
 
 def _timeout_problem(params: Params, timeout: Timeout) -> str:
+    if problem := control_problem(timeout.match) or _delay_problem(timeout.delay):
+        return problem
     if problem := name_problem(timeout.queue, LONGEST_NAME_BYTES):
         return f"The dead queue of “{timeout.match}”: {problem}"
     if timeout.queue in (params.input_queue, params.dead_queue):
         return f"The dead queue “{timeout.queue}” is one of the others."
-    if problem := _delay_problem(timeout.delay) or control_problem(timeout.match):
-        return problem
     if params.split == "key":
-        if len(timeout.match.encode()) > LONGEST_NAME_BYTES:
-            return f"A routing key has at most {LONGEST_NAME_BYTES} bytes."
+        if problem := key_problem(timeout.match):
+            return problem
         if timeout.match.split(".").count(ANY_WORDS) > MOST_ANY_WORDS:
             return f"A key has at most {MOST_ANY_WORDS} words “#” (RabbitMQ from 4.3.5 on)."
     return ""
@@ -201,9 +207,7 @@ def _header_problem(params: Params) -> str:
         return "The name of the header is missing."
     if params.header.startswith("x-") or params.header in ("CC", "BCC"):
         return "Headers that begin with “x-”, CC and BCC belong to the broker."
-    if len(params.header.encode()) > LONGEST_NAME_BYTES:
-        return f"A header's name has at most {LONGEST_NAME_BYTES} bytes."
-    return control_problem(params.header)
+    return header_problem(params.header)
 
 
 def _delay_problem(delay: timedelta) -> str:

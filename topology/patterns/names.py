@@ -1,24 +1,78 @@
-"""What a name in a broker may look like."""
+"""What a name in a broker may look like, and what of it we take for our own."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+
+from topology.definitions import TAP_PREFIX
 
 # A name and a routing key are short strings of AMQP 0-9-1.
 LONGEST_NAME_BYTES = 255
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_HALF = re.compile("[\ud800-\udfff]")
+# Controls, formats such as U+202E, and the ends of lines and paragraphs (Unicode 16, table 4-4).
+_HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp"})
+# Letters and symbols that are drawn as nothing: Hangul's fillers and Braille's blank.
+_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+
+
+def byte_length(text: str) -> int:
+    """In UTF-8, also of what `unicode_problem` refuses."""
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def unicode_problem(text: str) -> str:
+    """Why this cannot be written as UTF-8: JSON can hold half of a surrogate pair; "" if it can."""
+    half = _HALF.search(text)
+    return f"It holds U+{ord(half[0]):X}, which is no character in Unicode." if half else ""
+
+
+def control_problem(text: str) -> str:
+    """What no name can hold, whoever made it: neither a header's nor that of another's queue."""
+    wrong = "A name cannot hold control characters." if _CONTROL.search(text) else ""
+    return unicode_problem(text) or wrong
 
 
 def name_problem(name: str, longest_bytes: int) -> str:
-    """Why no exchange or queue can be named so; "" when one can."""
+    """Why we name no exchange or queue so; "" where we do."""
     if not name:
         return "A name is missing."
-    if len(name.encode()) > longest_bytes:
+    if byte_length(name) > longest_bytes:
         return f"A name has at most {longest_bytes} bytes."
     if name.startswith("amq."):
         return "Names that begin with “amq.” belong to the broker."
+    if name.startswith(TAP_PREFIX):
+        return f"Names that begin with “{TAP_PREFIX}” belong to Delayboard's own taps."
+    return sight_problem(name)
+
+
+def sight_problem(name: str) -> str:
+    """Why a person could not see or read this name as it is; "" for none and for an empty one."""
+    if wrong := control_problem(name):
+        return wrong
+    hidden = next((letter for letter in name if unicodedata.category(letter) in _HIDDEN), "")
+    if hidden:
+        return f"A name cannot hold characters that nobody sees, such as U+{ord(hidden):04X}."
+    if name and not any(map(_is_visible, name)):
+        return "A name needs a character that can be seen."
+    return ""
+
+
+def key_problem(key: str, longest_bytes: int = LONGEST_NAME_BYTES) -> str:
+    """Why no message can have this routing key; "" when one can."""
+    if byte_length(key) > longest_bytes:
+        return f"A routing key has at most {longest_bytes} bytes."
+    return unicode_problem(key)
+
+
+def header_problem(name: str) -> str:
+    """Why no header can be named so; "" when one can."""
+    if byte_length(name) > LONGEST_NAME_BYTES:
+        return f"A header's name has at most {LONGEST_NAME_BYTES} bytes."
     return control_problem(name)
 
 
-def control_problem(name: str) -> str:
-    return "A name cannot hold control characters." if _CONTROL.search(name) else ""
+def _is_visible(letter: str) -> bool:
+    """Neither a blank nor a mark that only changes the letter before it."""
+    return unicodedata.category(letter)[0] not in "ZM" and letter not in _BLANK

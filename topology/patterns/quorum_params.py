@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
-from topology.patterns.names import LONGEST_NAME_BYTES, name_problem
+from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, key_problem, name_problem
 from topology.patterns.pattern import Field, ParamsError
 
 LONGEST_OWN_NAME_BYTES = LONGEST_NAME_BYTES - len("-parking")
@@ -130,6 +130,7 @@ def _problems(params: Params) -> dict[str, str]:
         "limit": ""
         if 1 <= params.limit <= MOST_RETRIES
         else f"A number between 1 and {MOST_RETRIES}.",
+        "routing_key": key_problem(params.routing_key),
         "parking": name_problem(params.parking, LONGEST_NAME_BYTES),
     }
     if params.shortest < timedelta(milliseconds=1):
@@ -138,14 +139,12 @@ def _problems(params: Params) -> dict[str, str]:
         sentences["longest"] = "The longest delay cannot be shorter than the shortest."
     elif milliseconds(params.longest) > MAXIMUM_TTL_MS:
         sentences["longest"] = "The longest delay can be 3650 days."
-    if len(params.routing_key.encode()) > LONGEST_NAME_BYTES:
-        sentences["routing_key"] = f"A routing key has at most {LONGEST_NAME_BYTES} bytes."
     if params.parking == params.name:
         sentences["parking"] = "The parking queue must be another than the work queue."
     return {name: sentence for name, sentence in sentences.items() if sentence}
 
 
 def _name_problem(name: str) -> str:
-    if len(name.encode()) > LONGEST_OWN_NAME_BYTES:
+    if byte_length(name) > LONGEST_OWN_NAME_BYTES:
         return f"A name has at most {LONGEST_OWN_NAME_BYTES} bytes, so that “-parking” still fits."
     return name_problem(name, LONGEST_OWN_NAME_BYTES)

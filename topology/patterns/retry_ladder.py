@@ -255,7 +255,8 @@ def _use(found: Definitions, ladder: LadderSet) -> Use | None:
 
 
 def _params_of(ladder: LadderSet) -> Params | None:
-    if ladder.gaps:
+    # An empty key would be read as the name.
+    if ladder.gaps or not ladder.key:
         return None
     waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in ladder.rungs)
     try:

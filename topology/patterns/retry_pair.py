@@ -23,7 +23,8 @@ from topology.definitions import Arguments, Binding, Definitions, Exchange, Queu
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
 from topology.message import Route, Waiter
 from topology.patterns.lacking import lacking
-from topology.patterns.names import name_problem
+from topology.patterns.names import byte_length, key_problem, name_problem, sight_problem
+from topology.patterns.odd_names import shown_only
 from topology.patterns.pattern import (
     Copy,
     Explanation,
@@ -90,8 +91,8 @@ class Params:
         problems = {}
         if wrong := _name_problem(self.name):
             problems["name"] = wrong
-        if len(self.routing_key.encode()) > 255:
-            problems["routing_key"] = "A routing key has at most 255 bytes."
+        if wrong := key_problem(self.routing_key):
+            problems["routing_key"] = wrong
         if self.delay < timedelta(milliseconds=1):
             problems["delay"] = "The delay must be at least 1 ms."
         elif self.delay > MAXIMUM_DELAY:
@@ -288,7 +289,8 @@ def _use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
     try:
         params = Params(name, timedelta(milliseconds=retry.message_ttl_ms), routing_key)
     except ParamsError:
-        return None
+        named = [name, retry.name]
+        return shown_only(KIND, name, found, named, named) if sight_problem(name) else None
     wanted = definitions(params)
     claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
     return Use(KIND, name, params, claims, lacking(wanted, found))
@@ -312,7 +314,7 @@ def _arguments(dead_letter_exchange: str, ttl_ms: int | None = None) -> Argument
 
 
 def _name_problem(name: str) -> str:
-    if len(name.encode()) > MAXIMUM_NAME_BYTES:
+    if byte_length(name) > MAXIMUM_NAME_BYTES:
         return f"A name has at most {MAXIMUM_NAME_BYTES} bytes, so that “-retry” still fits."
     return name_problem(name, MAXIMUM_NAME_BYTES)
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
-from topology.patterns.names import LONGEST_NAME_BYTES, control_problem, name_problem
+from topology.patterns.names import LONGEST_NAME_BYTES, header_problem, name_problem
 from topology.patterns.pattern import Field, ParamsError
 
 DUE_HEADER = "due-at-ms"
@@ -122,8 +122,8 @@ def _delays_problem(delays: tuple[timedelta, ...]) -> str:
 
 
 def _header_problem(name: str) -> str:
-    if len(name.encode()) > LONGEST_NAME_BYTES:
-        return f"A header's name has at most {LONGEST_NAME_BYTES} bytes."
+    if wrong := header_problem(name):
+        return wrong
     if name.startswith(RESERVED) or name in ("CC", "BCC"):
         return f"The header “{name}” is not free: the broker or Delayboard writes it."
-    return control_problem(name)
+    return ""

@@ -37,6 +37,13 @@ CASE = Case(
         ({"queue": "q" * 246, "delays": "1m"}, "queue", "at most 245 bytes"),
         ({"queue": "amq.q", "delays": "1m"}, "queue", "belong to the broker"),
         ({"queue": "a\x00b", "delays": "1m"}, "queue", "control characters"),
+        (
+            {"queue": "q", "delays": "1m", "due_header": "x-\ud800"},
+            "due_header",
+            "U+D800, which is no character",
+        ),
+        ({"queue": "  ", "delays": "1m"}, "queue", "a character that can be seen"),
+        ({"queue": "delayboard.tap.a", "delays": "1m"}, "queue", "Delayboard's own taps"),
         ({"queue": "q"}, "delays", "one delay at least"),
         ({"queue": "q", "delays": "0s, 1m"}, "delays", "at least 1 ms"),
         ({"queue": "q", "delays": "3651d"}, "delays", "no delay over 3650 days"),

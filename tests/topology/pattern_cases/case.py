@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from topology.definitions import MAXIMUM_TTL_MS, Definitions
 from topology.patterns import retry_pair
+from topology.patterns.names import name_problem
 
-names = st.text(
-    st.characters(exclude_categories=["Cc", "Cs"]),
-    min_size=1,
-    max_size=retry_pair.MAXIMUM_NAME_BYTES,
-).filter(
-    lambda name: len(name.encode()) <= retry_pair.MAXIMUM_NAME_BYTES and not name.startswith("amq.")
+letters = st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"])
+names = st.text(letters, min_size=1, max_size=retry_pair.MAXIMUM_NAME_BYTES).filter(
+    lambda name: not name_problem(name, retry_pair.MAXIMUM_NAME_BYTES)
 )
 
 routing_keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=255).filter(

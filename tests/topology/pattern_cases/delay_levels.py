@@ -46,6 +46,8 @@ CASE = Case(
         ({"preset": "own"}, "prefix", "needs a prefix"),
         ({"preset": "own", "prefix": "p" * 201}, "prefix", "at most 200 bytes"),
         ({"preset": "own", "prefix": "amq.x"}, "prefix", "belong to the broker"),
+        ({"preset": "own", "prefix": "  "}, "prefix", "a character that can be seen"),
+        ({"preset": "own", "prefix": "\u202ep"}, "prefix", "such as U+202E"),
         ({"prefix": "p"}, "prefix", "has no prefix"),
         ({"preset": "own", "prefix": "p", "levels": "0"}, "levels", "Between 1 and 28"),
         ({"preset": "own", "prefix": "p", "levels": "29"}, "levels", "Between 1 and 28"),

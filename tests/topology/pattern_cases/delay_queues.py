@@ -5,6 +5,7 @@ from datetime import timedelta
 from hypothesis import strategies as st
 
 from tests.topology.builders import a_queue
+from tests.topology.pattern_cases import case
 from tests.topology.pattern_cases.case import Case
 from topology.definitions import Definitions
 from topology.patterns import delay_queues
@@ -12,9 +13,7 @@ from topology.patterns.dlq_params import LONGEST_SECONDS
 
 LONGEST_NAME = 255 - len(f"_dlq_{LONGEST_SECONDS}")
 
-names = st.text(
-    st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=LONGEST_NAME
-).filter(lambda name: len(name.encode()) <= LONGEST_NAME and not name.startswith("amq."))
+names = case.names.filter(lambda name: len(name.encode()) <= LONGEST_NAME)
 
 # One that looks like a delay queue itself.
 odd_names = names.map(lambda name: f"{name[:60]}_dlq_10")
@@ -35,6 +34,9 @@ CASE = Case(
         ({"delays": "10s"}, "queue", "A name is missing."),
         ({"queue": "amq.work", "delays": "10s"}, "queue", "belong to the broker"),
         ({"queue": "a\x00b", "delays": "10s"}, "queue", "control characters"),
+        ({"queue": "  ", "delays": "10s"}, "queue", "a character that can be seen"),
+        ({"queue": "a\u202eb", "delays": "10s"}, "queue", "such as U+202E"),
+        ({"queue": "delayboard.tap.a", "delays": "10s"}, "queue", "Delayboard's own taps"),
         ({"queue": "q" * 250, "delays": "10s"}, "queue", "at most 249 bytes"),
         ({"queue": "q" * 249, "delays": "10s"}, "delays", "The queue of 10s would have a name"),
         ({"queue": "q"}, "delays", "At least one delay"),

@@ -5,15 +5,14 @@ from datetime import timedelta
 from hypothesis import strategies as st
 
 from tests.topology.builders import a_queue
-from tests.topology.pattern_cases.case import Case
+from tests.topology.pattern_cases.case import Case, letters
 from topology.definitions import Definitions
 from topology.patterns import delayed_exchange
+from topology.patterns.names import name_problem
 
 LONGEST_QUEUE = 255 - len("to ")
 
-names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=255).filter(
-    lambda name: len(name.encode()) <= 255 and not name.startswith("amq.")
-)
+names = st.text(letters, min_size=1, max_size=255).filter(lambda name: not name_problem(name, 255))
 
 # A pattern would take the messages of other keys too.
 keys = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=LONGEST_QUEUE).filter(
@@ -55,6 +54,10 @@ CASE = Case(
         ({"name": "n", "queues": '[["a"]]'}, "queues", "a JSON list of [key, queue]"),
         ({"name": "n", "queues": "[["}, "queues", "a JSON list of [key, queue]"),
         ({"name": "n", "queues": '[["k", "a\\u0000"]]'}, "queues", "is no name of a queue"),
+        ({"name": "n", "queues": '[["\\ud800", "q"]]'}, "queues", "U+D800, which is no character"),
+        ({"name": "n", "queues": '[["k", "\\udfff"]]'}, "queues", "U+DFFF, which is no character"),
+        ({"name": " ", "queues": "a"}, "name", "a character that can be seen"),
+        ({"name": "\u2028a", "queues": "a"}, "name", "such as U+2028"),
     ),
     beside_delayed,
     any_delay,

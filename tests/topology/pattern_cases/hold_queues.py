@@ -5,7 +5,7 @@ from datetime import timedelta
 from hypothesis import strategies as st
 
 from tests.topology.builders import a_queue
-from tests.topology.pattern_cases.case import Case
+from tests.topology.pattern_cases.case import Case, names
 from topology.definitions import MAXIMUM_TTL_MS, Binding, Definitions, Exchange
 from topology.patterns import hold_queues
 
@@ -14,12 +14,13 @@ def hold_params() -> st.SearchStrategy[hold_queues.Params]:
     """Short delays only for a double lease: from a minute on the two leases are the same."""
     short, long = st.integers(1, 59_999), st.integers(1, MAXIMUM_TTL_MS // 2)
     texts = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=40)
+    exchanges = st.one_of(st.just(""), names.filter(lambda name: len(name.encode()) <= 160))
 
     def of(lease: str) -> st.SearchStrategy[hold_queues.Params]:
         waits = (short if lease == "double" else long).map(lambda ms: timedelta(milliseconds=ms))
         few = st.lists(waits, min_size=1, max_size=3).map(tuple)
         keys = st.lists(texts, min_size=1, max_size=3).map(tuple)
-        return st.builds(hold_queues.Params, texts, keys, few, st.just(lease))
+        return st.builds(hold_queues.Params, exchanges, keys, few, st.just(lease))
 
     return st.one_of(of("generous"), of("double"))
 
@@ -42,6 +43,9 @@ CASE = Case(
         ({"keys": "k" * 249}, "keys", "more than 255 bytes"),
         ({"keys": "[1]"}, "keys", "a JSON list of texts"),
         ({"keys": '["'}, "keys", "a JSON list of texts"),
+        ({"keys": '["\\ud800"]'}, "keys", "U+D800, which is no character"),
+        ({"exchange": " \u3000"}, "exchange", "a character that can be seen"),
+        ({"exchange": "\u202ex"}, "exchange", "such as U+202E"),
         ({"delays": "5s, soon"}, "delays", "“soon” is no duration"),
         ({"delays": "0s"}, "delays", "at least 1 ms"),
         ({"delays": "2000d"}, "delays", "no lease over 3650 days"),

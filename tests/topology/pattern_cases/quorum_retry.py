@@ -45,6 +45,8 @@ CASE = Case(
         ({}, "name", "A name is missing."),
         ({"name": "n" * 248}, "name", "A name has at most 247 bytes"),
         ({"name": "amq.direct"}, "name", "belong to the broker"),
+        ({"name": "\u00a0"}, "name", "a character that can be seen"),
+        ({"name": "a", "routing_key": "\udc00"}, "routing_key", "U+DC00, which is no character"),
         ({"name": "a", "routing_key": "k" * 256}, "routing_key", "at most 255 bytes"),
         ({"name": "a", "retry": "always"}, "retry", "One of failed, returned, all."),
         ({"name": "a", "shortest": "soon"}, "shortest", "“soon” is no duration"),

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from topology import latest
+from topology.broker.fields import FieldError, write_table
 from topology.delays import format_delay
 from topology.models import Broker
 from topology.routing.outcome import Outcome
@@ -71,4 +72,8 @@ def _headers(text: str) -> dict[str, Any]:
         raise CommandError(f"The headers are no JSON: {error}") from error
     if not isinstance(read, dict):
         raise CommandError("The headers must be a JSON object.")
+    try:
+        write_table(read)
+    except FieldError as error:
+        raise CommandError(str(error)) from error
     return read

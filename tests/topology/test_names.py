@@ -1,0 +1,150 @@
+"""Names that we give, names that others gave, and text that no broker can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.topology.builders import a_queue
+from tests.topology.pattern_cases import CASES
+from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.patterns import PATTERNS, busy_wait, delay_queues, retry_ladder
+from topology.patterns.names import (
+    byte_length,
+    control_problem,
+    header_problem,
+    key_problem,
+    name_problem,
+    sight_problem,
+    unicode_problem,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "is missing"),
+        ("é" * 128, "at most 255 bytes"),
+        ("amq.x", "belong to the broker"),
+        ("delayboard.tap.orders", "Delayboard's own taps"),
+        ("a\tb", "control characters"),
+        ("a\x85b", "such as U+0085"),
+        ("a\u202eb", "such as U+202E"),
+        ("a\u2028b", "such as U+2028"),
+        ("\u200b", "such as U+200B"),
+        ("a\ud800", "U+D800, which is no character in Unicode"),
+        ("  ", "a character that can be seen"),
+        ("\u3000\u00a0", "a character that can be seen"),
+        ("\u2800", "a character that can be seen"),
+        ("\ufe0f", "a character that can be seen"),
+    ],
+)
+def test_a_name_that_we_would_not_give_is_refused_with_the_reason(name: str, problem: str) -> None:
+    assert problem in name_problem(name, 255)
+
+
+@pytest.mark.parametrize("name", ["a", " a ", "-", "名前", "שלום", "é" * 127, "e\u0301", "🐇", "#"])
+def test_a_name_with_something_to_see_is_taken(name: str) -> None:
+    assert name_problem(name, 255) == ""
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=6))
+def test_no_text_makes_a_check_fail_and_what_passes_can_be_written_and_shown(text: str) -> None:
+    for check in (unicode_problem, control_problem, sight_problem, key_problem, header_problem):
+        problem = check(text)
+        problem.encode()
+        if not problem:
+            assert len(text.encode()) == byte_length(text)
+    name_problem(text, 255).encode()
+
+
+def of(*things: Thing) -> Definitions:
+    return Definitions.of(things)
+
+
+ODD = ["  ", "a\u202eb", "a\x00b"]
+
+
+def renamed(kind: str, name: str) -> tuple[Definitions, str]:
+    """What others built with this name in the place of one that we would give."""
+    values: dict[str, dict[str, str]] = {
+        "retry_pair": {"name": "NAME"},
+        "delay_queues": {"queue": "NAME", "delays": "10s, 1m"},
+        "busy_wait": {"queue": "NAME", "delays": "1m"},
+        "delay_levels": {"preset": "own", "prefix": "NAME", "levels": "5"},
+        "hold_queues": {"exchange": "NAME", "keys": "k", "delays": "1m"},
+        "retry_ladder": {"name": "NAME"},
+        "retry_loop": {"name": "n", "input_queue": "NAME"},
+        "quorum_retry": {"name": "NAME"},
+        "delayed_exchange": {"name": "NAME", "queues": "q"},
+    }
+    pattern = PATTERNS[kind]
+    params = pattern.parse(values[kind])
+    built = pattern.definitions(params)
+    if kind == "hold_queues":
+        built |= pattern.route(params, params.delays[0], "k").declares
+    return Definitions.of(_renamed(thing, name) for thing in built), pattern.title(params)
+
+
+def _renamed(value: Any, name: str) -> Any:
+    """The same with another name wherever it stands."""
+    match value:
+        case str():
+            return value.replace("NAME", name)
+        case Exchange():
+            return Exchange(_renamed(value.name, name), value.type, arguments=_texts(value, name))
+        case Queue():
+            return Queue(_renamed(value.name, name), arguments=_texts(value, name))
+        case Binding():
+            return Binding(
+                _renamed(value.source, name),
+                _renamed(value.destination, name),
+                _renamed(value.routing_key, name),
+                value.destination_is_queue,
+                _texts(value, name),
+            )
+    return value
+
+
+def _texts(thing: Thing, name: str) -> Any:
+    stated = {key: _renamed(value, name) for key, value in thing.arguments.items()}
+    return type(thing.arguments)(stated)
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("kind", sorted(CASES))
+def test_what_others_named_oddly_is_found_whole_and_cannot_be_managed(kind: str, name: str) -> None:
+    found, title = renamed(kind, name)
+    (use,) = PATTERNS[kind].recognize(found)
+    assert (use.kind, use.name, use.params) == (kind, title.replace("NAME", name), None)
+    queues = {queue.identity for queue in found.queues}
+    claimed = {identity for identity in use.claims if identity[0] == "queue"}
+    parking = {identity for identity in queues if identity[1].endswith("-parking")}
+    assert claimed == queues or claimed == queues - parking
+
+
+@pytest.mark.parametrize("pattern", [busy_wait, delay_queues])
+def test_a_tap_is_no_target(pattern: Any) -> None:
+    problem = pattern.target_problem(pattern.EXAMPLE, "delayboard.tap.orders", of())
+    assert "own tap" in problem
+
+
+def test_a_ladder_with_an_empty_key_is_shown_as_it_is_and_not_rebuilt_with_another() -> None:
+    rungs = [
+        a_queue(f"orders-rung-{rung}", ttl=5 * rung, dlx="orders", key=f".try.{rung}")
+        for rung in (1, 2)
+    ]
+    work = a_queue("orders", dlx="orders-ladder")
+    ways = [
+        Binding("orders", "orders", ""),
+        *(Binding("orders", "orders", f".try.{rung}") for rung in (1, 2)),
+        Binding("orders-ladder", "orders-rung-1", ""),
+        Binding("orders-ladder", "orders-rung-2", ".try.1"),
+    ]
+    found = of(Exchange("orders"), Exchange("orders-ladder"), work, *rungs, *ways)
+    (use,) = retry_ladder.recognize(found)
+    assert (use.name, use.params) == ("orders", None)
+    assert {queue.identity for queue in (work, *rungs)} <= use.claims
