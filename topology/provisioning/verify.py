@@ -20,6 +20,13 @@ MADE_UP_DESTINATION = Definitions.of(
     [Queue(MADE_UP), Exchange(MADE_UP, "fanout"), Binding(MADE_UP, MADE_UP, "")]
 )
 
+# Who should consume a waiter's queue, and the sentence when somebody does.
+OUR_WAITER = ("Delayboard's worker or “manage.py run_waiter”", "A waiter consumes {name}.")
+OTHERS_WAITER = (
+    "the consumer of whoever built it",
+    "The waiter that consumes {name} is others’: what it passes on, and when, cannot be checked.",
+)
+
 
 @dataclass(frozen=True)
 class Check:
@@ -65,8 +72,8 @@ def verify(
         checks = [Check(True, "No routing key is on offer, so that no probe could be tried.")]
     waiting = sorted(_delay_queues(wanted))
     checks.extend(_no_consumer(name, snapshot) for name in waiting)
-    waits = _others_wait if is_read_by_others else _waits
-    checks.extend(waits(waiter.queue, snapshot) for waiter in waiters)
+    who = OTHERS_WAITER if is_read_by_others else OUR_WAITER
+    checks.extend(_waits(waiter.queue, snapshot, who) for waiter in waiters)
     return Verdict(make_plan(wanted, snapshot), tuple(checks))
 
 
@@ -133,31 +140,13 @@ def _no_consumer(name: str, snapshot: Snapshot) -> Check:
     return Check(True, f"Nobody consumes the delay queue {name}.")
 
 
-def _waits(name: str, snapshot: Snapshot) -> Check:
+def _waits(name: str, snapshot: Snapshot, who: tuple[str, str]) -> Check:
+    """`who` should be at work, and what can be said when somebody is."""
+    should, is_there = who
     numbers = snapshot.numbers.get(name)
     if numbers is None:
         return Check(False, f"The waiter's queue {name} does not exist.")
     if not numbers.consumers:
-        return Check(
-            False,
-            f"Nobody consumes {name}, so that nothing comes through: is Delayboard's worker or "
-            "“manage.py run_waiter” at work?",
-        )
-    return Check(True, f"A waiter consumes {name}.")
-
-
-def _others_wait(name: str, snapshot: Snapshot) -> Check:
-    numbers = snapshot.numbers.get(name)
-    if numbers is None:
-        return Check(False, f"The waiter's queue {name} does not exist.")
-    if not numbers.consumers:
-        return Check(
-            False,
-            f"Nobody consumes {name}, so that nothing comes through: is the consumer of whoever "
-            "built it at work?",
-        )
-    return Check(
-        True,
-        f"The waiter that consumes {name} is others’: what it passes on, and when, cannot be "
-        "checked.",
-    )
+        sentence = f"Nobody consumes {name}, so that nothing comes through: is {should} at work?"
+        return Check(False, sentence)
+    return Check(True, is_there.replace("{name}", name))
