@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from django.db.models import Case, Count, Q, QuerySet, Sum, When
@@ -17,7 +17,7 @@ from django.db.models import Case, Count, Q, QuerySet, Sum, When
 from analytics import observation
 from analytics.models import DueCount, ScheduledMessage
 from analytics.scheduled.due import DAY, HOUR, MINUTE, floor
-from analytics.scheduled.sums import Group, Points, summed
+from analytics.scheduled.sums import BarNumber, Group, Points, summed
 from topology.models import Broker, Topology
 
 
@@ -137,16 +137,26 @@ def _is_all(scope: Scope, from_at: datetime | None, until_at: datetime | None) -
 
 
 def by_time(
-    scope: Scope, from_at: datetime, until_at: datetime, width: int, named: Collection[str]
+    scope: Scope,
+    from_at: datetime,
+    until_at: datetime,
+    width: int,
+    named: Collection[str],
+    *,
+    bar: int,
 ) -> list[tuple[datetime, str | None, int]]:
-    """The counts that begin within a range: (when, destination, number).
+    """The counts of a width that begin within a range: (when, destination, number).
 
-    Destinations that are not `named` are summed up as None.
+    Summed up in bars of so many seconds. Destinations that are not `named` are told as None.
     """
     within = _within(_still_to_come(scope, width), from_at, until_at).order_by()
     series = Case(When(destination__in=named, then="destination"), default=None)
-    sums = within.values_list("due_at", series).annotate(number=Sum("waiting"))
-    return [(due_at, name, number) for due_at, name, number in sums if number > 0]
+    sums = within.values_list(BarNumber("due_at", bar), series).annotate(number=Sum("waiting"))
+    return [
+        (datetime.fromtimestamp(number * bar, UTC), name, waiting)
+        for number, name, waiting in sums
+        if waiting > 0
+    ]
 
 
 def by_topology(scope: Scope) -> dict[int, tuple[int, int]]:

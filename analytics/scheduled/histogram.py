@@ -88,7 +88,7 @@ def of_counts(scope: Scope, from_at: datetime, until_at: datetime) -> Histogram:
     named = list(counts.destinations(scope, first, until_at))[:NAMED]
     # Of what counts as gone a whole day would be too much.
     finest = HOUR if width < DAY or scope.gone_before else DAY
-    entries = counts.by_time(scope, first, until_at, min(width, finest), named)
+    entries = counts.by_time(scope, first, until_at, min(width, finest), named, bar=width)
     return _histogram(entries, named, first, until_at, width)
 
 

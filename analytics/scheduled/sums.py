@@ -9,12 +9,30 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from django.db.models import Count, QuerySet, Sum, Value
+from django.db.models import BigIntegerField, Count, Func, QuerySet, Sum, Value
+from django.db.models.sql.compiler import SQLCompiler
 
 from analytics.models import DueCount, ScheduledMessage
 from analytics.scheduled.due import DAY, HOUR, MINUTE, floor
 
 Points = Sequence[datetime | None]
+
+
+class BarNumber(Func):
+    """In which bar of so many seconds since 1970 a moment lies, worked out by the database."""
+
+    output_field = BigIntegerField()
+
+    def __init__(self, moment: str, width: int) -> None:
+        super().__init__(moment, width=width)
+
+    def as_sqlite(self, compiler: SQLCompiler, connection: Any, **context: Any) -> Any:
+        seconds = "CAST(strftime('%%%%s', %(expressions)s) AS INTEGER)"
+        return self.as_sql(compiler, connection, template=f"({seconds} / %(width)s)", **context)
+
+    def as_postgresql(self, compiler: SQLCompiler, connection: Any, **context: Any) -> Any:
+        seconds = "EXTRACT(EPOCH FROM %(expressions)s)::bigint"
+        return self.as_sql(compiler, connection, template=f"({seconds} / %(width)s)", **context)
 
 
 class Group:
