@@ -75,9 +75,13 @@ def is_for_postgres(item: pytest.Item) -> bool:
 
 
 def uses_database(item: pytest.Item) -> bool:
-    """Tell whether the test is marked for the database or asks for it through a fixture."""
+    """Tell whether the test is marked for the database, asks for it, or is one of Django's own."""
+    from django.test import TransactionTestCase
+
     fixtures = set(getattr(item, "fixturenames", ()))
-    return item.get_closest_marker("django_db") is not None or bool(DATABASE_FIXTURES & fixtures)
+    is_djangos = issubclass(getattr(item, "cls", None) or object, TransactionTestCase)
+    is_marked = item.get_closest_marker("django_db") is not None
+    return is_marked or is_djangos or bool(DATABASE_FIXTURES & fixtures)
 
 
 def in_browser(item: pytest.Item) -> bool:
