@@ -63,8 +63,9 @@ class Sighting:
 
 def sightings(broker: Broker, found: Sequence[Found], snapshot: Snapshot) -> Sequence[Sighting]:
     """The same with what is known of each; two of one kind and title are one."""
-    rows = Topology.objects.filter(broker=broker, name__in=[title(one.use) for one in found])
-    managed = {(row.kind, row.name): row for row in rows.exclude(state=State.TORN_DOWN)}
+    # Not asked for by name: a broker's names may hold what no database takes.
+    rows = Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN)
+    managed = {(row.kind, row.name): row for row in rows}
     return [
         Sighting(one, managed.get((one.use.kind, title(one.use))), departures(one, snapshot))
         for one in found

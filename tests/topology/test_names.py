@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases import CASES
-from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import TAP_PREFIX, Binding, Definitions, Exchange, Queue, Thing
+from topology.models import Topology
 from topology.patterns import PATTERNS, busy_wait, delay_queues, retry_ladder
 from topology.patterns.names import (
     byte_length,
@@ -21,6 +22,7 @@ from topology.patterns.names import (
     sight_problem,
     unicode_problem,
 )
+from topology.patterns.pattern import ParamsError
 
 
 @pytest.mark.parametrize(
@@ -148,3 +150,11 @@ def test_a_ladder_with_an_empty_key_is_shown_as_it_is_and_not_rebuilt_with_anoth
     (use,) = retry_ladder.recognize(found)
     assert (use.name, use.params) == ("orders", None)
     assert {queue.identity for queue in (work, *rungs)} <= use.claims
+
+
+@pytest.mark.parametrize("name", ["  ", "a\u202eb", f"{TAP_PREFIX}a"])
+def test_a_row_of_before_is_read_as_it_was_accepted(name: str) -> None:
+    row = Topology(kind="retry_pair", params={"name": name, "delay": "5s"})
+    assert row.parsed.name == name
+    with pytest.raises(ParamsError):
+        PATTERNS["retry_pair"].parse(row.params)

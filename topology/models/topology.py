@@ -12,6 +12,7 @@ from topology.delays import format_delay, in_words
 from topology.message import Waiter
 from topology.models.broker import Broker
 from topology.patterns import PATTERNS
+from topology.patterns.names import as_stored
 from topology.patterns.pattern import Pattern, Tap
 from topology.provisioning.taps import NO_TAP, TapType, tap_definitions
 
@@ -61,7 +62,8 @@ class Topology(models.Model):
     @property
     def parsed(self) -> Any:
         """The pattern's Params. Raises ParamsError on a row that no longer reads."""
-        return self.pattern.parse(self.params)
+        with as_stored():
+            return self.pattern.parse(self.params)
 
     @property
     def tap_queue(self) -> str:

@@ -72,6 +72,7 @@ EXPLANATION = Explanation(
         "minute cost 167 laps a second; with laps of one second, 10,000."
     ),
     hazards=(
+        "Messages that are due within one lap of each other may change places.",
         "Without a waiter (the worker, or “manage.py run_waiter”) nothing comes through.",
         "The clocks of publishers and of Delayboard count: one that is ahead makes its messages "
         "late, one that is behind lets them go early.",

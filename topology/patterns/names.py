@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from topology.definitions import TAP_PREFIX
 
@@ -15,6 +18,20 @@ _HALF = re.compile("[\ud800-\udfff]")
 _HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp"})
 # Letters and symbols that are drawn as nothing: Hangul's fillers and Braille's blank.
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+
+
+# What a row holds was accepted by the rules of its day.
+_is_stored: ContextVar[bool] = ContextVar("is_stored", default=False)
+
+
+@contextmanager
+def as_stored() -> Iterator[None]:
+    """For the length of the block names are not judged anew by what a person sees of them."""
+    token = _is_stored.set(True)
+    try:
+        yield
+    finally:
+        _is_stored.reset(token)
 
 
 def byte_length(text: str) -> int:
@@ -42,14 +59,14 @@ def name_problem(name: str, longest_bytes: int) -> str:
         return f"A name has at most {longest_bytes} bytes."
     if name.startswith("amq."):
         return "Names that begin with “amq.” belong to the broker."
-    if name.startswith(TAP_PREFIX):
+    if name.startswith(TAP_PREFIX) and not _is_stored.get():
         return f"Names that begin with “{TAP_PREFIX}” belong to Delayboard's own taps."
     return sight_problem(name)
 
 
 def sight_problem(name: str) -> str:
     """Why a person could not see or read this name as it is; "" for none and for an empty one."""
-    if wrong := control_problem(name):
+    if (wrong := control_problem(name)) or _is_stored.get():
         return wrong
     hidden = next((letter for letter in name if unicodedata.category(letter) in _HIDDEN), "")
     if hidden:
