@@ -14,6 +14,10 @@ Identity: TypeAlias = tuple[str, ...]
 TAP_PREFIX = "delayboard.tap."
 # Ten years: no broker declares a queue with more (rabbit_misc:check_expiry).
 MAXIMUM_TTL_MS = 315_360_000_000
+# The archived plugin's exchange and the header that it waits by.
+DELAYED_TYPE, DELAY_HEADER = "x-delayed-message", "x-delay"
+# ?ERL_MAX_T of rabbit_exchange_type_delayed_message.erl, nearly fifty days; more is no delay.
+LONGEST_DELAY_MS = 4_294_967_295
 
 
 class Arguments(Mapping[str, ArgumentValue]):

@@ -103,14 +103,6 @@ def before(scope: Scope, points: Points) -> list[int]:
     return [sum(of_point) for of_point in zip(*numbers, strict=True)] or [0] * len(points)
 
 
-def between(scope: Scope, from_at: datetime | None, until_at: datetime | None) -> int:
-    """How many wait that are due from the one moment until before the other."""
-    if from_at is None:
-        return before(scope, [until_at])[0]
-    first, last = before(scope, [from_at, until_at])
-    return max(0, last - first)
-
-
 def destinations(
     scope: Scope, from_at: datetime | None, until_at: datetime | None
 ) -> dict[str, int]:

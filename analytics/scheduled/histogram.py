@@ -109,12 +109,9 @@ def of_matches(matches: Sequence[Match], from_at: datetime, until_at: datetime) 
 def _histogram(
     entries: Iterable[Entry], named: Sequence[str], first: datetime, until_at: datetime, width: int
 ) -> Histogram:
-    by_time: dict[datetime, Counter[str | None]] = defaultdict(Counter)
-    for due_at, destination, number in entries:
-        by_time[due_at][destination] += number
     by_bar: dict[datetime, Counter[str | None]] = defaultdict(Counter)
-    for due_at, of_time in by_time.items():
-        by_bar[floor(due_at, width)].update(of_time)
+    for due_at, destination, number in entries:
+        by_bar[floor(due_at, width)][destination] += number
     drawn = {name for numbers in by_bar.values() for name in numbers}
     series = tuple(name for name in (*named, None) if name in drawn)
     step = timedelta(seconds=width)

@@ -23,12 +23,11 @@ from topology.broker.properties import build_properties, edit_properties, strip_
 from topology.broker.publisher import Publisher, publisher
 from topology.deaths import read_history
 from topology.definitions import Arguments, Queue
-from topology.message import Message, Properties, Publish
+from topology.message import ATTEMPT_HEADER, Message, Properties, Publish
 from topology.models import Broker
 from topology.patterns import PATTERNS
 from topology.patterns.pattern import Pattern
 
-ATTEMPT = "attempt"
 FLAKY_SHARE, POISONED_SHARE = 0.3, 0.08
 PAUSE_SECONDS = (3.0, 9.0)
 TICK_SECONDS = 0.5
@@ -175,7 +174,7 @@ def work_on(trade: Trade, delivery: Delivery, consumer: Consumer, channel: Publi
         return
     if failures < trade.limit:
         # Its own count: a republished x-death counts nothing from RabbitMQ 4.0 on.
-        again = strip_for_replay(message.properties, {ATTEMPT: failures + 1})
+        again = strip_for_replay(message.properties, {ATTEMPT_HEADER: failures + 1})
         delays = trade.params.delays
         send(channel, trade, again, message.body, delays[min(failures, len(delays) - 1)])
     elif trade.parks:
@@ -187,7 +186,7 @@ def failures_of(trade: Trade, message: Message) -> int:
     """How often it failed before: by x-death where the broker brings it back, or by its own."""
     if trade.gives_back != "publishes":
         return read_history(message.headers).count(trade.queue, "rejected")
-    stated = message.headers.get(ATTEMPT)
+    stated = message.headers.get(ATTEMPT_HEADER)
     return stated if isinstance(stated, int) else 0
 
 

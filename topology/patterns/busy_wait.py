@@ -22,7 +22,7 @@ from typing import Any
 from topology.deaths import newest_death
 from topology.definitions import MAXIMUM_TTL_MS, TAP_PREFIX, Arguments, Definitions, Queue
 from topology.delays import format_delay
-from topology.message import PUBLISHED_AT_HEADER, Route, Waiter
+from topology.message import ATTEMPT_HEADER, PUBLISHED_AT_HEADER, Route, Waiter
 from topology.patterns.lacking import lacking
 from topology.patterns.names import sight_problem
 from topology.patterns.odd_names import shown_only
@@ -48,8 +48,6 @@ from topology.patterns.wait_params import parse as parse
 from topology.patterns.wait_params import store as store
 
 KIND = "busy_wait"
-# What a consumer counts its failures in: none of “x-”, which is the broker's.
-ATTEMPT_HEADER = "attempt"
 LONGEST = timedelta(milliseconds=MAXIMUM_TTL_MS)
 
 EXPLANATION = Explanation(

@@ -21,7 +21,7 @@ from datetime import timedelta
 from topology.deaths import newest_death, read_history
 from topology.definitions import TAP_PREFIX, Arguments, Definitions, Queue
 from topology.delays import format_delay, milliseconds
-from topology.message import Headers, Route, Waiter
+from topology.message import ATTEMPT_HEADER, Headers, Route, Waiter
 from topology.patterns.dlq_params import FIELDS as FIELDS
 from topology.patterns.dlq_params import SECOND, queue_name, split_name
 from topology.patterns.dlq_params import Params as Params
@@ -33,8 +33,6 @@ from topology.patterns.odd_names import shown_only
 from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
 
 KIND = "delay_queues"
-# Without “x-”: such headers are the broker's own.
-ATTEMPT_HEADER = "attempt"
 
 EXPLANATION = Explanation(
     title="Delay queues",

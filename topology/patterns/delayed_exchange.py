@@ -16,7 +16,17 @@ import json
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from topology.definitions import TAP_PREFIX, Arguments, Binding, Definitions, Exchange, Queue
+from topology.definitions import (
+    DELAY_HEADER,
+    DELAYED_TYPE,
+    LONGEST_DELAY_MS,
+    TAP_PREFIX,
+    Arguments,
+    Binding,
+    Definitions,
+    Exchange,
+    Queue,
+)
 from topology.delays import format_delay, milliseconds
 from topology.message import Headers, Route, Waiter
 from topology.patterns.delayed_params import FIELDS as FIELDS
@@ -28,10 +38,7 @@ from topology.patterns.lacking import lacking
 from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
 
 KIND = "delayed_exchange"
-TYPE = "x-delayed-message"
-HEADER = "x-delay"
-# ?ERL_MAX_T of rabbit_exchange_type_delayed_message.erl.
-LONGEST_MS = 4_294_967_295
+TYPE, HEADER, LONGEST_MS = DELAYED_TYPE, DELAY_HEADER, LONGEST_DELAY_MS
 LONGEST = timedelta(milliseconds=LONGEST_MS)
 FIRST_WITHOUT = (4, 3)
 PROBE_DELAY = timedelta(minutes=1)

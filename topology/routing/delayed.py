@@ -15,12 +15,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from topology.definitions import Exchange
+from topology.definitions import DELAY_HEADER, DELAYED_TYPE, LONGEST_DELAY_MS, Exchange
 
-DELAYED = "x-delayed-message"
-HEADER = "x-delay"
-# ?ERL_MAX_T, nearly fifty days; a longer delay is none.
-LONGEST_MS = 4_294_967_295
+DELAYED, HEADER, LONGEST_MS = DELAYED_TYPE, DELAY_HEADER, LONGEST_DELAY_MS
 _NUMBER = re.compile(r"[+-]?[0-9]{1,255}")
 
 
