@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from django.utils import timezone
 from topology import audit
 from topology.broker.depths import live_depths
 from topology.broker.management import Management
-from topology.broker.observe import observe
+from topology.broker.observe import newest_numbers, observe
 from topology.definitions import Binding, Definitions, Identity, Queue
 from topology.models import Broker, State, Topology
 from topology.patterns import PATTERNS
@@ -219,7 +219,7 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
     ):
         snapshot = observe(management)
         queues = [t.name for t in teardown_for(topology, snapshot).deletes if isinstance(t, Queue)]
-        teardown = teardown_for(topology, _counted(topology, snapshot, queues))
+        teardown = teardown_for(topology, _counted(topology, management, snapshot, queues))
         _refuse(teardown, forced=forced, is_production=broker.is_production)
         _delete(topology, teardown, management, forced=forced)
         Topology.objects.filter(pk=topology.pk).update(state=State.TORN_DOWN)
@@ -227,9 +227,18 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
     return teardown
 
 
-def _counted(topology: Topology, snapshot: Snapshot, queues: Iterable[str]) -> Snapshot:
-    """With the depths of this moment: those of a snapshot are seconds old, or not known yet."""
-    return with_depths(snapshot, live_depths(topology.broker.address, queues))
+def _counted(
+    topology: Topology, management: Management, snapshot: Snapshot, names: Sequence[str]
+) -> Snapshot:
+    """With the depths of this moment: those of a snapshot are seconds old, or not known yet.
+
+    What a quorum queue keeps back for its next attempt (4.3 on), or holds for want of a route, is
+    not ready: only the API counts it.
+    """
+    types = {queue.name: queue.type for queue in snapshot.definitions.queues}
+    quorum = newest_numbers(management, (name for name in names if types.get(name) == "quorum"))
+    newer = replace(snapshot, numbers={**snapshot.numbers, **quorum})
+    return with_depths(newer, live_depths(topology.broker.address, names))
 
 
 def destinations_of(topology: Topology, snapshot: Snapshot) -> list[Binding]:
@@ -266,7 +275,7 @@ def unbind(
             raise Refusal(f"{destination} is not bound to it with the key {routing_key}.")
         if broker.is_production and typed_name != destination:
             raise Refusal("This broker is a production one: type the destination's name.")
-        if (waiting := _waiting(topology, snapshot)) and typed_name != destination:
+        if (waiting := _waiting(topology, management, snapshot)) and typed_name != destination:
             raise Refusal(
                 f"{waiting} Whom they are for cannot be seen here, and a message for a "
                 "destination that is not bound is held up or lost. Type its name to unbind it "
@@ -277,10 +286,10 @@ def unbind(
     return found[0]
 
 
-def _waiting(topology: Topology, snapshot: Snapshot) -> str:
+def _waiting(topology: Topology, management: Management, snapshot: Snapshot) -> str:
     """A sentence about what waits in its delay queues; "" when nothing does."""
     waits = [q.name for q in topology.definitions.queues if q.message_ttl_ms is not None]
-    numbers = _counted(topology, snapshot, waits).numbers
+    numbers = _counted(topology, management, snapshot, waits).numbers
     total = sum(numbers[name].messages or 0 for name in waits if name in numbers)
     return f"{total} messages wait in its delays." if total else ""
 

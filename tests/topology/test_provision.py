@@ -18,7 +18,7 @@ from topology import provision
 from topology.broker.errors import Unreachable
 from topology.definitions import Binding, Exchange, Queue, Thing
 from topology.models import AuditEntry, Broker, Role, State, Topology
-from topology.patterns import retry_pair
+from topology.patterns import quorum_retry, retry_pair
 from topology.provisioning.teardown import Occupied, Teardown
 
 pytestmark = pytest.mark.django_db
@@ -296,6 +296,30 @@ def test_the_sentence_over_messages_says_how_many_where_and_until_when() -> None
         "2026-11-20 12:00:00 UTC). Drain or park them first, or type the topology's name to "
         "delete them with it."
     )
+
+
+@responses.activate
+def test_a_teardown_sees_what_a_quorum_queue_keeps_back_though_the_listing_is_an_old_one(
+    counted: dict[str, int],
+) -> None:
+    """What waits for its next attempt is not ready, so no declare counts it (RabbitMQ 4.3)."""
+    second = timedelta(seconds=1)
+    params = quorum_retry.Params("orders", "failed", second, second, 5)
+    topology = provision.create_topology(
+        make_user("ann", Role.ADMIN), make_broker(), "quorum_retry", params
+    )
+    topology.own([thing.identity for thing in topology.definitions])
+    topology.state = State.APPLIED
+    topology.save()
+    broker_says(topology)
+    counted |= {queue.name: 0 for queue in topology.definitions.queues}
+    for queue in topology.definitions.queues:
+        kept = 1 if queue.name == "orders" else 0
+        answer = {"messages": kept, "messages_ready": 0, "messages_delayed": kept}
+        responses.get(f"{API}/queues/nowhere/{queue.name}", json=answer)
+    with pytest.raises(provision.Refusal, match="1 messages are still in it"):
+        provision.remove(None, topology)
+    assert {call.request.method for call in responses.calls} == {"GET"}
 
 
 @responses.activate

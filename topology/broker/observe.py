@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from topology.broker.errors import Refused
+from topology.broker.errors import NotFound, Refused
 from topology.broker.large import patience_for, queues_of
 from topology.broker.management import Management
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
@@ -217,6 +218,18 @@ def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
         head_at=_moment(head),
         state=str(raw.get("state", "")),
     )
+
+
+def newest_numbers(management: Management, queues: Iterable[str]) -> dict[str, QueueNumbers]:
+    """Each queue asked for alone: the listing that `observe` reads may be a cached one.
+
+    A queue that is gone is left out. Raises BrokerError.
+    """
+    found = {}
+    for name in queues:
+        with suppress(NotFound):
+            found[name] = _numbers(management.queue(name))
+    return found
 
 
 def _flat(arguments: Any) -> dict[str, bool | int | float | str]:
