@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from topology import latest
 from topology.broker.management import Management
-from topology.broker.observe import observe
 from topology.models import Broker, State, Topology
 from topology.patterns import PATTERNS
+from topology.patterns.names import unseen
 from topology.patterns.pattern import Pattern, Use
 from topology.provision import Refusal, User, take_over
 from topology.provisioning.plan import Plan
@@ -29,6 +30,10 @@ class Sighting:
         return PATTERNS[self.found.use.kind]
 
     @property
+    def unseen(self) -> str:
+        return unseen(self.found.use.name)
+
+    @property
     def is_adoptable(self) -> bool:
         return self.managed is None and self.found.plan is not None
 
@@ -45,7 +50,8 @@ class Sighting:
         """How complete it is: (ok, warn, error, note or off; words), one for each thing to say."""
         plan = self.found.plan
         if plan is None:
-            return [("off", "shown only")]
+            lacks = ("warn", f"{_count(len(self.missing), 'thing')} missing or odd")
+            return [("off", "shown only"), lacks if self.missing else ("ok", "nothing missing")]
         wrong = [one for one in self.departures if not one.is_made_up_for]
         made_up = len(self.departures) - len(wrong)
         said = []
@@ -89,7 +95,7 @@ def adopt(user: User, broker: Broker, kind: str, name: str) -> tuple[Topology, P
     BrokerError when the broker does not answer.
     """
     with Management(broker.address) as management:
-        recognition = recognise(observe(management))
+        recognition = recognise(latest.for_action(broker, management, []))
     named = (one for one in recognition.found if (one.use.kind, one.use.name) == (kind, name))
     found = next(named, None)
     if found is None:

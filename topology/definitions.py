@@ -67,6 +67,11 @@ class Arguments(Mapping[str, ArgumentValue]):
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def is_tap(queue: str) -> bool:
+    """Whether a queue of this name is one of Delayboard's own taps."""
+    return queue.startswith(TAP_PREFIX)
+
+
 @dataclass(frozen=True)
 class Exchange:
     """An exchange. The default exchange is named "" and is never declared."""
@@ -188,8 +193,8 @@ class Definitions:
         """What is left without Delayboard's own taps: a tap is never where a message should go."""
         return Definitions(
             self.exchanges,
-            frozenset(q for q in self.queues if not q.name.startswith(TAP_PREFIX)),
-            frozenset(b for b in self.bindings if not b.destination.startswith(TAP_PREFIX)),
+            frozenset(q for q in self.queues if not is_tap(q.name)),
+            frozenset(b for b in self.bindings if not is_tap(b.destination)),
         )
 
     def exchange(self, name: str) -> Exchange | None:

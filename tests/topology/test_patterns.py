@@ -210,7 +210,8 @@ def test_nothing_is_recognised_twice_in_any_vhost_and_claims_exist(found: Defini
 
 UNRELATED = [
     [],
-    [a_queue("work"), a_queue("hold", ttl=5, dlx="", key="work")],
+    [a_queue("hold", ttl=5, dlx="", key="work")],
+    [a_queue("work"), a_queue("hold", ttl=5, dlx="", key="hold")],
     [Exchange("x"), a_queue("a"), Binding("x", "a", "k")],
     [a_queue("a", dlx="x"), a_queue("b", dlx="x"), Exchange("x"), Binding("x", "a", "k")],
     [a_queue("a-retry", ttl=5, dlx="a"), a_queue("a", dlx="gone"), Exchange("a")],

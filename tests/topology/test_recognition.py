@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import time
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
@@ -69,7 +69,8 @@ def test_each_kind_is_found_with_its_parameters_and_is_complete() -> None:
 def test_no_kind_is_taken_for_another(kind: str) -> None:
     def law(params: Any) -> None:
         snapshot = a_snapshot(standing(PATTERNS[kind], params))
-        (found,) = recognise(snapshot).found
+        every = recognise(snapshot).found
+        (found,) = [one for one in every if not one.use.has_foreign_names]
         assert (found.use.kind, found.use.params) == (kind, params)
         assert found.is_complete
 
@@ -324,29 +325,62 @@ def test_work_queues_that_nobody_claims_are_told_and_are_no_strangers() -> None:
     assert [thing.identity for thing in seen.foreign] == [("queue", "other")]
 
 
-def crowd() -> Definitions:
-    """10,000 queues, 10,000 exchanges and about 30,000 bindings, of pairs, levels and others."""
+def crowd(part: float = 1) -> Definitions:
+    """10,000 queues, 10,000 exchanges and about 30,000 bindings, of pairs, levels and others, or
+    such a part of them."""
+    many, several, few = (round(number * part) for number in (3440, 2000, 20))
     things: list[Thing] = []
-    for number in range(2000):
+    for number in range(several):
         things += retry_pair.definitions(retry_pair.Params(f"team.job-{number}"))
         hold = hold_queues.Params(f"in.{number}", ("k",), (timedelta(seconds=5),))
         things += [*held(hold), Exchange(f"in.{number}", "topic")]
-    for number in range(20):
+    for number in range(few):
         things += delay_levels.definitions(delay_levels.Params("own", f"shop{number}"))
-    for number in range(3440):
+    for number in range(many):
         things += [Exchange(f"event.{number}", "fanout"), a_queue(f"work.{number}", dlx="dead")]
-        things += [Binding(f"event.{number}", f"work.{n % 3440}", "") for n in (number, number + 1)]
+        things += [Binding(f"event.{number}", f"work.{n % many}", "") for n in (number, number + 1)]
         things += [Binding("hub", f"work.{number}", key) for key in ("a.#", "b", "*.c", "d", "e.e")]
     return Definitions.of([*things, Exchange("hub", "topic"), Exchange("dead", "fanout")])
 
 
-def test_a_vhost_of_ten_thousand_queues_is_recognised_in_under_five_seconds() -> None:
+def test_a_vhost_of_ten_thousand_queues_is_recognised_whole() -> None:
     found = crowd()
     assert len(found.queues) >= 9_990
     assert len(found.exchanges) >= 9_990
     assert len(found.bindings) >= 29_000
-    began = time.process_time()
     seen = recognise(a_snapshot(found))
-    assert time.process_time() - began < 5
     assert len(seen.found) == 2000 + 2000 + 20
     assert all(one.is_complete for one in seen.found)
+
+
+def steps_of(found: Definitions) -> int:
+    """How many functions are called, Python's and C's, to recognise what is there."""
+    snapshot, steps = a_snapshot(found), 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal steps
+        steps += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        recognise(snapshot)
+    finally:
+        sys.setprofile(before)
+    return steps
+
+
+def foreign_crowd(number: int) -> Definitions:
+    """Work queues and queues that wait, all of which die into the same two exchanges."""
+    works = [a_queue(f"w{n}", dlx="failed", key=f"k{n}") for n in range(number)]
+    waits = [a_queue(f"r{n}", ttl=9, dlx="again", key=f"b{n}") for n in range(number)]
+    into = [Binding("failed", f"r{n}", f"k{n}") for n in range(number)]
+    back = [Binding("again", f"w{n}", f"b{n}") for n in range(number)]
+    return Definitions.of([Exchange("failed"), Exchange("again"), *works, *waits, *into, *back])
+
+
+@pytest.mark.parametrize("made", [lambda n: crowd(n / 2000), foreign_crowd])
+def test_twice_as_many_things_take_about_twice_as_many_steps(made: Any) -> None:
+    steps_of(made(10))
+    once, twice = steps_of(made(100)), steps_of(made(200))
+    assert twice < 2.5 * once

@@ -119,6 +119,11 @@ def test_a_form_as_it_is_first_shown_needs_a_name_only() -> None:
     assert parse({"name": "service_a"}).delay == seconds(60)
 
 
+def test_a_form_asks_for_a_name_and_a_delay_and_folds_the_rest() -> None:
+    assert [field.name for field in retry_loop.FIELDS if not field.rare] == ["name", "delay"]
+    assert parse({"name": "service_a", "delay": "90s"}) == replace(PLAIN, delay=seconds(90))
+
+
 CHOICES = [(field.name, value) for field in retry_loop.FIELDS for value, _ in field.choices]
 NEEDS = {"key": {"timeouts": "k 5s"}, "header": {"timeouts": "k 5s", "header": "kind"}}
 

@@ -31,8 +31,11 @@ def test_a_hostile_ttl_is_no_retry_pair_and_no_error(ttl: Any) -> None:
 
 
 @pytest.mark.parametrize(("work", "hold"), [("a", "b"), ("amq.a", "amq.a-retry")])
-def test_names_that_no_parameters_rebuild_are_left_alone(work: str, hold: str) -> None:
-    assert list(retry_pair.recognize(ring(work, hold, ttl=5))) == []
+def test_names_that_no_parameters_rebuild_are_shown_without_any(work: str, hold: str) -> None:
+    there = ring(work, hold, ttl=5)
+    (use,) = retry_pair.recognize(there)
+    assert (use.name, use.params, use.missing, use.has_foreign_names) == (work, None, (), True)
+    assert use.claims == {thing.identity for thing in there}
 
 
 def test_a_pair_whose_exchanges_have_other_names_is_found_with_what_it_claims() -> None:

@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import Any
 
 from topology.deaths import newest_death
-from topology.definitions import MAXIMUM_TTL_MS, TAP_PREFIX, Arguments, Definitions, Queue
+from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue, is_tap
 from topology.delays import format_delay
 from topology.message import ATTEMPT_HEADER, PUBLISHED_AT_HEADER, Route, Waiter
 from topology.patterns.lacking import lacking
@@ -155,7 +155,7 @@ def members(params: Params, found: Definitions) -> Sequence[Queue]:
 
 
 def target_problem(params: Params, target: str, found: Definitions) -> str:
-    if target.startswith(TAP_PREFIX):
+    if is_tap(target):
         return "That is Delayboard's own tap."
     if target != params.queue:
         return _only_target(params)

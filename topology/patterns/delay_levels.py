@@ -16,37 +16,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache
 
 from topology.deaths import newest_death
-from topology.definitions import (
-    TAP_PREFIX,
-    Arguments,
-    ArgumentValue,
-    Binding,
-    Definitions,
-    Exchange,
-    Queue,
-)
-from topology.delays import format_delay, milliseconds
+from topology.definitions import Binding, Definitions, Queue, is_tap
+from topology.delays import format_delay
 from topology.message import Route, Waiter
-from topology.patterns.lacking import lacking
+from topology.patterns.level_objects import definitions as definitions
+from topology.patterns.level_objects import destinations as destinations
+from topology.patterns.level_objects import title as title
 from topology.patterns.level_params import FIELDS as FIELDS
+from topology.patterns.level_params import KIND as KIND
 from topology.patterns.level_params import Params as Params
-from topology.patterns.level_params import (
-    candidates,
-    delivery_name,
-    level_name,
-    next_name,
-    odd_prefix,
-)
+from topology.patterns.level_params import delivery_name, level_name, next_name
 from topology.patterns.level_params import parse as parse
 from topology.patterns.level_params import store as store
-from topology.patterns.level_sets import LevelSet, find_level_sets
+from topology.patterns.level_uses import recognize as recognize
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
-from topology.patterns.odd_names import shown_only
 from topology.patterns.pattern import (
     MADE_UP,
     Copy,
@@ -54,12 +41,8 @@ from topology.patterns.pattern import (
     ParamsError,
     Reading,
     Tap,
-    Use,
-    bindings_among,
 )
 
-KIND = "delay_levels"
-AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 EXPLANATION = Explanation(
     title="Delay levels",
     summary="Any delay, up to 8½ years in steps of a second, through 28 queues that all share.",
@@ -92,27 +75,8 @@ EXPLANATION = Explanation(
 EXAMPLE = Params("own", "shop", 4)
 
 
-def title(params: Params) -> str:
-    return level_name(params, 0).rstrip("0").rstrip("-_")
-
-
 def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
     return ""
-
-
-def definitions(params: Params) -> Definitions:
-    """The levels; destinations are bound by `route`."""
-    things: list[Exchange | Queue | Binding] = [Exchange(delivery_name(params), "topic")]
-    for level in range(params.levels):
-        name, below = level_name(params, level), next_name(params, level)
-        skipped = "*." * (params.levels - 1 - level)
-        things += [
-            Exchange(name, "topic"),
-            Queue(name, arguments=_arguments(params, level)),
-            Binding(name, name, f"{skipped}1.#"),
-            Binding(name, below, f"{skipped}0.#", destination_is_queue=False),
-        ]
-    return Definitions.of(things)
 
 
 def count_units(params: Params, delay: timedelta) -> int:
@@ -175,11 +139,6 @@ def targets(params: Params) -> Sequence[str]:
     return ()
 
 
-def destinations(params: Params, found: Definitions) -> Sequence[Binding]:
-    leaving = bindings_among(found, delivery_name(params))
-    return [binding for binding in leaving if not binding.destination.startswith(TAP_PREFIX)]
-
-
 def members(params: Params, found: Definitions) -> Sequence[Queue]:
     return ()
 
@@ -189,7 +148,7 @@ def target_problem(params: Params, target: str, found: Definitions) -> str:
     words = target.split(".")
     if not target:
         return "A destination is missing."
-    if target.startswith(TAP_PREFIX):
+    if is_tap(target):
         return "That is Delayboard's own tap."
     if "*" in words or "#" in words:
         return "A destination with a word “*” or “#” would take other destinations' messages."
@@ -323,68 +282,6 @@ def consumer_example(params: Params) -> str:
         "    mandatory=True,\n"
         ")\n"
     )
-
-
-def recognize(found: Definitions) -> Sequence[Use]:
-    """Chains of topic exchanges that look at one bit each, with queues of doubling TTLs.
-
-    Found by the structure of a level, whole or with parts missing or different; only names that a
-    preset or a prefix makes give parameters that rebuild it. With a prefix that we would not give
-    it has none, and other names are left out.
-    """
-    uses = (_use(found, levels) for levels in find_level_sets(found))
-    return [use for use in uses if use is not None]
-
-
-def _use(found: Definitions, levels: LevelSet) -> Use | None:
-    """With the parameters that what is there departs from least; half of it must be there."""
-    best: Use | None = None
-    for candidate in candidates(levels.lowest, levels.unit_ms, levels.levels):
-        params = _as_bound(candidate, found)
-        wanted = definitions(params)
-        there = [thing.identity for thing in wanted if found.get(thing.identity)]
-        missing = lacking(wanted, found)
-        if 2 * len(there) < len(wanted) or (best and len(best.missing) <= len(missing)):
-            continue
-        bound = [binding.identity for binding in destinations(params, found)]
-        best = Use(KIND, title(params), params, frozenset([*there, *bound]), missing)
-    return best or _odd_use(found, levels)
-
-
-def _odd_use(found: Definitions, levels: LevelSet) -> Use | None:
-    """With a prefix that we would not give; here too half of it must be there."""
-    if not odd_prefix(levels.lowest):
-        return None
-    stem = levels.lowest.rstrip("0")
-    width = len(levels.lowest) - len(stem)
-    names = [f"{stem}{level:0{width}}" for level in range(levels.levels)]
-    queues = [queue for name in names if (queue := found.queue(name))]
-    exchanges = [name for name in names if found.exchange(name)]
-    if len(queues) + len(exchanges) < levels.levels:
-        return None
-    below = {queue.dead_letter_exchange or "" for queue in queues}
-    return shown_only(KIND, stem.rstrip("-_"), found, names, {*exchanges, *below})
-
-
-def _as_bound(params: Params, found: Definitions) -> Params:
-    """Queues are its destinations, unless only exchanges are bound."""
-    to_queues = [binding.destination_is_queue for binding in destinations(params, found)]
-    lead = "queues" if not to_queues or any(to_queues) else "exchanges"
-    return replace(params, destinations=lead)
-
-
-def _arguments(params: Params, level: int) -> Arguments:
-    """As each preset declares them, absent ones included (nservicebus.md 1.1 and 1.8)."""
-    stated: dict[str, ArgumentValue] = {
-        "x-message-ttl": milliseconds(params.unit) * 2**level,
-        "x-dead-letter-exchange": next_name(params, level),
-    }
-    if params.preset == "nsb-v1":
-        return Arguments(stated | {"x-queue-mode": "lazy"})
-    stated["x-queue-type"] = params.queue_type
-    if params.preset == "celery":
-        stated["x-overflow"] = "reject-publish"
-    return Arguments(stated | (AT_LEAST_ONCE if params.is_at_least_once else {}))
 
 
 def _target_of(binding: Binding) -> str:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
-from topology.definitions import TAP_PREFIX, Arguments, Definitions, Queue
+from topology.definitions import Arguments, Definitions, Queue, is_tap
 from topology.delays import format_delay, milliseconds
 from topology.message import ATTEMPT_HEADER, Headers, Route, Waiter
 from topology.patterns.dlq_params import FIELDS as FIELDS
@@ -118,7 +118,7 @@ def members(params: Params, found: Definitions) -> Sequence[Queue]:
 
 
 def target_problem(params: Params, target: str, found: Definitions) -> str:
-    if target.startswith(TAP_PREFIX):
+    if is_tap(target):
         return "That is Delayboard's own tap."
     if target != params.queue:
         return _elsewhere(params)
@@ -201,14 +201,43 @@ def consumer_example(params: Params) -> str:
 
 def recognize(found: Definitions) -> Sequence[Use]:
     """Queues `<queue>_dlq_<seconds>` with a TTL that die into `<queue>` through the default
-    exchange, by the queue that they are for."""
+    exchange, by the queue that they are for; with other names they have no parameters."""
     delayed: dict[str, list[Queue]] = defaultdict(list)
+    others: dict[str, list[Queue]] = defaultdict(list)
     for queue in found.dying_into(""):
-        named = split_name(queue.name)
-        if named and queue.dead_letter_routing_key == named[0] and queue.message_ttl_ms:
-            delayed[named[0]].append(queue)
+        named, work = split_name(queue.name), queue.dead_letter_routing_key
+        if not queue.message_ttl_ms or work is None:
+            continue
+        if named and work == named[0]:
+            delayed[work].append(queue)
+        elif _may_delay(queue) and work != queue.name and found.queue(work) is not None:
+            others[work].append(queue)
     uses = (_use(work, queues, found) for work, queues in sorted(delayed.items()))
-    return [use for use in uses if use is not None]
+    known = [use for use in uses if use is not None]
+    return [*known, *_foreign(others, {use.name for use in known})]
+
+
+def _may_delay(queue: Queue) -> bool:
+    """A stream has no TTL of a message, and a queue with a lease is a hold queue."""
+    return queue.type in ("classic", "quorum") and "x-expires" not in queue.arguments
+
+
+def _foreign(rooms: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[Use]:
+    """By the queue that they are for, or by the first of them where that name is taken."""
+    for work, queues in sorted(rooms.items()):
+        free = [name for name in (work, *(queue.name for queue in queues)) if name not in taken]
+        if free:
+            claims = frozenset(queue.identity for queue in queues)
+            remarks = (_EITHER_OR.format(queues[0].name, work),) if len(queues) == 1 else ()
+            yield Use(KIND, free[0], None, claims, (), remarks, has_foreign_names=True)
+            taken = taken | {free[0]}
+
+
+# A busy wait has one delay queue, and nothing in a broker tells what a consumer does.
+_EITHER_OR = (
+    "Either “{0}” delays what is sent to “{1}”, or the two are a busy wait, and the consumer of "
+    "“{1}” sends what is not yet due back into “{0}”: only that consumer could tell."
+)
 
 
 def _use(work: str, queues: Sequence[Queue], found: Definitions) -> Use | None:
@@ -224,7 +253,8 @@ def _use(work: str, queues: Sequence[Queue], found: Definitions) -> Use | None:
     if found.queue(work) is None:
         missing.append(f"The work queue “{work}” is missing.")
     claims = frozenset(queue.identity for queue in queues)
-    return Use(KIND, title(params), params, claims, tuple(missing))
+    remarks = (_EITHER_OR.format(queues[0].name, work),) if len(queues) == 1 else ()
+    return Use(KIND, title(params), params, claims, tuple(missing), remarks)
 
 
 def _is_true(queue: Queue) -> bool:

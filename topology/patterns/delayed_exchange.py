@@ -20,12 +20,12 @@ from topology.definitions import (
     DELAY_HEADER,
     DELAYED_TYPE,
     LONGEST_DELAY_MS,
-    TAP_PREFIX,
     Arguments,
     Binding,
     Definitions,
     Exchange,
     Queue,
+    is_tap,
 )
 from topology.delays import format_delay, milliseconds
 from topology.message import Headers, Route, Waiter
@@ -157,7 +157,7 @@ def members(params: Params, found: Definitions) -> Sequence[Queue]:
 
 def target_problem(params: Params, target: str, found: Definitions) -> str:
     """Delayboard does not publish here: what it could say of the outcome would be wrong."""
-    if target.startswith(TAP_PREFIX):
+    if is_tap(target):
         return "That is Delayboard's own tap."
     return (
         "Delayboard publishes mandatory, and a delayed exchange gives back such a message as not "
@@ -235,7 +235,7 @@ def recognize(found: Definitions) -> Sequence[Use]:
 
 def _use(exchange: Exchange, found: Definitions) -> Use:
     """Without parameters where it chooses in another way, or leads to exchanges or nowhere."""
-    bound = [b for b in found.leaving(exchange.name) if not b.destination.startswith(TAP_PREFIX)]
+    bound = [b for b in found.leaving(exchange.name) if not is_tap(b.destination)]
     claims = frozenset([exchange.identity, *(binding.identity for binding in bound)])
     kind = exchange.arguments.text("x-delayed-type") or ""
     missing = () if bound else ("Nothing is bound to it: what it delays is lost.",)

@@ -17,27 +17,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
-from topology.definitions import MAXIMUM_TTL_MS, TAP_PREFIX, Arguments, Definitions, Queue
+from topology.definitions import MAXIMUM_TTL_MS, Definitions, Queue, is_tap
 from topology.delays import format_delay, milliseconds
 from topology.message import Route, Waiter
 from topology.patterns.hold_params import FIELDS as FIELDS
 from topology.patterns.hold_params import (
-    LEASES,
     SHORTEST_LEASE_MS,
     delay_problem,
     expires_ms,
-    queue_name,
 )
 from topology.patterns.hold_params import Params as Params
 from topology.patterns.hold_params import parse as parse
 from topology.patterns.hold_params import store as store
-from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, sight_problem
-from topology.patterns.odd_names import shown_only
+from topology.patterns.hold_uses import KIND as KIND
+from topology.patterns.hold_uses import hold_queue, is_held_for
+from topology.patterns.hold_uses import recognize as recognize
+from topology.patterns.hold_uses import title as title
+from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.patterns.pattern import (
     MADE_UP,
     Copy,
@@ -45,11 +45,8 @@ from topology.patterns.pattern import (
     ParamsError,
     Reading,
     Tap,
-    Use,
 )
 
-KIND = "hold_queues"
-DEFAULT_EXCHANGE = "(default exchange)"
 PROBE_DELAY = timedelta(minutes=1)
 
 EXPLANATION = Explanation(
@@ -84,10 +81,6 @@ EXPLANATION = Explanation(
 EXAMPLE = Params("orders", ("created",), (timedelta(seconds=30), timedelta(minutes=5)))
 
 
-def title(params: Params) -> str:
-    return params.exchange or DEFAULT_EXCHANGE
-
-
 def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
     return ""
 
@@ -108,7 +101,7 @@ def route(params: Params, delay: timedelta, target: str) -> Route:
         raise ParamsError({"delay": f"The delays on offer are {offered}."})
     if wrong := delay_problem(params, delay):
         raise ParamsError({"delay": wrong})
-    held = _hold_queue(params, delay, target)
+    held = hold_queue(params, delay, target)
     if byte_length(held.name) > LONGEST_NAME_BYTES:
         raise ParamsError({"target": f"The hold queue “{held.name}” has more than 255 bytes."})
     unused = timedelta(milliseconds=expires_ms(params, delay)) - delay
@@ -142,7 +135,7 @@ def destinations(params: Params, found: Definitions) -> None:
 
 
 def target_problem(params: Params, target: str, found: Definitions) -> str:
-    if target.startswith(TAP_PREFIX):
+    if is_tap(target):
         return "That is Delayboard's own tap."
     if params.exchange and found.exchange(params.exchange) is None:
         return (
@@ -184,7 +177,7 @@ def remarks(params: Params, found: Definitions) -> Sequence[str]:
 def members(params: Params, found: Definitions) -> Sequence[Queue]:
     """The hold queues of this namespace that stand in the vhost, the shortest delay first."""
     dying = found.dying_into(params.exchange)
-    own = [queue for queue in dying if _is_held_for(params.exchange, queue)]
+    own = [queue for queue in dying if is_held_for(params.exchange, queue)]
     return sorted(own, key=lambda queue: (queue.message_ttl_ms or 0, queue.name))
 
 
@@ -239,71 +232,6 @@ def consumer_example(params: Params) -> str:
     )
 
 
-def recognize(found: Definitions) -> Sequence[Use]:
-    """Queues with a TTL, a lease and a destination of their own, by the destination exchange.
-
-    Those with other names are no namespace of ours to rebuild.
-    """
-    by_exchange: dict[str, list[Queue]] = defaultdict(list)
-    for queue in found.queues:
-        exchange = queue.dead_letter_exchange
-        if exchange is not None and _is_held_for(exchange, queue):
-            by_exchange[exchange].append(queue)
-    uses = (
-        _use(found, exchange, sorted(queues, key=lambda queue: queue.name))
-        for exchange, queues in sorted(by_exchange.items())
-    )
-    return [use for use in uses if use is not None]
-
-
-def _use(found: Definitions, exchange: str, queues: Sequence[Queue]) -> Use | None:
-    """With the lease that most of its queues keep."""
-    keys = tuple(queue.dead_letter_routing_key or "" for queue in queues)
-    waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in queues)
-    if sight_problem(exchange):
-        return shown_only(KIND, exchange, found, [queue.name for queue in queues])
-    best: Use | None = None
-    for lease in LEASES:
-        try:
-            params = Params(exchange, keys, waits, lease)
-        except ParamsError:
-            continue
-        odd = [
-            f"“{queue.name}” was declared with other arguments."
-            for queue, wait, key in zip(queues, waits, keys, strict=True)
-            if queue.with_type() != _hold_queue(params, wait, key)
-        ]
-        if len(odd) < len(queues) and (best is None or len(odd) < len(best.missing)):
-            claims = frozenset(queue.identity for queue in queues)
-            best = Use(KIND, title(params), params, claims, tuple(odd))
-    return best
-
-
-def _hold_queue(params: Params, delay: timedelta, key: str) -> Queue:
-    return Queue(
-        queue_name(params, delay, key),
-        arguments=Arguments(
-            {
-                "x-queue-type": "classic",
-                "x-message-ttl": milliseconds(delay),
-                "x-dead-letter-exchange": params.exchange,
-                "x-dead-letter-routing-key": key,
-                "x-expires": expires_ms(params, delay),
-            }
-        ),
-    )
-
-
-def _is_held_for(exchange: str, queue: Queue) -> bool:
-    key = queue.dead_letter_routing_key
-    return (
-        queue.dead_letter_exchange == exchange
-        and key is not None
-        and queue.arguments.number("x-expires") is not None
-        and queue.name == f"delay.{queue.message_ttl_ms}.{exchange}.{key}"
-    )
-
-
 def _split_name(params: Params, name: str) -> tuple[timedelta, str] | None:
     match = re.fullmatch(r"delay\.(\d{1,12})\.(.*)", name, re.DOTALL)
     if match is None or not match[2].startswith(f"{params.exchange}."):
@@ -314,7 +242,7 @@ def _split_name(params: Params, name: str) -> tuple[timedelta, str] | None:
 def _collisions(params: Params, found: Definitions) -> list[Queue]:
     """Queues that have a name of this namespace and hold for somebody else."""
     named = [queue for queue in found.queues if _split_name(params, queue.name)]
-    others = [queue for queue in named if not _is_held_for(params.exchange, queue)]
+    others = [queue for queue in named if not is_held_for(params.exchange, queue)]
     return sorted(others, key=lambda queue: queue.name)
 
 

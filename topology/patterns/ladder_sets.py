@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from topology.definitions import TAP_PREFIX, Binding, Definitions, Identity, Queue
+from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
 
 _TRIED = re.compile(r"(.*)\.try\.([1-9]\d{0,2})", re.DOTALL)
 
@@ -49,7 +49,7 @@ def find_ladder_sets(found: Definitions) -> Sequence[LadderSet]:
     """
     by_way: dict[tuple[str, str], dict[int, Queue]] = {}
     for queue in sorted(found.queues, key=lambda queue: queue.name):
-        if climbed := _climbed(queue):
+        if climbed := read_rung(queue):
             exchange, key, number = climbed
             rungs = by_way.setdefault((exchange, key), {})
             if number not in rungs or queue.name == f"{exchange}-rung-{number}":
@@ -58,7 +58,8 @@ def find_ladder_sets(found: Definitions) -> Sequence[LadderSet]:
     return [_set(found, *way, rungs, sources) for way, rungs in sorted(by_way.items())]
 
 
-def _climbed(queue: Queue) -> tuple[str, str, int] | None:
+def read_rung(queue: Queue) -> tuple[str, str, int] | None:
+    """The exchange, key and number that a rung dies back with; None for what is none."""
     tried = _TRIED.fullmatch(queue.dead_letter_routing_key or "")
     if tried is None or not queue.dead_letter_exchange or queue.message_ttl_ms is None:
         return None
@@ -129,4 +130,4 @@ def _parking(found: Definitions, ladder: str, key: str, last: int) -> str:
 
 
 def _is_tap(binding: Binding) -> bool:
-    return binding.destination.startswith(TAP_PREFIX)
+    return is_tap(binding.destination)

@@ -11,6 +11,7 @@ from topology.delays import DelayError, format_delay, milliseconds, parse_delay
 from topology.patterns.names import name_problem, sight_problem
 from topology.patterns.pattern import Field, ParamsError
 
+KIND = "delay_levels"
 LEVELS = 28
 SECOND = timedelta(seconds=1)
 SHORTEST_UNIT = timedelta(milliseconds=50)

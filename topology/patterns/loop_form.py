@@ -37,7 +37,6 @@ _DEFAULT = "Empty: made from the name."
 
 FIELDS = (
     Field("name", "Name", "It gives every name that is left empty below.", required=False),
-    Field("preset", "Preset", "How it is declared.", "durable", choices=tuple(PRESETS.items())),
     Field(
         "delay",
         "Delay",
@@ -46,12 +45,21 @@ FIELDS = (
         required=False,
     ),
     Field(
+        "preset",
+        "Preset",
+        "How it is declared.",
+        "durable",
+        choices=tuple(PRESETS.items()),
+        rare=True,
+    ),
+    Field(
         "way_back",
         "Way back",
         "Separate where several queues are bound to the input exchange.",
         "input",
         choices=tuple(WAYS_BACK.items()),
         required=False,
+        rare=True,
     ),
     Field(
         "split",
@@ -60,14 +68,16 @@ FIELDS = (
         "none",
         choices=tuple(SPLITS.items()),
         required=False,
+        rare=True,
     ),
-    Field("header", "Header", "Its name, for timeouts by header.", required=False),
+    Field("header", "Header", "Its name, for timeouts by header.", required=False, rare=True),
     Field(
         "timeouts",
         "Several timeouts",
         "Keys (“*” and “#” are wildcards) or values of the header, each with its delay: "
         "mail.# 30s, report.* 5m. Or a JSON list of [key, delay] or [key, delay, dead queue].",
         required=False,
+        rare=True,
     ),
     Field(
         "unmatched",
@@ -76,6 +86,7 @@ FIELDS = (
         "waits",
         choices=tuple(UNMATCHED.items()),
         required=False,
+        rare=True,
     ),
     Field("input_exchange", "Input exchange", _DEFAULT, required=False, rare=True),
     Field("input_queue", "Input queue", _DEFAULT, required=False, rare=True),

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from topology.definitions import TAP_PREFIX
+from topology.definitions import TAP_PREFIX, is_tap
 
 # A name and a routing key are short strings of AMQP 0-9-1.
 LONGEST_NAME_BYTES = 255
+# Of the code points that nobody sees so many are written out.
+MOST_POINTS = 4
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _HALF = re.compile("[\ud800-\udfff]")
 # Controls, formats such as U+202E, and the ends of lines and paragraphs (Unicode 16, table 4-4).
@@ -59,7 +61,7 @@ def name_problem(name: str, longest_bytes: int) -> str:
         return f"A name has at most {longest_bytes} bytes."
     if name.startswith("amq."):
         return "Names that begin with “amq.” belong to the broker."
-    if name.startswith(TAP_PREFIX) and not _is_stored.get():
+    if is_tap(name) and not _is_stored.get():
         return f"Names that begin with “{TAP_PREFIX}” belong to Delayboard's own taps."
     return sight_problem(name)
 
@@ -74,6 +76,19 @@ def sight_problem(name: str) -> str:
     if name and not any(map(_is_visible, name)):
         return "A name needs a character that can be seen."
     return ""
+
+
+def unseen(name: str) -> str:
+    """What of this name nobody sees, to be written beside it; "" where all of it can be seen."""
+    if not name:
+        return "no name"
+    is_blank = not any(map(_is_visible, name))
+    letters = [one for one in name if is_blank or unicodedata.category(one) in _HIDDEN]
+    if not letters:
+        return ""
+    points = [f"U+{ord(letter):04X}" for letter in dict.fromkeys(letters)]
+    told = ", ".join(points[:MOST_POINTS]) + (" and others" if points[MOST_POINTS:] else "")
+    return f"blank: {told}" if is_blank else f"holds {told}"
 
 
 def key_problem(key: str, longest_bytes: int = LONGEST_NAME_BYTES) -> str:

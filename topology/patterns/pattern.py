@@ -94,8 +94,9 @@ class Field:
 class Use:
     """A use of a pattern found by structure in definitions, with the objects it claims.
 
-    `missing` are sentences on what a whole one has besides. `params` is None where no parameters
-    would make it again, names and all: then it can be shown and not be managed.
+    `missing` are sentences on what a whole one has besides, `remarks` on what else a person should
+    know of it. `params` is None where no parameters would make it again, names and all: then it
+    can be shown and not be managed. One that has foreign names is told by its structure alone.
     """
 
     kind: str
@@ -103,6 +104,8 @@ class Use:
     params: Any
     claims: frozenset[Identity]
     missing: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    has_foreign_names: bool = False
 
 
 @dataclass(frozen=True)

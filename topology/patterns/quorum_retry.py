@@ -213,7 +213,11 @@ def _params_of(found: Definitions, queue: Queue) -> Params | None:
         return None
     if queue.dead_letter_exchange != "":
         return None
-    keys = [binding.routing_key for binding in found.leads(queue.name, queue.name)]
+    bound = found.leads(queue.name, queue.name)
+    keys = [binding.routing_key for binding in bound if binding.routing_key]
+    # An empty key would be read as the name.
+    if bound and not keys:
+        return None
     try:
         return Params(
             queue.name,

@@ -248,11 +248,28 @@ def recognize(found: Definitions) -> Sequence[Use]:
 
 def _use(found: Definitions, loop: Loop) -> Use:
     params = params_of(found, loop)
+    if loop.guessed:
+        return _guessed(found, loop)
     if params is None:
         return Use(KIND, loop.work, None, _claims_of(found, loop))
     wanted = definitions(params)
     claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
     return Use(KIND, title(params), params, claims, lacking(wanted, found))
+
+
+def _guessed(found: Definitions, loop: Loop) -> Use:
+    """Without parameters: a plan that binds two queues together must not stand on a guess."""
+    missing = (
+        f"The exchange “{loop.dead_exchange}” is missing: what dies in “{loop.work}” is lost.",
+        f"The exchange “{loop.back}” is missing: what waits in “{loop.ways[0].queue.name}” is lost "
+        "when its time is up.",
+    )
+    guess = (
+        "That these two queues were one loop is a guess: no others in this virtual host are left "
+        "without the exchange that they die into."
+    )
+    claims = _claims_of(found, loop)
+    return Use(KIND, loop.work, None, claims, missing, (guess,), has_foreign_names=True)
 
 
 def _claims_of(found: Definitions, loop: Loop) -> frozenset[Identity]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from topology.definitions import Definitions, Exchange, Identity, Queue, Thing
@@ -36,13 +36,14 @@ class Found:
     "conflict" what is different. `queues` are the names of those it claims and of those that come
     and go with its use; `waiting` counts the messages in the delays among them, and in what a
     waiter of ours reads, None where the broker does not say, or where what waits is in no queue
-    of its own.
+    of its own. `shared` names the uses beside it in which some of that is counted too.
     """
 
     use: Use
     plan: Plan | None
     waiting: int | None
     queues: tuple[str, ...]
+    shared: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -62,13 +63,15 @@ class Recognition:
     """`foreign` is what no use claims or serves, in the order in which it could be declared.
 
     Of `overlapping` uses another of those found claims something that it may not share. `served`
-    are the work queues that belong to none, by name.
+    are the work queues that belong to none, by name. `waiting` counts the messages in all delays,
+    each queue once; None where the broker leaves one of them out.
     """
 
     found: tuple[Found, ...]
     foreign: tuple[Thing, ...]
     overlapping: tuple[Use, ...] = ()
     served: tuple[Served, ...] = ()
+    waiting: int | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class _Standing:
     plan: Plan | None
     queues: tuple[str, ...]
     delays: tuple[str, ...]
+    shared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,10 +155,13 @@ def recognise(snapshot: Snapshot) -> Recognition:
     """
     structure = _structure(snapshot.definitions, snapshot.declared)
     found = (
-        Found(one.use, one.plan, _waiting(one.delays, snapshot), one.queues)
+        Found(one.use, one.plan, _waiting(one.delays, snapshot), one.queues, one.shared)
         for one in structure.standing
     )
-    return Recognition(tuple(found), structure.foreign, structure.overlapping, structure.served)
+    waiting = _waiting({name for one in structure.standing for name in one.delays}, snapshot)
+    return Recognition(
+        tuple(found), structure.foreign, structure.overlapping, structure.served, waiting
+    )
 
 
 def departures(found: Found, snapshot: Snapshot) -> list[Departure]:
@@ -204,7 +211,7 @@ def _structure(definitions: Definitions, declared: Definitions) -> _Structure:
             chosen.append(use)
             claims.add(use)
             named.add((use.kind, use.name))
-        elif not is_known:
+        elif not is_known and not use.has_foreign_names:
             overlapping.append(use)
     taken = claims.kinds.keys() | {one for use in overlapping for one in use.claims}
     chosen.sort(key=_place)
@@ -215,8 +222,23 @@ def _structure(definitions: Definitions, declared: Definitions) -> _Structure:
         for thing in declared.without_taps()
         if thing.identity not in known and not _is_the_brokers(thing)
     )
-    standing = (_standing(use, definitions, declared) for use in chosen)
-    return _Structure(tuple(standing), tuple(foreign), tuple(overlapping), served)
+    standing = [_standing(use, definitions, declared) for use in chosen]
+    return _Structure(_with_shared(standing), tuple(foreign), tuple(overlapping), served)
+
+
+def _with_shared(standing: Sequence[_Standing]) -> tuple[_Standing, ...]:
+    """Each with the names of those that have a delay in common with it."""
+    by_delay: dict[str, list[str]] = defaultdict(list)
+    for one in standing:
+        for name in one.delays:
+            by_delay[name].append(one.use.name)
+    shared = {name: names for name, names in by_delay.items() if len(names) > 1}
+    return tuple(
+        replace(one, shared=tuple(sorted(others - {one.use.name})))
+        if (others := {other for name in one.delays for other in shared.get(name, ())})
+        else one
+        for one in standing
+    )
 
 
 def _served(
@@ -247,11 +269,16 @@ def _reached(use: Use, definitions: Definitions) -> set[str]:
 
 
 def _candidates(definitions: Definitions, declared: Definitions) -> Iterator[Use]:
-    """Whole ones first, so that no half of one kind takes from a whole one of another."""
+    """Whole ones first, so that no half of one kind takes from a whole one of another; what has
+    foreign names after all that has ours."""
+    foreign: list[Use] = []
     for seen in (definitions,) if definitions == declared else (definitions, declared):
         there = seen.without_taps()
         uses = [use for pattern in PATTERNS.values() for use in pattern.recognize(there)]
-        yield from sorted(uses, key=lambda use: (bool(use.missing), *_place(use)))
+        uses.sort(key=lambda use: (bool(use.missing), *_place(use)))
+        foreign += [use for use in uses if use.has_foreign_names]
+        yield from (use for use in uses if not use.has_foreign_names)
+    yield from foreign
 
 
 def _place(use: Use) -> tuple[int, str, str]:
@@ -277,7 +304,7 @@ def _is_delay(name: str, definitions: Definitions) -> bool:
     return queue is not None and queue.message_ttl_ms is not None
 
 
-def _waiting(delays: Sequence[str], snapshot: Snapshot) -> int | None:
+def _waiting(delays: Collection[str], snapshot: Snapshot) -> int | None:
     counts = [n.messages if (n := snapshot.numbers.get(name)) else None for name in delays]
     known = [count for count in counts if count is not None]
     return sum(known) if counts and len(known) == len(counts) else None

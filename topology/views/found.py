@@ -25,14 +25,20 @@ from topology.graph.svg import draw as draw_svg
 from topology.models import Broker, Role, State, Topology
 from topology.paging import row_number
 from topology.patterns import PATTERNS
+from topology.patterns.names import unseen
 from topology.patterns.pattern import ParamsError, Use
 from topology.provision import Refusal
 from topology.provisioning.plan import title
 from topology.provisioning.recognition import Found, Recognition, recognise
 from topology.snapshot import Snapshot
 from topology.views.picture import Picture, draw
+from topology.views.soon import Soon, Worked
 
 PAGE = 50
+# So many things are recognised within a request.
+AT_ONCE = 3000
+
+_soon: Soon[Recognition] = Soon()
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,18 @@ class Stranger:
     title: str
     kind: str
     messages: int | None
+    unseen: str
+
+
+@dataclass(frozen=True)
+class Label:
+    """A name, and what of it nobody sees."""
+
+    name: str
+
+    @property
+    def unseen(self) -> str:
+        return unseen(self.name)
 
 
 @require_safe
@@ -85,13 +103,17 @@ class Stranger:
 def found(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = latest.fresh(broker)
     wanted = _wanted(request)
+    worked = _recognised(broker, known.snapshot) if known.snapshot else None
     context = {
         "broker": broker,
         "latest": known,
+        "seen": worked.snapshot if worked else known.snapshot,
+        "is_worked_out": worked is not None,
         "wanted": wanted,
+        "unseen": unseen(wanted.name) if wanted.name else "",
         "text": request.GET.get("q", "").strip(),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
-        **(_seen(broker, known.snapshot, wanted) if known.snapshot else {}),
+        **(_seen(broker, worked.value, worked.snapshot, wanted) if worked else {}),
     }
     return render(request, "topology/found.html", context)
 
@@ -120,8 +142,17 @@ def _wanted(request: HttpRequest) -> Wanted:
     )
 
 
-def _seen(broker: Broker, snapshot: Snapshot, wanted: Wanted) -> dict[str, Any]:
-    recognition = recognise(snapshot)
+def _recognised(broker: Broker, snapshot: Snapshot) -> Worked[Recognition] | None:
+    """Of a vhost with very much in it, beside this request; None while that is not done."""
+    if len(snapshot.definitions) <= AT_ONCE:
+        return Worked(snapshot, recognise(snapshot))
+    place = (broker.pk, broker.host, broker.management_url, broker.vhost)
+    return _soon.get(place, snapshot, lambda: recognise(snapshot))
+
+
+def _seen(
+    broker: Broker, recognition: Recognition, snapshot: Snapshot, wanted: Wanted
+) -> dict[str, Any]:
     chosen = [one for one in recognition.found if wanted.holds(one)]
     shown = chosen[wanted.first : wanted.first + PAGE]
     sightings = adopting.sightings(broker, shown, snapshot)
@@ -137,7 +168,7 @@ def _seen(broker: Broker, snapshot: Snapshot, wanted: Wanted) -> dict[str, Any]:
         "next_row": wanted.first + PAGE if wanted.first + PAGE < len(chosen) else None,
         "one": sightings[0] if wanted.name and sightings else None,
         "picture": _picture(broker, shown[0], snapshot) if wanted.name and shown else None,
-        "overlapping": [(_kind_title(use), use) for use in overlapping[:PAGE]],
+        "overlapping": [(_kind_title(use), Label(use.name)) for use in overlapping[:PAGE]],
         "overlapping_total": len(overlapping),
         **_served(recognition, wanted),
         **_foreign(_foreign_things(broker, recognition), snapshot, wanted),
@@ -161,7 +192,10 @@ def _served(recognition: Recognition, wanted: Wanted) -> dict[str, Any]:
         for one in recognition.served
         if wanted.kind in ("", one.use.kind) and wanted.holds_thing(one.queue)
     ]
-    shown = [(one.queue.name, one.use.name, _kind_title(one.use)) for one in matching[:PAGE]]
+    shown = [
+        (Label(one.queue.name), Label(one.use.name), _kind_title(one.use))
+        for one in matching[:PAGE]
+    ]
     return {"served": shown, "served_total": len(matching)}
 
 
@@ -187,7 +221,8 @@ def _foreign(things: Sequence[Thing], snapshot: Snapshot, wanted: Wanted) -> dic
 
 def _stranger(thing: Thing, snapshot: Snapshot) -> Stranger:
     numbers = snapshot.numbers.get(thing.name) if isinstance(thing, Queue) else None
-    return Stranger(title(thing), thing.identity[0], numbers.messages if numbers else None)
+    hidden = "" if isinstance(thing, Binding) else unseen(thing.name)
+    return Stranger(title(thing), thing.identity[0], numbers.messages if numbers else None, hidden)
 
 
 def _counted(things: Sequence[Thing]) -> list[tuple[str, int]]:

@@ -1,0 +1,107 @@
+"""Hold queues in a vhost, by the exchange that they hold for, and what one is declared with."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from datetime import timedelta
+
+from topology.definitions import Arguments, Definitions, Queue
+from topology.delays import milliseconds
+from topology.patterns.hold_params import LEASES, Params, expires_ms, queue_name
+from topology.patterns.names import sight_problem
+from topology.patterns.odd_names import shown_only
+from topology.patterns.pattern import ParamsError, Use
+
+KIND = "hold_queues"
+DEFAULT_EXCHANGE = "(default exchange)"
+
+
+def title(params: Params) -> str:
+    return params.exchange or DEFAULT_EXCHANGE
+
+
+def hold_queue(params: Params, delay: timedelta, key: str) -> Queue:
+    return Queue(
+        queue_name(params, delay, key),
+        arguments=Arguments(
+            {
+                "x-queue-type": "classic",
+                "x-message-ttl": milliseconds(delay),
+                "x-dead-letter-exchange": params.exchange,
+                "x-dead-letter-routing-key": key,
+                "x-expires": expires_ms(params, delay),
+            }
+        ),
+    )
+
+
+def is_held_for(exchange: str, queue: Queue) -> bool:
+    key = queue.dead_letter_routing_key
+    return (
+        queue.dead_letter_exchange == exchange
+        and key is not None
+        and queue.arguments.number("x-expires") is not None
+        and queue.name == f"delay.{queue.message_ttl_ms}.{exchange}.{key}"
+    )
+
+
+def recognize(found: Definitions) -> Sequence[Use]:
+    """Queues with a TTL, a lease and a destination of their own, by the destination exchange.
+
+    Those with other names are no namespace of ours to rebuild.
+    """
+    by_exchange: dict[str, list[Queue]] = defaultdict(list)
+    others: dict[str, list[Queue]] = defaultdict(list)
+    for queue in sorted(found.queues, key=lambda queue: queue.name):
+        exchange = queue.dead_letter_exchange
+        if exchange is not None and is_held_for(exchange, queue):
+            by_exchange[exchange].append(queue)
+        elif exchange is not None and _is_leased(queue):
+            others[exchange].append(queue)
+    uses = (
+        _use(found, exchange, sorted(queues, key=lambda queue: queue.name))
+        for exchange, queues in sorted(by_exchange.items())
+    )
+    known = [use for use in uses if use is not None]
+    return [*known, *_foreign(others, {use.name for use in known})]
+
+
+def _foreign(others: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[Use]:
+    """By the destination exchange, or by the first of them where that has no name of its own."""
+    for exchange, queues in sorted(others.items()):
+        names = (exchange, *(queue.name for queue in queues))
+        free = next((name for name in names if name and name not in taken), "")
+        if free:
+            claims = frozenset(queue.identity for queue in queues)
+            yield Use(KIND, free, None, claims, has_foreign_names=True)
+            taken = taken | {free}
+
+
+def _is_leased(queue: Queue) -> bool:
+    """Whether it is for one delay and one destination, and goes when it is no longer used."""
+    is_timed = bool(queue.message_ttl_ms) and queue.arguments.number("x-expires") is not None
+    return is_timed and queue.dead_letter_routing_key is not None and queue.type != "stream"
+
+
+def _use(found: Definitions, exchange: str, queues: Sequence[Queue]) -> Use | None:
+    """With the lease that most of its queues keep."""
+    keys = tuple(queue.dead_letter_routing_key or "" for queue in queues)
+    waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in queues)
+    if sight_problem(exchange):
+        return shown_only(KIND, exchange, found, [queue.name for queue in queues])
+    best: Use | None = None
+    for lease in LEASES:
+        try:
+            params = Params(exchange, keys, waits, lease)
+        except ParamsError:
+            continue
+        odd = [
+            f"“{queue.name}” was declared with other arguments."
+            for queue, wait, key in zip(queues, waits, keys, strict=True)
+            if queue.with_type() != hold_queue(params, wait, key)
+        ]
+        if len(odd) < len(queues) and (best is None or len(odd) < len(best.missing)):
+            claims = frozenset(queue.identity for queue in queues)
+            best = Use(KIND, title(params), params, claims, tuple(odd))
+    return best

@@ -1,0 +1,58 @@
+"""What delay levels consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topology.definitions import (
+    Arguments,
+    ArgumentValue,
+    Binding,
+    Definitions,
+    Exchange,
+    Queue,
+    is_tap,
+)
+from topology.delays import milliseconds
+from topology.patterns.level_params import Params, delivery_name, level_name, next_name
+from topology.patterns.pattern import bindings_among
+
+AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+
+
+def title(params: Params) -> str:
+    return level_name(params, 0).rstrip("0").rstrip("-_")
+
+
+def definitions(params: Params) -> Definitions:
+    """The levels; destinations are bound by `route`."""
+    things: list[Exchange | Queue | Binding] = [Exchange(delivery_name(params), "topic")]
+    for level in range(params.levels):
+        name, below = level_name(params, level), next_name(params, level)
+        skipped = "*." * (params.levels - 1 - level)
+        things += [
+            Exchange(name, "topic"),
+            Queue(name, arguments=_arguments(params, level)),
+            Binding(name, name, f"{skipped}1.#"),
+            Binding(name, below, f"{skipped}0.#", destination_is_queue=False),
+        ]
+    return Definitions.of(things)
+
+
+def destinations(params: Params, found: Definitions) -> Sequence[Binding]:
+    leaving = bindings_among(found, delivery_name(params))
+    return [binding for binding in leaving if not is_tap(binding.destination)]
+
+
+def _arguments(params: Params, level: int) -> Arguments:
+    """As each preset declares them, absent ones included (nservicebus.md 1.1 and 1.8)."""
+    stated: dict[str, ArgumentValue] = {
+        "x-message-ttl": milliseconds(params.unit) * 2**level,
+        "x-dead-letter-exchange": next_name(params, level),
+    }
+    if params.preset == "nsb-v1":
+        return Arguments(stated | {"x-queue-mode": "lazy"})
+    stated["x-queue-type"] = params.queue_type
+    if params.preset == "celery":
+        stated["x-overflow"] = "reject-publish"
+    return Arguments(stated | (AT_LEAST_ONCE if params.is_at_least_once else {}))

@@ -1,0 +1,114 @@
+"""The parameters of a retry pair, and what it consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.patterns.names import byte_length, key_problem, name_problem
+from topology.patterns.pattern import Field, ParamsError
+
+KIND = "retry_pair"
+DEFAULT_DELAY = timedelta(milliseconds=300_000)
+MAXIMUM_DELAY = timedelta(milliseconds=315_360_000_000)
+MAXIMUM_NAME_BYTES = 255 - len("-retry")
+
+FIELDS = (
+    Field("name", "Name", "Of the work exchange and queue; the retry side adds “-retry”."),
+    Field("delay", "Delay", "How long a message waits: 90s, 5m, 1h30m or 250ms.", initial="5m"),
+    Field(
+        "routing_key",
+        "Routing key",
+        "Of both bindings. Empty: the name. Messages with another key are lost.",
+        required=False,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Params:
+    """`name` of the work exchange and queue; `delay` on the retry side; the bindings' key."""
+
+    name: str
+    delay: timedelta = DEFAULT_DELAY
+    routing_key: str = field(default="")
+
+    def __post_init__(self) -> None:
+        if not self.routing_key:
+            object.__setattr__(self, "routing_key", self.name)
+        problems = {}
+        if wrong := _name_problem(self.name):
+            problems["name"] = wrong
+        if wrong := key_problem(self.routing_key):
+            problems["routing_key"] = wrong
+        if self.delay < timedelta(milliseconds=1):
+            problems["delay"] = "The delay must be at least 1 ms."
+        elif self.delay > MAXIMUM_DELAY:
+            problems["delay"] = "RabbitMQ takes no delay over 3650 days."
+        if problems:
+            raise ParamsError(problems)
+
+
+def title(params: Params) -> str:
+    return params.name
+
+
+def work_name(params: Params) -> str:
+    return params.name
+
+
+def retry_name(params: Params) -> str:
+    return f"{params.name}-retry"
+
+
+def parse(values: Mapping[str, str]) -> Params:
+    try:
+        delay = parse_delay(values.get("delay") or format_delay(DEFAULT_DELAY))
+    except DelayError as error:
+        raise ParamsError({"delay": str(error)}) from error
+    return Params(
+        name=values.get("name", ""),
+        delay=delay,
+        routing_key=values.get("routing_key", ""),
+    )
+
+
+def store(params: Params) -> dict[str, str]:
+    return {
+        "name": params.name,
+        "delay": format_delay(params.delay),
+        "routing_key": params.routing_key,
+    }
+
+
+def definitions(params: Params) -> Definitions:
+    work, retry = work_name(params), retry_name(params)
+    return Definitions.of(
+        [
+            Exchange(work),
+            Exchange(retry),
+            Queue(work, arguments=_arguments(retry)),
+            Queue(retry, arguments=_arguments(work, milliseconds(params.delay))),
+            Binding(work, work, params.routing_key),
+            Binding(retry, retry, params.routing_key),
+        ]
+    )
+
+
+def _arguments(dead_letter_exchange: str, ttl_ms: int | None = None) -> Arguments:
+    stated: dict[str, str | int] = {
+        "x-queue-type": "classic",
+        "x-dead-letter-exchange": dead_letter_exchange,
+    }
+    if ttl_ms is not None:
+        stated["x-message-ttl"] = ttl_ms
+    return Arguments(stated)
+
+
+def _name_problem(name: str) -> str:
+    if byte_length(name) > MAXIMUM_NAME_BYTES:
+        return f"A name has at most {MAXIMUM_NAME_BYTES} bytes, so that “-retry” still fits."
+    return name_problem(name, MAXIMUM_NAME_BYTES)

@@ -1,0 +1,244 @@
+"""Retry pairs in a vhost under any names: a work queue and what its messages wait in, each the
+other's way on when a message dies there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, is_tap
+from topology.patterns.ladder_sets import read_rung
+from topology.patterns.loop_keys import matches
+from topology.patterns.loop_params import EXCHANGE_TYPES
+
+# A queue with more ways to wait is none that somebody built for retries.
+MOST_WAITS = 50
+_LOOPED = frozenset(EXCHANGE_TYPES.values())
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A work queue by its queues that wait, and the bindings that lead there and back.
+
+    `lost` names an exchange that is gone, "" for none: what waits has no way back without it.
+    """
+
+    work: Queue
+    retries: tuple[Queue, ...]
+    bindings: frozenset[Binding]
+    lost: str = ""
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        return (self.work, *self.retries)
+
+    @property
+    def exchanges(self) -> frozenset[str]:
+        named = {queue.dead_letter_exchange or "" for queue in self.queues}
+        return frozenset(named - {""})
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Into a queue whose messages die of age; without a binding through the default exchange."""
+
+    retry: Queue
+    binding: Binding | None = None
+
+
+@dataclass
+class _Ways:
+    """All ways from one exchange, by what a message dies into from there: an exchange, or a queue
+    through the default one. In addition by the key that it came in or goes on with, as far as the
+    binding or the queue states it, for thousands may share their exchanges and differ by it.
+    """
+
+    by_end: dict[Identity, list[_Way]] = field(default_factory=lambda: defaultdict(list))
+    by_key_in: dict[tuple[Identity, str], list[_Way]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    by_key_out: dict[tuple[Identity, str | None], list[_Way]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def add(self, way: _Way, *, is_direct: bool) -> None:
+        end, out = _onward(way.retry), way.retry.dead_letter_routing_key
+        self.by_end[end].append(way)
+        if way.binding is not None and is_direct:
+            self.by_key_in[end, way.binding.routing_key].append(way)
+            out = way.binding.routing_key if out is None else out
+        self.by_key_out[end, out].append(way)
+
+
+@dataclass(frozen=True)
+class _Vhost:
+    """What is there, the exchanges that lead to a queue, and what was asked of an exchange."""
+
+    found: Definitions
+    sources: Mapping[str, Sequence[str]]
+    _ways: dict[str, _Ways] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Definitions) -> _Vhost:
+        sources: dict[str, set[str]] = defaultdict(set)
+        for binding in found.bindings:
+            if binding.destination_is_queue:
+                sources[binding.destination].add(binding.source)
+        return cls(found, {queue: sorted(names) for queue, names in sources.items()})
+
+    def kind(self, name: str) -> str:
+        exchange = self.found.exchange(name)
+        return exchange.type if exchange else ""
+
+    def ways(self, exchange: str) -> _Ways:
+        """From it into queues whose messages die of age."""
+        if exchange not in self._ways:
+            ways, is_direct = _Ways(), self.kind(exchange) == "direct"
+            for binding in self.found.leaving(exchange):
+                retry = self.found.queue(binding.destination)
+                if binding.destination_is_queue and retry and _waits(retry):
+                    ways.add(_Way(retry, binding), is_direct=is_direct)
+            self._ways[exchange] = ways
+        return self._ways[exchange]
+
+    def ways_of(self, work: Queue) -> Iterator[_Way]:
+        """Where the messages that this queue gives up may wait and die back into it."""
+        exchange, key = work.dead_letter_exchange or "", work.dead_letter_routing_key
+        if not exchange:
+            retry = self.found.queue(key or "")
+            yield from [_Way(retry)] if retry and _waits(retry) else []
+            return
+        ways = self.ways(exchange)
+        is_told = key is not None and self.kind(exchange) == "direct"
+        for end in self._ends(work):
+            if is_told:
+                yield from ways.by_key_in.get((end, key or ""), ())
+            elif end[0] == "exchange" and self.kind(end[1]) == "direct":
+                keys = {binding.routing_key for binding in self.found.leads(end[1], work.name)}
+                for out in (None, *sorted(keys)):
+                    yield from ways.by_key_out.get((end, out), ())
+            else:
+                yield from ways.by_end.get(end, ())
+
+    def _ends(self, work: Queue) -> Iterator[Identity]:
+        yield ("queue", work.name)
+        yield ("queue", "")
+        for name in self.sources.get(work.name, ()):
+            yield ("exchange", name)
+
+    def takes(self, binding: Binding, key: str | None) -> bool:
+        """Whether a message with this key, None for any, may take the binding."""
+        exchange = self.found.exchange(binding.source)
+        return exchange is not None and (key is None or is_taken(exchange, binding, key))
+
+
+def is_taken(exchange: Exchange, binding: Binding, key: str) -> bool:
+    """Whether a message with this key takes a binding of the exchange, as far as keys decide."""
+    if exchange.type == "topic":
+        return matches(binding.routing_key, key)
+    return exchange.type != "direct" or binding.routing_key == key
+
+
+def find_pairs(found: Definitions) -> list[Pair]:
+    """One for each work queue at most, by its name; loops and ladders are made of other parts."""
+    vhost = _Vhost.of(found)
+    works = sorted((q for q in found.queues if _is_work(q)), key=lambda queue: queue.name)
+    pairs = (_whole(vhost, work) or _without_way_back(vhost, work) for work in works)
+    return [pair for pair in pairs if pair is not None]
+
+
+def claims_of(found: Definitions, pairs: Iterable[Pair]) -> Iterator[frozenset[Identity]]:
+    """Of each the queues, the bindings between its parts, and exchanges that serve nothing else."""
+    pairs = list(pairs)
+    inner = {binding for pair in pairs for binding in pair.bindings}
+    own = {
+        name
+        for name in {name for pair in pairs for name in pair.exchanges}
+        if found.exchange(name)
+        and not name.startswith("amq.")
+        and all(b in inner or is_tap(b.destination) for b in found.leaving(name))
+    }
+    for pair in pairs:
+        exchanges = (("exchange", name) for name in pair.exchanges & own)
+        bindings = (binding.identity for binding in pair.bindings)
+        yield frozenset([*exchanges, *(queue.identity for queue in pair.queues), *bindings])
+
+
+def _whole(vhost: _Vhost, work: Queue) -> Pair | None:
+    near = list(islice(vhost.ways_of(work), MOST_WAITS + 1))
+    closed = [(way, back) for way in near if (back := _back(vhost, work, way)) is not None]
+    if not closed or len(near) > MOST_WAITS:
+        return None
+    retries = {way.retry.name: way.retry for way, _ in closed}
+    bindings = {binding for way, back in closed for binding in (way.binding, *back) if binding}
+    return Pair(work, tuple(retries.values()), frozenset(bindings))
+
+
+def _back(vhost: _Vhost, work: Queue, way: _Way) -> Sequence[Binding] | None:
+    """The bindings by which what waited comes back, none through the default exchange.
+
+    None where it does not: its key is that of the last queue that states one, else its own.
+    """
+    stated = work.dead_letter_routing_key
+    if way.binding is not None and not vhost.takes(way.binding, stated):
+        return None
+    key = stated if way.retry.dead_letter_routing_key is None else way.retry.dead_letter_routing_key
+    exchange = way.retry.dead_letter_exchange or ""
+    if not exchange:
+        own = key if key is not None else _own_key(vhost, work, way)
+        return () if own == work.name else None
+    if _is_loop(vhost.found.exchange(work.dead_letter_exchange or ""), vhost.found, exchange):
+        return None
+    if key is None and way.binding is not None and vhost.kind(way.binding.source) == "direct":
+        key = way.binding.routing_key
+    back = [b for b in vhost.found.leads(exchange, work.name) if vhost.takes(b, key)]
+    return back or None
+
+
+def _own_key(vhost: _Vhost, work: Queue, way: _Way) -> str | None:
+    """The name of the work queue where a message that was published to it by name may wait."""
+    is_taken = way.binding is not None and vhost.takes(way.binding, work.name)
+    return work.name if is_taken else None
+
+
+def _without_way_back(vhost: _Vhost, work: Queue) -> Pair | None:
+    """What waits dies into an exchange that is gone; nobody else waits there or comes to wait."""
+    dead = vhost.found.exchange(work.dead_letter_exchange or "")
+    if dead is None or dead.type == "fanout" or len(vhost.found.dying_into(dead.name)) != 1:
+        return None
+    ways = [way for ways in vhost.ways(dead.name).by_end.values() for way in ways]
+    if len(ways) != 1 or ways[0].binding is None:
+        return None
+    way, back = ways[0], ways[0].retry.dead_letter_exchange or ""
+    if not back or vhost.found.exchange(back) or len(vhost.found.dying_into(back)) != 1:
+        return None
+    if not vhost.takes(ways[0].binding, work.dead_letter_routing_key):
+        return None
+    return Pair(work, (way.retry,), frozenset([ways[0].binding]), back)
+
+
+def _is_loop(dead: Exchange | None, found: Definitions, back: str) -> bool:
+    """Whether this is the retry loop's to find: it comes back through a fanout exchange."""
+    returning = found.exchange(back)
+    is_fanout = returning is not None and returning.type == "fanout"
+    return is_fanout and dead is not None and dead.type in _LOOPED
+
+
+def _onward(retry: Queue) -> Identity:
+    if retry.dead_letter_exchange:
+        return ("exchange", retry.dead_letter_exchange)
+    return ("queue", retry.dead_letter_routing_key or "")
+
+
+def _waits(queue: Queue) -> bool:
+    return bool(queue.message_ttl_ms) and _dies(queue) and read_rung(queue) is None
+
+
+def _is_work(queue: Queue) -> bool:
+    return "x-message-ttl" not in queue.arguments and _dies(queue)
+
+
+def _dies(queue: Queue) -> bool:
+    return queue.dead_letter_exchange is not None and queue.type in ("classic", "quorum")

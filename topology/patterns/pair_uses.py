@@ -1,0 +1,132 @@
+"""Retry pairs in a vhost: those of our names, whole or not, and those of any others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
+
+from topology.definitions import Binding, Definitions, Queue
+from topology.patterns.lacking import lacking
+from topology.patterns.names import sight_problem
+from topology.patterns.odd_names import shown_only
+from topology.patterns.pair_params import KIND, Params, definitions, retry_name, work_name
+from topology.patterns.pair_shapes import claims_of, find_pairs, is_taken
+from topology.patterns.pattern import ParamsError, Use
+
+# Of its six things: an exchange that is gone took its binding along.
+LEAST_LEFT = 4
+
+
+def recognize(found: Definitions) -> Sequence[Use]:
+    """Two queues, each with the exchange that feeds the other as its dead-letter exchange.
+
+    The retry side has a TTL, the work side has none; the exchanges' names do not matter to find
+    one, but only queues `<name>` and `<name>-retry` and a key that is not empty give parameters
+    that rebuild it. Where parts are gone, what is left has the names too.
+    """
+    named = [
+        use
+        for queue in sorted(found.queues, key=lambda queue: queue.name)
+        if queue.name.endswith("-retry")
+        and (use := _whole(found, queue) or _partial(found, queue)) is not None
+    ]
+    return [*named, *_foreign(found, {use.name for use in named})]
+
+
+def _whole(found: Definitions, retry: Queue) -> Use | None:
+    work = found.queue(retry.name.removesuffix("-retry"))
+    if work is None or work.message_ttl_ms is not None or not _returns(found, work, retry.name):
+        return None
+    key = _key(_returns(found, retry, work.name))
+    return _use(found, retry, key) if key else None
+
+
+def _partial(found: Definitions, retry: Queue) -> Use | None:
+    """The work queue is gone, or an exchange, or a binding, but one is left to tell the key.
+
+    Where nothing is left to tell it, two queues that name each other's exchange still are a pair.
+    """
+    name = retry.name.removesuffix("-retry")
+    work = found.queue(name)
+    if retry.dead_letter_exchange != name or retry.dead_letter_routing_key is not None:
+        return None
+    if work and (work.dead_letter_exchange != retry.name or work.message_ttl_ms is not None):
+        return None
+    key = _key([*found.leads(name, name), *found.leads(retry.name, retry.name)])
+    if not key:
+        return _bare(found, work, retry) if work else None
+    use = _use(found, retry, key)
+    return use if use and len(use.claims) >= LEAST_LEFT else None
+
+
+def _bare(found: Definitions, work: Queue, retry: Queue) -> Use | None:
+    """Both exchanges are gone, and their bindings with them."""
+    names = (work.name, retry.name)
+    if not retry.message_ttl_ms or any(map(found.exchange, names)):
+        return None
+    missing = tuple(
+        f"The exchange “{name}” and its binding to the queue “{name}” are missing."
+        for name in names
+    )
+    claims = frozenset([work.identity, retry.identity])
+    return Use(KIND, work.name, None, claims, missing, (_NO_KEY,))
+
+
+def _use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
+    if retry.message_ttl_ms is None or retry.type not in ("classic", "quorum"):
+        return None
+    name = retry.name.removesuffix("-retry")
+    try:
+        params = Params(name, timedelta(milliseconds=retry.message_ttl_ms), routing_key)
+    except ParamsError:
+        named = [name, retry.name]
+        return shown_only(KIND, name, found, named, named) if sight_problem(name) else None
+    wanted = definitions(params)
+    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
+    losses = (_loss(found, found.queue(one), other) for one, other in _ways(params))
+    remarks = tuple(remark for remark in losses if remark)
+    return Use(KIND, name, params, claims, lacking(wanted, found), remarks)
+
+
+def _ways(params: Params) -> tuple[tuple[str, str], ...]:
+    work, retry = work_name(params), retry_name(params)
+    return (work, retry), (retry, work)
+
+
+def _loss(found: Definitions, queue: Queue | None, to: str) -> str:
+    """What becomes of messages that die there with a key that no binding on their way takes."""
+    key = queue.dead_letter_routing_key if queue else None
+    if queue is None or key is None or not queue.dead_letter_exchange:
+        return ""
+    exchange = found.exchange(queue.dead_letter_exchange)
+    bound = found.leads(queue.dead_letter_exchange, to)
+    if exchange is None or any(is_taken(exchange, binding, key) for binding in bound):
+        return ""
+    return (
+        f"What dies in “{queue.name}” gets the routing key “{key}”, and no binding from the "
+        f"exchange “{exchange.name}” to the queue “{to}” takes it: the message is lost."
+    )
+
+
+def _foreign(found: Definitions, named: Collection[str]) -> Iterator[Use]:
+    """Pairs by structure alone."""
+    pairs = [pair for pair in find_pairs(found) if pair.work.name not in named]
+    for pair, claims in zip(pairs, claims_of(found, pairs), strict=True):
+        lost = f"The exchange “{pair.lost}” is missing: what waits is lost when its time is up."
+        missing = (lost,) if pair.lost else ()
+        yield Use(KIND, pair.work.name, None, claims, missing, has_foreign_names=True)
+
+
+def _key(bindings: Sequence[Binding]) -> str:
+    """The first that is not empty: an empty one would be read as the name."""
+    return next((binding.routing_key for binding in bindings if binding.routing_key), "")
+
+
+_NO_KEY = "Nothing is left that tells the key of its bindings, so that nobody can make them again."
+
+
+def _returns(found: Definitions, queue: Queue, to: str) -> Sequence[Binding]:
+    """The bindings by which a message that dies in `queue` may come to the other in one hop."""
+    if not queue.dead_letter_exchange or queue.type not in ("classic", "quorum"):
+        return ()
+    return found.leads(queue.dead_letter_exchange, to)
