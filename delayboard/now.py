@@ -17,7 +17,7 @@ from delayboard.models import Duty, Publication, ReplayBatch
 from delayboard.templatetags.delayboard import bytesize
 from topology import latest
 from topology.broker.errors import alarm_sentence
-from topology.definitions import TAP_PREFIX
+from topology.definitions import is_tap
 from topology.delays import in_words
 from topology.latest import Latest
 from topology.models import Broker, State, Topology
@@ -81,7 +81,7 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
         brokers=lines,
         duties=duties,
         troubles=tuple(_troubles(lines, duties, disk)),
-        warnings=tuple(_warnings(duties, disk)),
+        warnings=(*_readings(lines), *_warnings(duties, disk)),
         waits=waits(brokers, now),
         flows=tuple(flow_lines(brokers, duties, now)),
         publications=tuple(Publication.objects.filter(broker__in=brokers)[:5]),
@@ -104,7 +104,7 @@ def _line(broker: Broker, known: Latest) -> BrokerLine:
     depths: list[int | None] = [None]
     if known.snapshot:
         numbers = known.snapshot.numbers.items()
-        depths = [one.messages for name, one in numbers if not name.startswith(TAP_PREFIX)]
+        depths = [one.messages for name, one in numbers if not is_tap(name)]
     messages = None if None in depths else sum(depth or 0 for depth in depths)
     topologies = Topology.objects.filter(broker=broker, state=State.APPLIED).count()
     return BrokerLine(broker, known, messages, topologies)
@@ -121,13 +121,13 @@ def _troubles(lines: Sequence[BrokerLine], duties: Sequence[Duty], disk: Room | 
         )
     if is_dead:
         told.append("The worker is not running: nothing is recorded, replayed or reported.")
-    told += [f"{line.broker.name}: {line.latest.error}" for line in lines if line.latest.error]
+    told += [f"{line.broker.name}: {line.latest.trouble}" for line in lines if line.latest.trouble]
     for line in lines:
         if line.latest.snapshot and line.latest.snapshot.alarms:
             told.append(f"{line.broker.name}: {alarm_sentence(line.latest.snapshot.alarms)}")
     if is_dead:
         return told
-    silent = {line.broker.pk for line in lines if line.latest.error}
+    silent = {line.broker.pk for line in lines if line.latest.trouble}
     told += _failures([one for one in duties if one.is_failing and one.broker_id not in silent])
     late = [duty for duty in duties if duty.is_late and not duty.is_failing]
     told.extend(f"{duty.name} has given no sign of life for a while." for duty in late)
@@ -142,6 +142,12 @@ def _failures(failing: Sequence[Duty]) -> list[str]:
     return [
         f"{found[0]}{f' and {len(found) - 1} more fail' if found[1:] else ' fails'}: {error}"
         for error, found in names.items()
+    ]
+
+
+def _readings(lines: Sequence[BrokerLine]) -> list[str]:
+    return [
+        f"{line.broker.name}: {line.latest.error}" for line in lines if line.latest.reading_since
     ]
 
 

@@ -66,12 +66,12 @@ def _try_management(address: Address) -> list[Trial]:
     try:
         with Management(address) as management:
             overview = management.overview()
-            queues = management.queues()
+            queues = management.count_queues()
             alarms = management.alarms()
     except BrokerError as error:
         return [Trial("Management API", False, str(error))]
     version, node = overview.get("rabbitmq_version"), overview.get("node")
-    sentence = f"RabbitMQ {version} on {node}, {len(queues)} queues."
+    sentence = f"RabbitMQ {version} on {node}, {queues:,} queue{'s' if queues != 1 else ''}."
     works = Trial("Management API", True, sentence)
     return [works, Trial("Publishing", False, alarm_sentence(alarms))] if alarms else [works]
 

@@ -3,7 +3,7 @@
 The only mutable state of the package beside what views/kept.py holds of it. A poll runs in a
 thread of its own and whoever looks waits for it a little, counted from its start: a frozen broker
 holds up no page for long, the second who looks hardly at all, and several frozen ones no longer
-than one.
+than one. No broker is polled twice at a time, however long a poll takes.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from topology.broker.address import Address
 from topology.broker.background import in_background
-from topology.broker.errors import BrokerError
+from topology.broker.errors import BrokerError, Unreachable
 from topology.broker.management import Management
+from topology.broker.nearby import look_near
 from topology.broker.observe import observe
 from topology.broker.refusals import late
+from topology.definitions import Thing
+from topology.delays import in_words
 from topology.models import Broker
 from topology.snapshot import Snapshot
 
@@ -38,21 +41,33 @@ SHORT_PATIENCE_SECONDS = 0.5
 SLOW_SECONDS = 1.0
 REST = 4
 LATER_THAN_EVER = 3
-# After that a poll is taken for lost, though each of its calls may answer in time.
+# A poll that heard nothing for so long is taken for lost; no call of it may take that long.
 ABANDONED_SECONDS = 30.0
+# So long somebody who wants a thing done waits for a broker to be seen.
+ACTION_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Latest:
-    """`snapshot` is the last good one, however old; `error` is why the last try failed."""
+    """`snapshot` is the last good one, however old; `error` is why there is no newer one.
+
+    With `reading_since` that is no trouble: the broker answers, and has so much in it that its
+    first snapshot is on the way since then.
+    """
 
     snapshot: Snapshot | None
     tried_at: datetime
     error: str = ""
+    reading_since: datetime | None = None
 
     @property
     def is_reachable(self) -> bool:
-        return not self.error
+        return not self.trouble
+
+    @property
+    def trouble(self) -> str:
+        """The error, and nothing while the broker is being read for the first time."""
+        return "" if self.reading_since else self.error
 
     @property
     def slow_seconds(self) -> float:
@@ -64,15 +79,33 @@ class Latest:
 
 @dataclass(eq=False)
 class _Poll:
-    """A poll under way, `began` in monotonic seconds; its future holds what it found out."""
+    """A poll under way, `began` in monotonic seconds; its future holds what it found out.
+
+    `after` is the one whose end it awaits, `follower` the one that awaits its own.
+    """
 
     address: Address
+    after: _Poll | None = None
+    follower: _Poll | None = None
+    management: Management | None = None
     began: float = field(default_factory=time.monotonic)
     future: Future[Latest] = field(default_factory=Future)
 
     def left(self, patience: float) -> float:
         """Seconds that remain of `patience`, never less than none."""
         return max(0.0, self.began + patience - time.monotonic())
+
+    @property
+    def is_lost(self) -> bool:
+        heard = self.management.heard if self.management else None
+        return time.monotonic() - max(self.began, heard or 0.0) > ABANDONED_SECONDS
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the broker has answered to some of it."""
+        if self.after is not None:
+            return self.after.is_answered
+        return self.management is not None and self.management.heard is not None
 
 
 _latest: dict[int, Latest] = {}
@@ -98,6 +131,8 @@ def _is_silent(broker: Broker) -> bool:
     found = _known_or_poll(broker, LOOKED_AT)
     if isinstance(found, Latest):
         return bool(found.error)
+    if found.is_answered:
+        return False
     known = _latest.get(broker.pk)
     failed = bool(known and known.error and known.tried_at > datetime.now(UTC) - RECENT)
     return failed or not found.left(max(PATIENCE_SECONDS, _usual(known)))
@@ -128,13 +163,55 @@ def fresh_all(brokers: Iterable[Broker], max_age: timedelta = FRESH) -> list[Lat
     ]
 
 
-def poll(broker: Broker) -> Latest:
-    """Ask the broker now. Never raises BrokerError: the failure is part of the result."""
+def poll(broker: Broker, patience: float = AFTERWARDS_SECONDS) -> Latest:
+    """Look from now on, and wait so many seconds for it.
+
+    A poll under way is no look from now on, and the broker is not polled twice at a time: another
+    follows it. Never raises BrokerError: the failure is part of the result.
+    """
     try:
-        begun = _begin(broker.pk, broker.address)
+        address = broker.address
     except BrokerError as error:
         return _unaddressed(broker, error)
-    return _outcome(broker, begun, AFTERWARDS_SECONDS)
+    with _guard:
+        running = _running(broker.pk, address)
+        begun = _following(broker.pk, running) if running else _begin(broker.pk, address)
+    return _outcome(broker, begun, patience)
+
+
+def for_action(broker: Broker, management: Management, things: Iterable[Thing]) -> Snapshot:
+    """What a change of these things is planned on: they as they stand now.
+
+    The rest too, unless looking at all of the broker takes long: then as it was a minute ago at
+    most. Raises BrokerError, also for one that is not seen within ten seconds.
+    """
+    known = _latest.get(broker.pk)
+    seen = known.snapshot if known else None
+    with _guard:
+        is_first = seen is None and _running(broker.pk, broker.address) is not None
+    if not is_first and (seen is None or seen.poll_seconds <= SLOW_SECONDS):
+        return observe(management)
+    return look_near(management, things, recent(broker))
+
+
+def recent(broker: Broker) -> Snapshot:
+    """One that is a minute old at most. Raises BrokerError, after ten seconds at the latest."""
+    known = _latest.get(broker.pk)
+    seen = known.snapshot if known else None
+    if seen is not None and datetime.now(UTC) - seen.taken_at < RECENT:
+        return seen
+    found = _known_or_poll(broker, FRESH)
+    if isinstance(found, _Poll):
+        try:
+            found = found.future.result(ACTION_SECONDS)
+        except TimeoutError as error:
+            raise Unreachable(
+                f"What {broker.name} holds is still being read, which takes long: try again in a "
+                "minute."
+            ) from error
+    if found.snapshot is None or found.error:
+        raise Unreachable(found.error)
+    return found.snapshot
 
 
 def _known_or_poll(broker: Broker, max_age: timedelta) -> Latest | _Poll:
@@ -148,29 +225,49 @@ def _known_or_poll(broker: Broker, max_age: timedelta) -> Latest | _Poll:
         # Another's poll may have ended meanwhile.
         if known := _young(broker.pk, max_age):
             return known
-        running = _polls.get(broker.pk)
-        if running and running.address == address and running.left(ABANDONED_SECONDS):
-            return running
-        return _begin_guarded(broker.pk, address)
+        return _running(broker.pk, address) or _begin(broker.pk, address)
+
+
+def _answers(broker_id: int) -> bool:
+    """Whether a poll is under way that the broker has answered some of."""
+    running = _polls.get(broker_id)
+    return running is not None and running.is_answered
 
 
 def _young(broker_id: int, max_age: timedelta) -> Latest | None:
     known = _latest.get(broker_id)
-    if known is None:
+    if known is None or (known.error and _answers(broker_id)):
         return None
     lasting = max(max_age, timedelta(seconds=REST * known.slow_seconds))
     return known if datetime.now(UTC) - known.tried_at < lasting else None
 
 
+def _running(broker_id: int, address: Address) -> _Poll | None:
+    """Guarded. The poll under way; None too for one of another address, or that is lost."""
+    running = _polls.get(broker_id)
+    is_ours = running is not None and running.address == address and not running.is_lost
+    return running if is_ours else None
+
+
 def _begin(broker_id: int, address: Address) -> _Poll:
-    with _guard:
-        return _begin_guarded(broker_id, address)
-
-
-def _begin_guarded(broker_id: int, address: Address) -> _Poll:
+    """Guarded."""
     begun = _polls[broker_id] = _Poll(address)
     begun.future = in_background(lambda: _look(broker_id, begun), f"poll of {address.host}")
     return begun
+
+
+def _following(broker_id: int, running: _Poll) -> _Poll:
+    """Guarded. One for all who ask for it before it begins."""
+    if running.follower is None:
+        follower = running.follower = _Poll(running.address, after=running)
+
+        def follow() -> Latest:
+            wait([running.future])
+            follower.began, follower.after = time.monotonic(), None
+            return _look(broker_id, follower)
+
+        follower.future = in_background(follow, f"next poll of {running.address.host}")
+    return running.follower
 
 
 def _look(broker_id: int, poll: _Poll) -> Latest:
@@ -178,6 +275,7 @@ def _look(broker_id: int, poll: _Poll) -> Latest:
     result = None
     try:
         with Management(poll.address) as management:
+            poll.management = management
             result = Latest(observe(management), datetime.now(UTC))
     except BrokerError as error:
         result = _failed(broker_id, error)
@@ -185,6 +283,8 @@ def _look(broker_id: int, poll: _Poll) -> Latest:
         with _guard:
             if _polls.get(broker_id) is poll:
                 del _polls[broker_id]
+                if poll.follower is not None:
+                    _polls[broker_id] = poll.follower
                 if result is not None:
                     _latest[broker_id] = result
     return result
@@ -197,7 +297,16 @@ def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:
         known = _latest.get(broker.pk)
         if known is not None and poll.left(_usual(known)):
             return known
+        if poll.is_answered and (known is None or known.snapshot is None):
+            return _being_read(poll)
         return _failed(broker.pk, late(poll.address))
+
+
+def _being_read(poll: _Poll) -> Latest:
+    now = datetime.now(UTC)
+    spent = timedelta(seconds=max(1, int(time.monotonic() - poll.began)))
+    said = f"It answers, and is being read for the first time: {in_words(spent)} so far."
+    return Latest(None, now, said, reading_since=now - spent)
 
 
 def _usual(known: Latest | None) -> float:

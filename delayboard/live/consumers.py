@@ -1,8 +1,9 @@
-"""A live page's WebSocket: check the user, then hand on what the feed says."""
+"""A live page's WebSocket: check the user, then hand on what the feed says of what it shows."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -14,15 +15,19 @@ from django.contrib.auth import SESSION_KEY, get_user_model
 
 from delayboard.live import subjects
 from delayboard.live.feed import feed
-from delayboard.live.messages import State
+from delayboard.live.messages import Shown, State
 
 NOT_SIGNED_IN = 4401
 NOT_ALLOWED = 4403
+NOT_UNDERSTOOD = 4400
 CHECK_SECONDS = 10.0
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):
-    """Keeps only the newest state: a slow page skips old ones and never piles them up."""
+    """Keeps only the newest state: a slow page skips old ones and never piles them up.
+
+    The page says first which values it shows, and is sent these, then those that changed.
+    """
 
     async def connect(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
@@ -38,6 +43,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             return
         self._loop = asyncio.get_running_loop()
         self._newest: State | None = None
+        self._shown: Shown | None = None
         self._news = asyncio.Event()
         self._tasks = [asyncio.create_task(self._hand_on()), asyncio.create_task(self._guard())]
         await sync_to_async(feed.watch)(self._subject, self._deliver)
@@ -47,6 +53,19 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             await sync_to_async(feed.leave)(self._subject, self._deliver)
         for task in self._tasks:
             task.cancel()
+
+    async def receive(self, text_data: Any = None, bytes_data: Any = None, **kwargs: Any) -> None:
+        if self._subject is None:
+            return
+        said = None
+        with suppress(ValueError, RecursionError):
+            said = json.loads(text_data or bytes_data)
+        shown = self._shown or Shown()
+        if not shown.watch(said):
+            await self.close(NOT_UNDERSTOOD)
+            return
+        self._shown = shown
+        self._news.set()
 
     def _deliver(self, state: State) -> None:
         """Called from the feed's thread."""
@@ -61,8 +80,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         while True:
             await self._news.wait()
             self._news.clear()
-            if self._newest is not None:
-                await self.send_json(self._newest)
+            if self._newest is not None and self._shown is not None:
+                await self.send_json(self._shown.lacking(self._newest))
 
     async def _guard(self) -> None:
         """A right that is taken away, a closed account or a session that ended, ends it."""

@@ -15,21 +15,69 @@ from topology.graph.cells import count_text, snapshot_cells, snapshot_marks
 from topology.latest import Latest
 from topology.snapshot import Snapshot
 
+# Of a page: the largest shows five hundred things, each with some values, by a name of 255 bytes.
+MOST_KEYS = 6_000
+LONGEST_KEY = 400
+
 
 class State(TypedDict):
-    """The whole of a page's live values; the newest one replaces all before it.
+    """A subject's live values: in the feed all of them, on the wire what a page lacks (`lacking`).
 
-    `cells` are texts by key, `marks` states by key; `at` is the age's
-    zero point in ISO format, `error` a sentence while the numbers are old.
+    `cells` are texts by key, `marks` states by key; `at` is the age's zero point in ISO format,
+    `error` a sentence while the numbers are old, `reading` one while there are none because the
+    broker is being read for the first time.
     """
 
     type: Literal["state"]
     seq: int
     at: str
     error: str
+    reading: str
     cells: dict[str, str]
     marks: dict[str, str]
     done: bool
+
+
+class Watch(TypedDict):
+    """What a page says first, and again when it shows other things: the keys of its values."""
+
+    type: Literal["watch"]
+    keys: list[str]
+
+
+class Shown:
+    """What one page shows, and which of it it has been sent: so that changes are sent only."""
+
+    def __init__(self) -> None:
+        self._keys: frozenset[str] = frozenset()
+        self._cells: dict[str, str] = {}
+        self._marks: dict[str, str] = {}
+
+    def watch(self, said: object) -> bool:
+        """Take what the page said; whether it was a Watch. Of more than MOST_KEYS the first."""
+        if not isinstance(said, dict) or said.get("type") != "watch":
+            return False
+        keys = said.get("keys")
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            return False
+        self._keys = frozenset(key for key in keys[:MOST_KEYS] if len(key) <= LONGEST_KEY)
+        self._cells = {key: text for key, text in self._cells.items() if key in self._keys}
+        self._marks = {key: mark for key, mark in self._marks.items() if key in self._keys}
+        return True
+
+    def lacking(self, newest: State) -> State:
+        """The state with those values alone that the page shows and has not; it has them now."""
+        cells, marks = (
+            self._new(newest["cells"], self._cells),
+            self._new(newest["marks"], self._marks),
+        )
+        self._cells |= cells
+        self._marks |= marks
+        return {**newest, "cells": cells, "marks": marks}
+
+    def _new(self, values: Mapping[str, str], sent: Mapping[str, str]) -> dict[str, str]:
+        found = ((key, values[key]) for key in self._keys if key in values)
+        return {key: value for key, value in found if sent.get(key) != value}
 
 
 def state(
@@ -38,6 +86,7 @@ def state(
     cells: Mapping[str, str],
     marks: Mapping[str, str] | None = None,
     error: str = "",
+    reading: str = "",
     done: bool = False,
 ) -> State:
     return {
@@ -45,6 +94,7 @@ def state(
         "seq": 0,
         "at": at.isoformat() if at else "",
         "error": error,
+        "reading": reading,
         "cells": dict(cells),
         "marks": dict(marks or {}),
         "done": done,
@@ -55,7 +105,8 @@ def broker_state(latest: Latest) -> State:
     """Depths and rates of every queue and exchange of a broker."""
     snapshot = latest.snapshot
     if snapshot is None:
-        return state(at=None, cells={}, error=latest.error)
+        reading = latest.error if latest.reading_since else ""
+        return state(at=None, cells={}, error=latest.trouble, reading=reading)
     return state(
         at=snapshot.taken_at,
         cells=snapshot_cells(snapshot) | _broker_cells(snapshot),

@@ -8,7 +8,14 @@ import pytest
 
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.live import subjects
-from delayboard.live.messages import batch_state, broker_state, track_state
+from delayboard.live.messages import (
+    MOST_KEYS,
+    Shown,
+    batch_state,
+    broker_state,
+    state,
+    track_state,
+)
 from delayboard.models import ReplayBatch
 from delayboard.publishing.track import Track
 from tests.builders import make_broker
@@ -31,6 +38,37 @@ def test_a_broker_that_does_not_answer_keeps_its_numbers_and_says_so() -> None:
     assert (stale["cells"], stale["error"]) == (good["cells"], "No answer.")
     unknown = broker_state(Latest(None, NOON, "No answer."))
     assert (unknown["at"], unknown["cells"], unknown["error"]) == ("", {}, "No answer.")
+    assert {told["reading"] for told in (good, stale, unknown)} == {""}
+
+
+def test_a_broker_that_is_being_read_for_the_first_time_is_no_trouble() -> None:
+    told = broker_state(Latest(None, NOON, "4s so far.", reading_since=NOON))
+    assert (told["at"], told["cells"]) == ("", {})
+    assert (told["error"], told["reading"]) == ("", "4s so far.")
+
+
+def test_a_page_is_sent_what_it_shows_once_and_again_when_it_changed() -> None:
+    first = state(at=NOON, cells={"a": "1", "b": "1", "c": "1"}, marks={"m": "busy", "n": "busy"})
+    later = state(at=NOON, cells={"a": "2", "b": "1", "c": "2"}, marks={"m": "busy", "n": "full"})
+    shown = Shown()
+    assert shown.lacking(first)["cells"] == {}
+    assert shown.watch({"type": "watch", "keys": ["a", "b", "m", "gone"]})
+    told = shown.lacking(first)
+    assert (told["cells"], told["marks"]) == ({"a": "1", "b": "1"}, {"m": "busy"})
+    told = shown.lacking(later)
+    assert (told["cells"], told["marks"]) == ({"a": "2"}, {})
+    assert shown.lacking(later)["cells"] == {}
+    # What was left out meanwhile may have been put anew into the page.
+    assert shown.watch({"type": "watch", "keys": ["a"]})
+    assert shown.watch({"type": "watch", "keys": ["a", "b"]})
+    assert shown.lacking(later)["cells"] == {"b": "1"}
+
+
+def test_of_more_keys_than_a_page_can_show_the_first_are_watched() -> None:
+    keys = [f"k{n}" for n in range(MOST_KEYS + 1)]
+    shown = Shown()
+    assert shown.watch({"type": "watch", "keys": [*keys, "x" * 5000]})
+    assert len(shown.lacking(state(at=NOON, cells=dict.fromkeys(keys, "1")))["cells"]) == MOST_KEYS
 
 
 def test_a_settled_publication_is_done() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -15,17 +16,21 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
+from pytest_django import Settings
 
 from delayboard.asgi import application
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.live import consumers
-from delayboard.live.consumers import NOT_ALLOWED, NOT_SIGNED_IN
+from delayboard.live.consumers import NOT_ALLOWED, NOT_SIGNED_IN, NOT_UNDERSTOOD
 from delayboard.models import ReplayBatch
 from tests.builders import eventually, make_broker, make_user
 from tests.delayboard.builders import a_publication, shop, some_letters
 from tests.topology.builders import a_snapshot
 from topology import latest
+from topology.broker.management import Management
+from topology.definitions import Definitions, Queue
 from topology.models import Broker, Grant, Role
+from topology.snapshot import QueueNumbers, Snapshot
 
 SOON = 10.0
 
@@ -65,6 +70,12 @@ async def connected(
         yield socket
     finally:
         await socket.disconnect()
+
+
+async def told(socket: WebsocketCommunicator, *keys: str) -> Any:
+    """The next state, after the page said what it shows."""
+    await socket.send_json_to({"type": "watch", "keys": list(keys)})
+    return await socket.receive_json_from(timeout=SOON)
 
 
 async def closing_code(path: str, user: User | None) -> int:
@@ -110,9 +121,9 @@ async def test_a_viewer_is_told_the_state(broker: Broker) -> None:
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         accepted, _ = await socket.connect(timeout=SOON)
         assert accepted
-        told = await socket.receive_json_from(timeout=SOON)
-        assert (told["type"], told["seq"], told["done"]) == ("state", 1, False)
-        assert "No management API" in told["error"]
+        state = await told(socket)
+        assert (state["type"], state["seq"], state["done"]) == ("state", 1, False)
+        assert "No management API" in state["error"]
 
 
 async def test_a_publication_and_a_replay_are_told_too(broker: Broker) -> None:
@@ -125,8 +136,89 @@ async def test_a_publication_and_a_replay_are_told_too(broker: Broker) -> None:
     ):
         async with connected(f"/ws/{path}/", user) as socket:
             await socket.connect(timeout=SOON)
-            told = await socket.receive_json_from(timeout=SOON)
-            assert key in told["cells"]
+            state = await told(socket, key, "queue/other/messages")
+            assert list(state["cells"]) == [key]
+
+
+MANY = 10_000
+
+
+class Numbers:
+    """In place of `observe`: a vhost with so many queues, whose depths a test sets."""
+
+    def __init__(self) -> None:
+        self.depth = 1
+        self.changing: dict[str, int] = {}
+
+    def __call__(self, management: Management) -> Snapshot:
+        things = Definitions(queues=frozenset(Queue(f"q{n}") for n in range(MANY)))
+        depths = dict.fromkeys((f"q{n}" for n in range(MANY)), self.depth) | self.changing
+        return a_snapshot(things, {n: QueueNumbers(messages=d) for n, d in depths.items()})
+
+
+@pytest.fixture
+def numbers(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Numbers:
+    found = Numbers()
+    monkeypatch.setattr(latest, "observe", found)
+    settings.POLL_SECONDS = 0.05
+    return found
+
+
+async def test_a_page_of_ten_thousand_queues_is_sent_what_it_shows_and_then_what_changed(
+    broker: Broker, numbers: Numbers
+) -> None:
+    user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
+    async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
+        await socket.connect(timeout=SOON)
+        assert await socket.receive_nothing()
+        shown = [f"queue/q{n}/messages" for n in range(200)]
+        first = await told(socket, *shown, "queue/q7")
+        assert first["cells"] == dict.fromkeys(shown, "1")
+        assert first["marks"] == {"queue/q7": "busy"}
+        numbers.changing = {"q7": 2, "q900": 3}
+        while not (state := await socket.receive_json_from(timeout=SOON))["cells"]:
+            assert len(json.dumps(state)) < 300
+        assert state["cells"] == {"queue/q7/messages": "2"}
+        assert state["marks"] == {}
+        assert state["seq"] > first["seq"]
+
+
+async def test_a_page_that_shows_other_things_than_before_is_sent_what_it_lacks(
+    broker: Broker, numbers: Numbers
+) -> None:
+    user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
+    async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
+        await socket.connect(timeout=SOON)
+        assert (await told(socket, "queue/q1/messages"))["cells"] == {"queue/q1/messages": "1"}
+        await socket.send_json_to(
+            {"type": "watch", "keys": ["queue/q1/messages", "queue/q2/messages", "queue/none"]}
+        )
+        while not (state := await socket.receive_json_from(timeout=SOON))["cells"]:
+            pass
+        assert state["cells"] == {"queue/q2/messages": "1"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"type": "watch"}',
+        '{"type": "watch", "keys": "queue"}',
+        '{"type": "watch", "keys": [1, {}]}',
+        '{"type": "listen", "keys": []}',
+    ],
+)
+async def test_who_says_something_else_is_turned_away(broker: Broker, said: str) -> None:
+    user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
+    for sent in ({"text_data": said}, {"bytes_data": said.encode()}):
+        async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
+            await socket.connect(timeout=SOON)
+            await socket.send_to(**sent)
+            closed = await socket.receive_output(timeout=SOON)
+            assert (closed["type"], closed["code"]) == ("websocket.close", NOT_UNDERSTOOD)
 
 
 async def test_the_first_page_is_told_of_the_brokers_it_shows_and_of_no_other(
@@ -135,8 +227,8 @@ async def test_the_first_page_is_told_of_the_brokers_it_shows_and_of_no_other(
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/now/{broker.pk}/", user) as socket:
         await socket.connect(timeout=SOON)
-        told = await socket.receive_json_from(timeout=SOON)
-        assert told["cells"] == {"now/waiting": "0", "now/overdue": "0"}
+        state = await told(socket, "now/waiting", "now/overdue")
+        assert state["cells"] == {"now/waiting": "0", "now/overdue": "0"}
     other = await sync_to_async(make_broker)(name="Other")
     for name in (f"{other.pk}", f"{broker.pk},{other.pk}", "0", "x", ",", f"{broker.pk},"):
         assert await closing_code(f"/ws/now/{name}/", user) == NOT_ALLOWED
@@ -150,7 +242,7 @@ async def test_a_right_that_is_taken_away_ends_the_connection(
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)
-        await socket.receive_json_from(timeout=SOON)
+        await told(socket)
         if closed_account:
             await User.objects.filter(pk=user.pk).aupdate(is_active=False)
         else:
@@ -166,7 +258,7 @@ async def test_signing_out_ends_the_connection(
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)
-        await socket.receive_json_from(timeout=SOON)
+        await told(socket)
         await Session.objects.all().adelete()
         closed = await socket.receive_output(timeout=SOON)
         assert (closed["type"], closed["code"]) == ("websocket.close", NOT_ALLOWED)
@@ -176,7 +268,7 @@ async def test_leaving_ends_the_thread(broker: Broker) -> None:
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)
-        await socket.receive_json_from(timeout=SOON)
+        await told(socket)
         assert running(f"brokers/{broker.slug}") == 1
     find = sync_to_async(eventually)
     assert await find(lambda: running(f"brokers/{broker.slug}") == 0, "the thread ends")

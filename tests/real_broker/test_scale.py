@@ -25,6 +25,7 @@ from topology.snapshot import Snapshot
 RECOGNISING_CPU_SECONDS = 5.0
 PAGE_CPU_SECONDS = 1.0
 MOST_MEMORY_MB = 500
+MOST_AT_FIRST_KB, MOST_SENT_KB = 200, 50
 
 
 @pytest.fixture
@@ -93,8 +94,11 @@ def _is_shown(node: PrivateNode, folder: Path) -> None:
     assert figures["recognising, CPU seconds"] < RECOGNISING_CPU_SECONDS
     assert figures["most memory, MB"] < MOST_MEMORY_MB
     pages = {what: figure for what, figure in figures.items() if what.startswith("page of ")}
-    assert len(pages) == 7
+    assert len(pages) == 14
     assert {what: cpu for what, cpu in pages.items() if cpu > PAGE_CPU_SECONDS} == {}
+    first, then = (size for what, size in figures.items() if what.startswith("live page of "))
+    assert first < MOST_AT_FIRST_KB
+    assert then < MOST_SENT_KB
 
 
 def _policies_are_seen(node: PrivateNode, address: Address) -> None:

@@ -10,6 +10,7 @@ import pytest
 import responses
 from cryptography.fernet import Fernet
 from pytest_django import Settings
+from responses import matchers
 
 from tests.builders import eventually, make_broker
 from tests.topology.builders import NOON
@@ -200,6 +201,9 @@ def test_an_address_that_changed_is_asked_anew_though_a_poll_is_under_way(
 @responses.activate
 def test_a_trial_tells_how_each_protocol_answered(broker: Broker) -> None:
     broker_answers()
+    page = {"items": [], "total_count": 10_000}
+    one = [matchers.query_param_matcher({"page_size": "1"}, strict_match=False)]
+    responses.replace("GET", f"{API}/queues/nowhere", json=page, match=one)
     responses.replace(
         "GET",
         f"{API}/health/checks/alarms",
@@ -211,7 +215,7 @@ def test_a_trial_tells_how_each_protocol_answered(broker: Broker) -> None:
         "AMQP", False, "Nothing listens at 127.0.0.1:9: is RabbitMQ running, is the port right?"
     )
     assert management.works
-    assert management.sentence == "RabbitMQ 4.3.6 on a@b, 0 queues."
+    assert management.sentence == "RabbitMQ 4.3.6 on a@b, 10,000 queues."
     assert publishing == Trial("Publishing", False, alarm_sentence(["disk on a@b"]))
 
 

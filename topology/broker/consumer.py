@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -26,6 +26,7 @@ from topology.broker.properties import read_properties
 from topology.message import Message, Properties
 
 CLOSE_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
 OFFSET_HEADER = "x-stream-offset"
 _OFFSET_ENTRY = bytes([len(OFFSET_HEADER)]) + OFFSET_HEADER.encode() + b"l"
 
@@ -80,6 +81,7 @@ class Consumer:
         self._ready: SimpleQueue[BaseException | None] = SimpleQueue()
         self._stopping = threading.Event()
         self._connection: pika.BlockingConnection | None = None
+        self._tag = ""
         self._thread = threading.Thread(target=self._run, name=f"consumer of {queue}", daemon=True)
 
     def __enter__(self) -> Consumer:
@@ -133,6 +135,52 @@ class Consumer:
         """
         self._soon(lambda channel: channel.basic_reject(delivery.tag, requeue=requeue))
 
+    def confirm_acks(self) -> None:
+        """Wait until the broker has got every ack so far. Raises BrokerError.
+
+        The channel's process handles in order what it is sent, and the queue's what that sends
+        on: an answer that came by way of both comes after the acks (rabbit_channel.erl 3.10.8,
+        4.3.5). What a broker that is killed had not yet written down comes again all the same.
+        """
+        self._call(lambda channel: channel.queue_declare(self._queue, passive=True))
+
+    def finish(self, last: Delivery | None = None) -> None:
+        """Consume no more, acknowledge through `last`, put the rest back by nack, and wait for it.
+
+        Nothing comes in place of what is acknowledged. Raises BrokerError.
+        """
+
+        def act(channel: Any) -> None:
+            channel.basic_cancel(self._tag)
+            if last is not None:
+                channel.basic_ack(last.tag, multiple=True)
+            channel.basic_nack(0, multiple=True, requeue=True)
+            channel.queue_declare(self._queue, passive=True)
+
+        self._call(act)
+
+    def _call(self, act: Callable[[Any], None]) -> None:
+        """Act on the channel in the connection's thread, and wait for its end."""
+        ends: SimpleQueue[BaseException | None] = SimpleQueue()
+
+        def run(channel: Any) -> None:
+            try:
+                with translated(self._address):
+                    act(channel)
+            except BaseException as error:
+                ends.put(error)
+                raise
+            ends.put(None)
+
+        self._soon(run)
+        until = time.monotonic() + ANSWER_SECONDS
+        while self._thread.is_alive() and time.monotonic() < until:
+            with suppress(Empty):
+                if error := ends.get(timeout=0.1):
+                    raise error
+                return
+        raise self._end or Unreachable(f"The broker does not answer about “{self._queue}”.")
+
     def _await(self, number: int, seconds: float) -> None:
         """Wait until so many have come, or the time is up.
 
@@ -183,7 +231,7 @@ class Consumer:
         self._channel.basic_qos(prefetch_count=self._prefetch)
         self._channel.add_on_cancel_callback(self._on_cancel)
         arguments = None if self._start is None else {OFFSET_HEADER: self._start}
-        self._channel.basic_consume(self._queue, self._on_message, arguments=arguments)
+        self._tag = self._channel.basic_consume(self._queue, self._on_message, arguments=arguments)
 
     def _on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         self._come.append(_Arrival(datetime.now(UTC), method, properties.raw, body))

@@ -11,6 +11,7 @@ from calendar import timegm
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 _NUMBERS = {
@@ -30,12 +31,17 @@ MAXIMUM_NESTING = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+_made = cache(struct.Struct)
+
+
 class FieldError(ValueError):
     """The bytes are no AMQP field, or the value cannot be written as one."""
 
 
 class Reader:
     """A cursor over bytes; every read raises FieldError rather than run past the end."""
+
+    __slots__ = ("data", "position")
 
     def __init__(self, data: bytes, position: int = 0) -> None:
         self.data = data
@@ -50,7 +56,13 @@ class Reader:
         return piece
 
     def number(self, form: str) -> Any:
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+        made = _made(form)
+        try:
+            (value,) = made.unpack_from(self.data, self.position)
+        except struct.error:
+            raise FieldError(f"cut off at byte {len(self.data)}") from None
+        self.position += made.size
+        return value
 
     def short_string(self) -> bytes:
         return self.take(self.number(">B"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -43,10 +44,11 @@ class Management:
     """A session with the management API of one broker, for one vhost and one thread.
 
     Each call waits `seconds` for its answer, connecting included; somebody may be waiting for
-    a page.
+    a page. `heard` is when the last answer came, in monotonic seconds, None before the first.
     """
 
     def __init__(self, address: Address, *, seconds: float = REQUEST_SECONDS) -> None:
+        self.heard: float | None = None
         self._address = address
         self._timeout = _timeout(seconds)
         self._session = requests.Session()
@@ -97,6 +99,10 @@ class Management:
     def consumers(self) -> list[dict[str, Any]]:
         return self._all("consumers")
 
+    def exchange(self, name: str) -> dict[str, Any]:
+        """Raises NotFound when there is no such exchange."""
+        return _table(self._call("GET", path("exchanges", self._address.vhost, name)))
+
     def queue(self, name: str) -> dict[str, Any]:
         """Raises NotFound when there is no such queue."""
         return _table(self._call("GET", path("queues", self._address.vhost, name)))
@@ -107,6 +113,13 @@ class Management:
     def bindings_from(self, exchange: str) -> list[dict[str, Any]]:
         where = path("exchanges", self._address.vhost, exchange, "bindings", "source")
         return _tables(self._call("GET", where))
+
+    def bindings_to_exchange(self, exchange: str) -> list[dict[str, Any]]:
+        where = path("exchanges", self._address.vhost, exchange, "bindings", "destination")
+        return _tables(self._call("GET", where))
+
+    def bindings_to_queue(self, queue: str) -> list[dict[str, Any]]:
+        return _tables(self._call("GET", path("queues", self._address.vhost, queue, "bindings")))
 
     def is_tracing(self) -> bool:
         """Whether the firehose is on, as the node says that answers (3.10.8 to 4.3.6).
@@ -227,7 +240,7 @@ class Management:
     ) -> requests.Response:
         url = self._address.management_url
         try:
-            return self._session.request(
+            answer = self._session.request(
                 method, url + where, json=body, timeout=self._timeout, allow_redirects=False
             )
         except requests.exceptions.SSLError as error:
@@ -243,6 +256,8 @@ class Management:
                 f"No management API at {url}: is the address right (http or https, the port), "
                 "is the plugin on (rabbitmq-plugins enable rabbitmq_management)?"
             ) from error
+        self.heard = time.monotonic()
+        return answer
 
     def _check(self, answer: requests.Response) -> None:
         if answer.ok and answer.status_code < 300:

@@ -56,7 +56,7 @@ def observe(management: Management) -> Snapshot:
         exchanges = management.exchanges()
         bindings = management.bindings()
         alarms = management.alarms()
-        policies, doubts = _policies_of(exchanges, management)
+        policies, doubts = policies_of(exchanges, management)
     return read_snapshot(
         overview,
         queues,
@@ -70,7 +70,7 @@ def observe(management: Management) -> Snapshot:
     )
 
 
-def _policies_of(
+def policies_of(
     exchanges: Sequence[Mapping[str, Any]], management: Management
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """The vhost's policies where an exchange has one, for it is listed by name only."""

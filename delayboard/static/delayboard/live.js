@@ -1,4 +1,5 @@
-// Fills a page with the newest snapshot. A page opts in by <main data-live-url="/ws/...">.
+// Fills a page with the newest snapshot. A page opts in by <main data-live-url="/ws/...">. It says
+// what it shows, and is sent that first, then what of it changes.
 
 import { span } from "./times.js";
 
@@ -10,6 +11,13 @@ let lastSeq = -1;
 let lastAt = null;
 let attempts = 0;
 let finished = false;
+let socket = null;
+// What the page has said that it shows, as one text.
+let watched = "";
+
+// All that was sent so far: what was put anew into the page meanwhile is filled too.
+let cells = {};
+let marks = {};
 
 const PACES = [1, 20];
 
@@ -56,11 +64,34 @@ function say(sentence, isOurs = false) {
   }
   hide("[data-live-trouble]", !sentence);
   hide("[data-live-good]", Boolean(sentence));
+  hide("[data-live-reading]", true);
   hide("[data-live-who]", isOurs);
 }
 
-function show(state) {
-  const { cells = {}, marks = {} } = state;
+// The broker answers, and is being read for the first time: no trouble, and no numbers yet.
+function wait(sentence) {
+  for (const element of document.querySelectorAll("[data-live-so-far]")) {
+    element.textContent = sentence;
+  }
+  hide("[data-live-good]", true);
+  hide("[data-live-reading]", false);
+}
+
+// Says which values the page shows, when they are others than before.
+function watch() {
+  if (socket?.readyState !== WebSocket.OPEN) return;
+  const keys = new Set();
+  for (const element of document.querySelectorAll("[data-live], [data-bar], [data-rate], [data-mark]")) {
+    const { live, bar, rate, mark } = element.dataset;
+    for (const key of [live, bar, rate, mark]) if (key) keys.add(key);
+  }
+  const said = JSON.stringify({ type: "watch", keys: [...keys] });
+  if (said === watched) return;
+  watched = said;
+  socket.send(said);
+}
+
+function show() {
   for (const element of document.querySelectorAll("[data-live]")) {
     const text = cells[element.dataset.live];
     if (text === undefined || element.textContent === text) continue;
@@ -99,8 +130,11 @@ function receive(state) {
   if (state.type !== "state" || state.seq < lastSeq) return;
   lastSeq = state.seq;
   lastAt = Date.parse(state.at) || lastAt;
-  show(state);
-  say(state.error ?? "");
+  Object.assign(cells, state.cells);
+  Object.assign(marks, state.marks);
+  show();
+  say(state.error);
+  if (state.reading) wait(state.reading);
   age();
   // The page was made without any numbers: there is nothing in it to fill.
   if ("liveBlank" in main.dataset && !state.error && state.at) location.reload();
@@ -112,10 +146,13 @@ function receive(state) {
 function connect() {
   const url = new URL(main.dataset.liveUrl, location.href);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-  const socket = new WebSocket(url);
+  socket = new WebSocket(url);
   socket.addEventListener("open", () => {
     attempts = 0;
     lastSeq = -1;
+    watched = "";
+    [cells, marks] = [{}, {}];
+    watch();
   });
   socket.addEventListener("message", (event) => {
     receive(JSON.parse(event.data));
@@ -124,14 +161,17 @@ function connect() {
   socket.addEventListener("close", () => {
     if (finished) return;
     say("The connection to Delayboard is lost. These numbers are old; trying again.", true);
-    const wait = Math.min(LONGEST_WAIT_MS, 500 * 2 ** attempts);
+    const pause = Math.min(LONGEST_WAIT_MS, 500 * 2 ** attempts);
     attempts += 1;
-    setTimeout(connect, wait * (0.5 + Math.random() / 2));
+    setTimeout(connect, pause * (0.5 + Math.random() / 2));
   });
 }
 
 if (main) {
   lastAt = Date.parse(main.dataset.liveAt ?? "") || null;
   connect();
-  setInterval(age, 1000);
+  setInterval(() => {
+    age();
+    watch();
+  }, 1000);
 }

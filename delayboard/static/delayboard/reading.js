@@ -1,0 +1,35 @@
+// A page of a broker that is being read for the first time: looks again until there is something
+// to show. Pages with values of their own, or that are fetched anew, do so themselves.
+
+const WAIT_MS = 3_000;
+const main = document.querySelector("main");
+
+function isTouched() {
+  const fields = [...document.querySelectorAll("input[type=text], input[type=search], textarea")];
+  return fields.some((field) => field.value !== field.defaultValue);
+}
+
+async function look() {
+  try {
+    const answer = await fetch(location.href, { redirect: "error" });
+    const fetched = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const [old, fresh] = [document, fetched].map((page) =>
+      page.querySelector("[data-live-reading]"),
+    );
+    if (fresh && !fresh.hidden) {
+      old.replaceWith(fresh);
+    } else if (isTouched()) {
+      // What somebody has typed is not thrown away.
+      old.lastElementChild.textContent = "It is read now: reload this page to see it.";
+      return;
+    } else if (answer.ok) {
+      location.reload();
+      return;
+    }
+  } catch {
+    // Asked again, until Delayboard answers.
+  }
+  setTimeout(look, WAIT_MS);
+}
+
+if (!("liveUrl" in main.dataset) && !("refresh" in main.dataset)) setTimeout(look, WAIT_MS);

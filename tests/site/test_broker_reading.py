@@ -1,0 +1,77 @@
+"""What pages say of a broker that is being read for the first time."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.urls import reverse
+
+from tests.builders import eventually
+from tests.site.desk import pages, signed_in, text_of
+from tests.topology.broker.slow import Slow, slow
+from topology import latest
+from topology.models import Role, Topology
+
+__all__ = ["slow"]
+
+pytestmark = pytest.mark.django_db
+FILLED_BY_FEED = ["topology:broker", "topology:topology", "dead_letters", "dead_letter_queue"]
+FETCHED_ANEW = ["topology:vhost", "topology:found", "topology:where"]
+
+
+def shown(text: str, part: str) -> bool:
+    """Whether the notice of this name is there and not hidden."""
+    found = re.search(f"<[^>]* {part}[^>]*>", text)
+    assert found, part
+    return " hidden" not in found[0]
+
+
+@pytest.mark.parametrize("name", FILLED_BY_FEED + FETCHED_ANEW)
+def test_a_page_says_that_it_is_being_read_and_nothing_of_trouble_or_emptiness(
+    pair: Topology, slow: Slow, name: str
+) -> None:
+    client = signed_in(Role.ADMIN)
+    address = pages(pair)[name]
+    latest.forget(pair.broker_id)
+    text = text_of(client.get(address))
+    assert shown(text, "data-live-reading")
+    assert not shown(text, "data-live-trouble")
+    assert not shown(text, "data-live-good")
+    assert "Test broker holds much.</strong>" in text
+    assert "It answers, and is being read for the first time: " in text
+    assert "Without JavaScript, reload it in a few seconds." in text
+    assert "does not answer" not in text
+    assert "data-stale" not in text
+    assert "No queue" not in text
+
+
+@pytest.mark.parametrize("name", FILLED_BY_FEED + FETCHED_ANEW)
+def test_a_page_shows_the_broker_when_it_is_read(pair: Topology, slow: Slow, name: str) -> None:
+    client = signed_in(Role.ADMIN)
+    address = pages(pair)[name].replace("name=parked", "name=one")
+    latest.forget(pair.broker_id)
+    before = text_of(client.get(address))
+    # Who asks again: the page's feed, its refreshing, or a script of its own.
+    assert re.search("data-live-blank|data-refresh=|delayboard/reading", before)
+    slow.let()
+    eventually(lambda: latest.latest(pair.broker_id), "it is read")
+    text = text_of(client.get(address))
+    assert not shown(text, "data-live-reading")
+    assert shown(text, "data-live-good")
+    assert "delayboard/reading" not in text
+
+
+def test_the_first_page_warns_of_it_and_calls_it_no_trouble(pair: Topology, slow: Slow) -> None:
+    latest.forget(pair.broker_id)
+    text = text_of(signed_in(Role.VIEWER).get(reverse("now")))
+    assert "Test broker: It answers, and is being read for the first time: " in text
+    (said,) = (line for line in text.splitlines() if "is being read" in line)
+    assert "notice-warn" in said
+
+
+def test_a_page_of_other_things_does_not_call_it_silent(pair: Topology, slow: Slow) -> None:
+    latest.forget(pair.broker_id)
+    client = signed_in(Role.VIEWER)
+    client.get(reverse("now"))
+    assert "does not answer" not in text_of(client.get(reverse("replays")))
