@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db import transaction
-from django.db.models import Q
 from django.utils import timezone
 
-from topology import audit
+from topology import audit, latest
 from topology.broker.depths import live_depths
 from topology.broker.management import Management
 from topology.broker.observe import newest_numbers, observe
 from topology.definitions import Binding, Definitions, Identity, Queue
-from topology.models import Broker, State, Topology
-from topology.patterns import PATTERNS
+from topology.models import State, Topology
+from topology.ownership import Refusal as Refusal
+from topology.ownership import alone_with, begin, disown, own, refuse_torn_down
+from topology.ownership import disown_declared as disown_declared
+from topology.ownership import own_declared as own_declared
 from topology.provisioning.apply import apply_plan
 from topology.provisioning.plan import Plan, conflict_sentences, make_plan
-from topology.provisioning.taps import NO_TAP, TapType, tap_type_for
+from topology.provisioning.taps import tap_type_for
 from topology.provisioning.teardown import Teardown, plan_teardown, tear_down, with_depths
 from topology.provisioning.verify import Verdict, verify
-from topology.slugs import new_slug
+from topology.rows import User as User
+from topology.rows import create_topology as create_topology
+from topology.rows import keep_bodies as keep_bodies
+from topology.rows import take_over as take_over
 from topology.snapshot import Snapshot
-
-# Longer than any of them takes; after it a claim counts as left by one who died.
-LONGEST_ACTION = timedelta(seconds=60)
-
-User = AbstractBaseUser | AnonymousUser | None
-
-
-class Refusal(Exception):
-    """It was not done, nothing was changed, and the sentence says why."""
 
 
 @dataclass(frozen=True)
@@ -44,55 +35,6 @@ class Applied:
 
     created: int
     plan: Plan
-
-
-def create_topology(
-    user: User, broker: Broker, kind: str, params: Any, *, tap_type: str = ""
-) -> Topology:
-    """Write the row; nothing is asked of the broker. Raises Refusal when there is one already.
-
-    `tap_type` "" leaves the tap to the broker's version.
-    """
-    return _new_row(user, broker, kind, params, "topology created", tap_type=tap_type)
-
-
-def take_over(user: User, broker: Broker, kind: str, params: Any) -> Topology:
-    """The row of one that others made, as if it were applied, and nothing of it ours or tapped.
-
-    Nothing is asked of the broker. Raises Refusal when there is one already.
-    """
-    return _new_row(
-        user,
-        broker,
-        kind,
-        params,
-        "topology adopted",
-        tap_type=NO_TAP,
-        state=State.APPLIED,
-        applied_at=timezone.now(),
-        is_adopted=True,
-    )
-
-
-def _new_row(
-    user: User, broker: Broker, kind: str, params: Any, action: str, **values: Any
-) -> Topology:
-    pattern = PATTERNS[kind]
-    stored = pattern.store(params)
-    name = pattern.title(params)
-    same = Topology.objects.filter(broker=broker, kind=kind, name=name)
-    taken = Topology.objects.filter
-    with transaction.atomic():
-        # Two at once wait for each other here, so that the second one sees the first.
-        Broker.objects.select_for_update().get(pk=broker.pk)
-        if same.exclude(state=State.TORN_DOWN).exists():
-            raise Refusal(f"There is a topology “{name}” of this kind on {broker.name} already.")
-        slug = new_slug(name, lambda slug: taken(slug=slug).exists(), longest=80)
-        row = Topology.objects.create(
-            broker=broker, slug=slug, kind=kind, name=name, params=stored, **values
-        )
-        audit.record(user, action, broker=broker, what=name, details=stored)
-    return row
 
 
 def plan_for(topology: Topology, snapshot: Snapshot) -> Plan:
@@ -120,17 +62,17 @@ def apply(user: User, topology: Topology) -> Applied:
     broker = topology.broker
     with (
         audit.recorded(user, "topology applied", broker=broker, what=topology.name),
-        _alone_with(topology),
+        alone_with(topology),
         Management(broker.address) as management,
     ):
-        _refuse_torn_down(topology)
-        snapshot = observe(management)
+        refuse_torn_down(topology)
+        snapshot = latest.for_action(broker, management, _planned(topology))
         if wrong := obstacle_for(topology, snapshot):
             raise Refusal(f"{wrong} Nothing was changed.")
         plan = plan_for(topology, snapshot)
         if not plan.is_applicable:
             raise Refusal("The plan is in conflict with what exists; nothing was changed.")
-        _begin(topology, plan, tap_type_for(snapshot.version_tuple))
+        begin(topology, plan, tap_type_for(snapshot.version_tuple))
         created = apply_plan(plan, management, lambda done, total: None)
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
@@ -149,17 +91,17 @@ def start_recording(user: User, topology: Topology, *, tap_type: str = "") -> Ap
     broker = topology.broker
     with (
         audit.recorded(user, "recording switched on", broker=broker, what=topology.name),
-        _alone_with(topology),
+        alone_with(topology),
         Management(broker.address) as management,
     ):
         if not topology.is_recordable or topology.state != State.APPLIED:
             raise Refusal("There is nothing of it to record that is not recorded already.")
-        snapshot = observe(management)
+        snapshot = latest.for_action(broker, management, topology.tap_with("classic"))
         chosen = tap_type or tap_type_for(snapshot.version_tuple)
         plan = make_plan(topology.tap_with(chosen), snapshot)
         if not plan.is_applicable:
             raise Refusal(f"{' '.join(conflict_sentences(plan))} Nothing was changed.")
-        _own(topology, [change.thing.identity for change in plan.signed("create")])
+        own(topology, [change.thing.identity for change in plan.signed("create")])
         created = apply_plan(plan, management, lambda done, total: None)
         Topology.objects.filter(pk=topology.pk).update(tap_type=chosen, applied_at=timezone.now())
     topology.refresh_from_db()
@@ -173,7 +115,7 @@ def check(user: User, topology: Topology) -> Verdict:
         audit.recorded(user, "topology verified", broker=broker, what=topology.name),
         Management(broker.address) as management,
     ):
-        snapshot = observe(management)
+        snapshot = latest.for_action(broker, management, _planned(topology))
         wanted = wanted_of(topology, snapshot)
         return verify(
             topology.pattern,
@@ -184,11 +126,16 @@ def check(user: User, topology: Topology) -> Verdict:
         )
 
 
+def _planned(topology: Topology) -> Definitions:
+    """All that it may consist of, whatever tap it will have."""
+    return topology.definitions_with(topology.tap_type or "classic")
+
+
 def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:
     """What routes declared for it is ours too: bound destinations, hold queues."""
     wanted = wanted_of(topology, snapshot)
     beside = topology.owned_identities - {thing.identity for thing in wanted}
-    declared = Definitions.of(thing for thing in snapshot.declared if thing.identity in beside)
+    declared = snapshot.declared.only(beside)
     return plan_teardown(
         wanted | declared,
         topology.owned_identities,
@@ -214,7 +161,7 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
             what=topology.name,
             details={"even_with_messages": forced},
         ),
-        _alone_with(topology),
+        alone_with(topology),
         Management(broker.address) as management,
     ):
         snapshot = observe(management)
@@ -282,7 +229,7 @@ def unbind(
                 "all the same."
             )
         management.unbind(found[0])
-        _disown(topology, [found[0].identity])
+        disown(topology, [found[0].identity])
     return found[0]
 
 
@@ -292,19 +239,6 @@ def _waiting(topology: Topology, management: Management, snapshot: Snapshot) -> 
     numbers = _counted(topology, management, snapshot, waits).numbers
     total = sum(numbers[name].messages or 0 for name in waits if name in numbers)
     return f"{total} messages wait in its delays." if total else ""
-
-
-def keep_bodies(user: User, topology: Topology, *, is_wanted: bool) -> None:
-    """Keep the bodies of its messages from now on, or no longer; those kept stay.
-
-    Raises Refusal when it is to be kept of one that was torn down.
-    """
-    action = "keeping bodies switched on" if is_wanted else "keeping bodies switched off"
-    with audit.recorded(user, action, broker=topology.broker, what=topology.name):
-        if is_wanted:
-            _refuse_torn_down(topology)
-        Topology.objects.filter(pk=topology.pk).update(keep_bodies=is_wanted)
-    topology.refresh_from_db()
 
 
 def occupied_sentence(teardown: Teardown) -> str:
@@ -345,79 +279,4 @@ def _delete(
             even_with_messages=forced,
         )
     finally:
-        _disown(topology, gone)
-
-
-@contextmanager
-def _alone_with(topology: Topology) -> Iterator[None]:
-    """Nobody else applies it or tears it down meanwhile. Raises Refusal when somebody does.
-
-    A claim of one who died ends by itself.
-    """
-    now = timezone.now()
-    claim = now + LONGEST_ACTION
-    free = Q(busy_until_at=None) | Q(busy_until_at__lt=now)
-    rows = Topology.objects.filter(pk=topology.pk)
-    if not rows.filter(free).update(busy_until_at=claim):
-        raise Refusal("It is being applied or torn down right now: look again in a moment.")
-    topology.refresh_from_db()
-    try:
-        yield
-    finally:
-        rows.filter(busy_until_at=claim).update(busy_until_at=None)
-
-
-def _refuse_torn_down(topology: Topology) -> None:
-    if topology.state == State.TORN_DOWN:
-        raise Refusal("It was torn down: make a new one.")
-
-
-def _begin(topology: Topology, plan: Plan, tap_type: TapType) -> None:
-    with transaction.atomic():
-        row = Topology.objects.select_for_update().get(pk=topology.pk)
-        _refuse_torn_down(row)
-        row.own([change.thing.identity for change in plan.signed("create")])
-        row.state = State.APPLYING
-        row.tap_type = row.tap_type or tap_type
-        row.save(update_fields=["owned", "state", "tap_type"])
-
-
-def own_declared(
-    topology: Topology, declares: Definitions, found: Definitions
-) -> frozenset[Identity]:
-    """Write down, before a route declares them, which of its things will be ours, and return them.
-
-    Queues that had come with use and are gone again are forgotten.
-    """
-    there = {thing.identity for thing in found}
-    fresh = frozenset(thing.identity for thing in declares if thing.identity not in there)
-    with transaction.atomic():
-        row = Topology.objects.select_for_update().get(pk=topology.pk)
-        before = row.owned_identities
-        kept = {thing.identity for thing in row.definitions} | there | fresh
-        row.disown(
-            [identity for identity in before if identity[0] == "queue" and identity not in kept]
-        )
-        row.own(fresh)
-        if row.owned_identities != before:
-            row.save(update_fields=["owned"])
-    return fresh
-
-
-def disown_declared(topology: Topology, fresh: Collection[Identity]) -> None:
-    """The broker refused to declare them: they are not ours, should somebody make them."""
-    _disown(topology, list(fresh))
-
-
-def _own(topology: Topology, identities: list[Identity]) -> None:
-    with transaction.atomic():
-        row = Topology.objects.select_for_update().get(pk=topology.pk)
-        row.own(identities)
-        row.save(update_fields=["owned"])
-
-
-def _disown(topology: Topology, identities: list[Identity]) -> None:
-    with transaction.atomic():
-        row = Topology.objects.select_for_update().get(pk=topology.pk)
-        row.disown(identities)
-        row.save(update_fields=["owned"])
+        disown(topology, gone)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from threading import Event
 
-from topology import provision
-from topology.broker.errors import Blocked, BrokerError, Conflict, OutcomeUnknown, alarm_sentence
+from delayboard.publishing.owning import owning
+from topology import latest
+from topology.broker.errors import Blocked, Conflict, alarm_sentence
 from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.definitions import Definitions, Identity
+from topology.definitions import Definitions
 from topology.message import Publish, Route
 from topology.models import Topology
 from topology.patterns import delay_levels
@@ -92,26 +91,23 @@ class Destinations:
 
     @contextmanager
     def owning(self, target: str, route: Route) -> Iterator[Callable[[], None]]:
-        """What the route declares is written down as ours before, and no longer when it is refused.
+        """As `owning`, for messages to it; from the declaration on they count as on their way.
 
-        Hands out what to call once it is declared. Looks anew the first time: another's
-        destination may have come since. Raises Conflict, Blocked, and what a look raises.
+        Looks anew the first time: another's destination may have come since. Raises Conflict,
+        Blocked, and what a look raises.
         """
         self._check_anew(target)
-        fresh: Collection[Identity] = ()
-        if target not in self._ours:
-            fresh = provision.own_declared(self.topology, route.declares, self._seen.declared)
-        declared = Event()
-        try:
-            yield declared.set
-        except BrokerError as error:
-            if not declared.is_set() and not isinstance(error, OutcomeUnknown):
-                provision.disown_declared(self.topology, fresh)
-            raise
-        finally:
-            if declared.is_set():
+        if target in self._ours:
+            yield lambda: None
+            return
+        with owning(self.topology, route.declares, self._seen.declared) as declared:
+
+            def note() -> None:
+                declared()
                 self._ours.add(target)
                 self.take(target)
+
+            yield note
 
     def _check_anew(self, target: str) -> None:
         if target not in self._ours:
@@ -123,7 +119,8 @@ class Destinations:
 
     def _look(self) -> None:
         with Management(self.topology.broker.address) as management:
-            self._seen = observe(management)
+            things = delay_levels.definitions(self._params)
+            self._seen = latest.for_action(self.topology.broker, management, things)
         self._looked_at = time.monotonic()
         if wrong := levels_problem(self._params, self._seen):
             raise Refusal(wrong)

@@ -44,12 +44,13 @@ def predict(
     expiration: str | None = None,
     declares: Definitions = NOTHING,
     waiters: Sequence[Waiter] = (),
+    now_ms: int = 0,
     note: str = "",
 ) -> Prediction:
     """Walk the definitions as they stand and as `declares` adds to them, without our own taps.
 
-    `waiters` are taken to be at work; what they read in `headers` counts from the publish, as in
-    Route.stamped(0). `note` begins the sentence.
+    `waiters` are taken to be at work; what they read in `headers` counts from `now_ms`, the
+    moment of the publish. `note` begins the sentence.
     """
     consumed = {name for name, numbers in snapshot.numbers.items() if numbers.consumers}
     walked = walk(
@@ -61,6 +62,7 @@ def predict(
         expiration=expiration,
         consumed=consumed,
         waiters=waiters,
+        now_ms=now_ms,
     )
     first = min(walked.delivered, key=lambda outcome: outcome.after, default=None)
     return Prediction(
@@ -85,10 +87,16 @@ def observed_by(topologies: list[Topology], walked: Walk) -> Topology | None:
 
 def _sentence(outcome: Outcome) -> str:
     when = f"after {format_delay(outcome.after)}" if outcome.after else "at once"
-    if outcome.ending == "delivered":
-        return f"It arrives in {outcome.queue} {when}."
-    if outcome.ending == "held":
-        return f"It is held for ever {when}: {outcome.why}."
+    first = f"is {outcome.kept}, then " if outcome.kept else ""
     if outcome.ending == "uncertain":
         return f"What becomes of it {when} is not known: {outcome.why}."
-    return f"It is lost {when}: {outcome.why}."
+    return f"It {first}{_end(outcome, when)}."
+
+
+def _end(outcome: Outcome, when: str) -> str:
+    if outcome.ending == "delivered":
+        on = f": {outcome.goes_on}" if outcome.goes_on else ""
+        return f"arrives in {outcome.queue} {when}{on}"
+    if outcome.ending == "held":
+        return f"is held for ever {when}: {outcome.why}"
+    return f"is lost {when}: {outcome.why}"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import Event
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -18,19 +17,26 @@ from django.utils import timezone
 from analytics import facts
 from delayboard.models import Publication
 from delayboard.models.publication import Sent
+from delayboard.publishing.owning import owning
 from delayboard.publishing.predict import Prediction, observed_by
-from topology import audit, provision
+from topology import audit, latest
 from topology.broker.errors import BrokerError, Conflict, OutcomeUnknown, Returned
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.broker.properties import build_properties
 from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.definitions import Definitions
-from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route, Waiter
+from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import Broker, State, Topology
 from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
+# The plugin routes what it keeps to no queue at first, so a mandatory publish comes back; what it
+# failed to store comes back in the same way (topology.routing.delayed; read and not tried).
+KEPT_UNCONFIRMED = (
+    "The broker gave it back, as it does with all that a delayed exchange keeps: it is kept there "
+    "if the plugin could store it, and nothing confirms that."
+)
 NOT_OBSERVED = "Nobody sees it arrive: what leaves this topology's delays is not observed."
 
 
@@ -60,15 +66,9 @@ class Letter:
     def declares(self) -> Definitions:
         return self.route.declares
 
-    @property
-    def steered(self) -> dict[str, Any]:
-        """Its headers and those of its way, which come first, as if published at the moment 0."""
-        return {**self.headers, **self.route.stamped(0)}
-
-    @property
-    def waiters(self) -> Sequence[Waiter]:
-        """The consumers of ours that its way needs."""
-        return self.topology.waiters if self.topology else ()
+    def steered(self, now_ms: int) -> dict[str, Any]:
+        """Its headers and those of its way, which come first, published at this moment (ms)."""
+        return {**self.headers, **self.route.stamped(now_ms)}
 
 
 class AlreadySent(Exception):
@@ -97,6 +97,10 @@ def send(
         _refuse_tap_alone(broker, publish)
     except OutcomeUnknown as error:
         row.sent, row.error = Sent.UNKNOWN, str(error)
+    except Returned as error:
+        is_kept = prediction.walk.is_only_kept
+        row.sent = Sent.UNKNOWN if is_kept else Sent.REFUSED
+        row.error = KEPT_UNCONFIRMED if is_kept else str(error)
     except BrokerError as error:
         row.sent, row.error = Sent.REFUSED, str(error)
     else:
@@ -109,33 +113,25 @@ def send(
 
 @contextmanager
 def _owning(broker: Broker, letter: Letter) -> Iterator[Callable[[], None]]:
-    """What the letter declares is written down as ours before, and no longer when it is refused.
+    """As `owning`, for what the letter declares, if anything.
 
-    Hands out what to call once it is declared. Looked at anew: what the prediction stood on may
-    be seconds old, and another's destination come since. Raises Conflict.
+    Looked at anew: what the prediction stood on may be seconds old, and another's destination
+    come since. Raises Conflict.
     """
-    declared = Event()
     topology = letter.topology
     if topology is None or not len(letter.declares):
-        yield declared.set
+        yield lambda: None
         return
     with Management(broker.address) as management:
-        snapshot = observe(management)
+        snapshot = latest.for_action(broker, management, letter.declares)
     problem = topology.pattern.target_problem(topology.parsed, letter.target, snapshot.definitions)
     if problem:
         raise Conflict(problem)
     plan = make_plan(letter.declares, snapshot)
     if not plan.is_applicable:
         raise Conflict(" ".join(conflict_sentences(plan)))
-    fresh = provision.own_declared(topology, letter.declares, snapshot.declared)
-    try:
-        yield declared.set
-    except OutcomeUnknown:
-        raise
-    except BrokerError:
-        if not declared.is_set():
-            provision.disown_declared(topology, fresh)
-        raise
+    with owning(topology, letter.declares, snapshot.declared) as declared:
+        yield declared
 
 
 def _refuse_tap_alone(broker: Broker, publish: Publish) -> None:

@@ -12,8 +12,8 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from delayboard.models import Duty
-from delayboard.models.duty import waiter_key
+from delayboard.models import DeadLetterQueue, Duty
+from delayboard.models.duty import parker_key, waiter_key
 from topology import access, latest
 from topology.delays import format_delay
 from topology.graph.cells import count_text
@@ -30,6 +30,14 @@ def waiter(topology: Topology) -> dict[str, Any]:
     needs_one = topology.state == State.APPLIED and bool(topology.waiters)
     duty = Duty.objects.filter(key=waiter_key(topology.slug)).first() if needs_one else None
     return {"needs_one": needs_one, "duty": duty, "topology": topology}
+
+
+@register.simple_tag
+def parker(row: DeadLetterQueue | None) -> Duty | None:
+    """How the parker of a watched queue does."""
+    if row is None or not row.is_watched:
+        return None
+    return Duty.objects.filter(key=parker_key(row.pk)).first()
 
 
 @register.filter

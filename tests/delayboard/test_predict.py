@@ -7,7 +7,15 @@ import pytest
 from delayboard.publishing.predict import observed_by, predict
 from tests.delayboard.builders import shop
 from tests.topology.builders import a_queue, a_snapshot
-from topology.definitions import TAP_PREFIX, Binding, Definitions, Queue
+from topology.definitions import (
+    DELAYED_TYPE,
+    TAP_PREFIX,
+    Arguments,
+    Binding,
+    Definitions,
+    Exchange,
+    Queue,
+)
 from topology.models import Topology
 from topology.snapshot import QueueNumbers
 
@@ -60,3 +68,30 @@ def test_an_arrival_through_a_tapped_exchange_is_observed(pair: Topology) -> Non
     assert observed_by([pair], past_the_taps.walk) is None
     assert observed_by([pair], lost.walk) is None
     assert observed_by([], delayed.walk) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        ("k", "It is kept by the exchange “later” for 40ms, then arrives in work after 40ms."),
+        (
+            "other",
+            "It is kept by the exchange “later” for 40ms, then is lost after 40ms: the exchange "
+            "“later” has no queue for the key “other”.",
+        ),
+    ],
+)
+def test_what_a_delayed_exchange_keeps_is_predicted_with_it(key: str, sentence: str) -> None:
+    """As the plugin's source says; none of the tests' brokers can have it."""
+    found = predict(a_snapshot(DELAYING), "later", key, headers={"x-delay": 40})
+    assert found.sentence == sentence
+    assert found.walk.is_only_kept
+
+
+DELAYING = Definitions.of(
+    [
+        Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"})),
+        a_queue("work"),
+        Binding("later", "work", "k"),
+    ]
+)

@@ -23,7 +23,7 @@ from delayboard.publishing.predict import Prediction, predict
 from delayboard.publishing.send import Letter, send
 from tests.delayboard.builders import shop
 from tests.topology.builders import a_queue, a_snapshot
-from topology import provision
+from topology import latest, provision
 from topology.broker.errors import (
     BrokerError,
     Nacked,
@@ -33,7 +33,15 @@ from topology.broker.errors import (
     Unreachable,
 )
 from topology.broker.fields import FieldError
-from topology.definitions import TAP_PREFIX, Binding, Definitions, Queue
+from topology.definitions import (
+    DELAYED_TYPE,
+    TAP_PREFIX,
+    Arguments,
+    Binding,
+    Definitions,
+    Exchange,
+    Queue,
+)
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import AuditEntry, Broker, Topology
 from topology.patterns import delay_levels
@@ -72,6 +80,7 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
 
     monkeypatch.setattr(sending, "publisher", publisher)
     monkeypatch.setattr(sending, "observe", lambda management: kept.seen)
+    monkeypatch.setattr(latest, "for_action", lambda broker, management, things: kept.seen)
     return kept
 
 
@@ -258,3 +267,17 @@ def test_why_nobody_will_see_it_arrive_is_said_at_once(
     assert lost.unobservable_why == "It is not expected to arrive anywhere."
     tapped = send(user, broker, replace(LETTER, id=uuid4()), good(pair.definitions))
     assert (tapped.unobservable_why, tapped.topology) == ("", pair)
+
+
+@pytest.mark.parametrize(("headers", "sent"), [({"x-delay": 40}, Sent.UNKNOWN), ({}, Sent.REFUSED)])
+def test_what_a_delayed_exchange_gives_back_it_keeps_and_nothing_confirms_that(
+    channel: Channel, broker: Broker, user: User, headers: dict[str, Any], sent: Sent
+) -> None:
+    """As the plugin's source says; none of the tests' brokers can have it."""
+    later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
+    there = a_snapshot(shop(later, Binding("later", "orders", "k")))
+    channel.error = Returned("No queue takes the key “k”.")
+    letter = Letter("later", "k", b"{}", headers)
+    row = send(user, broker, letter, predict(there, "later", "k", headers=headers))
+    assert (row.sent, row.confirmed_at) == (sent, None)
+    assert ("nothing confirms that" in row.error) == (sent == Sent.UNKNOWN)

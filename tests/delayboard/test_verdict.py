@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,9 @@ from tests.delayboard.builders import a_death, a_message, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
 from topology.deaths import Death, History
-from topology.definitions import Arguments, Binding, Definitions, Exchange
+from topology.definitions import DELAYED_TYPE, Arguments, Binding, Definitions, Exchange
+from topology.patterns import busy_wait
+from topology.routing.waiting import of_others
 
 WAITS = {"hold"}
 REJECTED = a_death()
@@ -145,6 +148,56 @@ def test_the_deaths_that_a_replay_leaves_out_do_not_count() -> None:
         Target("", "wait", ""), "dead", there, [], a_message(headers=died), version=(3, 10, 8)
     )
     assert verdict == Verdict(True, "Arrives in audit after 5ms.")
+
+
+HOOKS = busy_wait.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
+(WAITER,) = busy_wait.waiters(HOOKS)
+WAITING = busy_wait.definitions(HOOKS) | shop(a_queue("hooks"))
+
+
+def test_a_replay_into_a_busy_wait_of_ours_is_followed_to_where_its_waiter_brings_it() -> None:
+    letter = a_message(headers={WAITER.due_header: 1_790_000_180_000})
+    verdict = judge(
+        Target("", WAITER.queue, ""),
+        "dead",
+        WAITING,
+        [],
+        letter,
+        waiters=[WAITER],
+        now_ms=1_790_000_000_000,
+    )
+    assert verdict == Verdict(True, "Arrives in hooks after 3m.")
+
+
+def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
+    verdict = judge(Target("", WAITER.queue, ""), "dead", WAITING, [], waiters=[of_others(WAITER)])
+    assert verdict.is_good
+    assert verdict.sentence == (
+        f"Arrives in {WAITER.queue} at once: a consumer that is not ours passes it on to “hooks” "
+        "when it takes it for due, by a header that nothing in a broker tells."
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("orders", "Kept by the exchange “later” for 40ms, then arrives in orders after 40ms. An"),
+        ("odd", "No route: kept by the exchange “later” for 40ms, then the exchange “later” has"),
+    ],
+)
+def test_a_delayed_exchange_keeps_a_replay_and_gives_it_back_all_the_same(
+    key: str, said: str
+) -> None:
+    """As the plugin's source says; none of the tests' brokers can have it."""
+    later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
+    there = shop(later, Binding("later", "orders", "orders"))
+    letter = a_message(headers={"x-delay": 40})
+    verdict = judge(Target("later", key, ""), "dead", there, [], letter)
+    assert not verdict.is_good
+    assert verdict.sentence.startswith(said)
+    turned = a_message(headers={"x-delay": -40})
+    again = judge(Target("later", "orders", ""), "dead", there, [], turned)
+    assert again == Verdict(True, "Arrives in orders at once.")
 
 
 deaths = st.builds(

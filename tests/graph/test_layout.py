@@ -8,10 +8,10 @@ import pytest
 
 from tests.graph.pictures import HOSTILE, LONG, delay_queue, pair, seen
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
-from topology.graph.build import build
+from topology.graph.build import build, with_badges
 from topology.graph.geometry import Box, Direction, Layout
 from topology.graph.layers import arrange_layers, ranks
-from topology.graph.layout import LayoutError, arrange, arrange_by_dot
+from topology.graph.layout import BADGE_ROOM, LayoutError, arrange, arrange_by_dot
 from topology.graph.ring import arrange_ring
 from topology.graph.star import arrange_star
 from topology.snapshot import QueueNumbers
@@ -179,3 +179,17 @@ def test_many_queues_that_die_into_one_exchange_stand_in_a_block(count: int, end
 )
 def test_any_other_graph_is_no_block(definitions: Definitions) -> None:
     assert arrange_star(build(definitions)) is None
+
+
+@pytest.mark.parametrize("things", [[Queue("work")], list(pair()), list(FAN)])
+def test_a_badge_on_the_uppermost_box_stands_inside_the_picture(things: list[Thing]) -> None:
+    graph = build(Definitions.of(things))
+    plain = arrange(graph)
+    layout = arrange(with_badges(graph, {node.id: "1: at once" for node in graph.nodes}))
+    assert_sound(layout, len(graph.nodes), len(graph.edges))
+    assert min(box.top for box in layout.boxes) >= BADGE_ROOM
+    assert layout.height - plain.height == min(box.top for box in layout.boxes) - min(
+        box.top for box in plain.boxes
+    )
+    for line, before in zip(layout.lines, plain.lines, strict=True):
+        assert line.tip[1] - before.tip[1] == pytest.approx(layout.height - plain.height)

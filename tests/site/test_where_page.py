@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import timedelta
 
 import pytest
 from django.core.management import call_command
@@ -10,8 +12,10 @@ from django.urls import reverse
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology import latest
-from topology.definitions import Binding, Exchange
-from topology.models import Broker, Role
+from topology.definitions import DELAYED_TYPE, Arguments, Binding, Exchange
+from topology.models import Broker, Role, State, Topology
+from topology.patterns import busy_wait
+from topology.provision import create_topology, take_over
 
 pytestmark = pytest.mark.django_db
 
@@ -86,7 +90,7 @@ def test_the_command_tells_the_same_and_as_json(
     broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     know(broker, *SHOP)
-    monkeypatch.setattr(latest, "poll", lambda broker: latest.latest(broker.pk))
+    monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
     call_command("walk", broker.slug, "", "hold")
     told = capsys.readouterr().out
     assert "at once: waits 1m30s in hold, through the default exchange with 'hold'" in told
@@ -97,6 +101,64 @@ def test_the_command_tells_the_same_and_as_json(
     assert ends == {("delivered", "work", 90_000), ("delivered", "copies", 90_000)}
     assert answer["routed"] is True
     assert [hop["stays_ms"] for hop in answer["outcomes"][0]["hops"]] == [90_000, None]
+
+
+HOOKS = busy_wait.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
+WAITS = "hooks-busy-wait"
+
+
+def a_busy_wait(broker: Broker) -> None:
+    know(broker, *busy_wait.definitions(HOOKS), a_queue("hooks"))
+
+
+def test_our_waiter_takes_the_way_on_and_is_drawn(broker: Broker) -> None:
+    a_busy_wait(broker)
+    row = create_topology(None, broker, busy_wait.KIND, HOOKS)
+    planned = asked(broker, routing_key=WAITS)
+    assert 'data-mark="queue/hooks"' not in planned
+    row.state = State.APPLIED
+    row.save()
+    text = asked(broker, routing_key=WAITS)
+    assert "due, so that the waiter of hooks-busy-wait passed it on" in text
+    assert 'data-mark="queue/hooks"' in text
+    assert "edge-waiter" in text
+
+
+def test_a_waiter_of_others_is_said_to_be_one(broker: Broker) -> None:
+    a_busy_wait(broker)
+    take_over(None, broker, busy_wait.KIND, HOOKS)
+    text = asked(broker, routing_key=WAITS)
+    assert "a consumer that is not ours passes it on to “hooks”" in text
+    assert 'data-mark="queue/hooks"' not in text
+
+
+def test_the_command_goes_through_our_waiter_by_the_moment_in_the_header(
+    broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_busy_wait(broker)
+    create_topology(None, broker, busy_wait.KIND, HOOKS)
+    Topology.objects.update(state=State.APPLIED)
+    monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
+    due_ms = time.time_ns() // 1_000_000 + 90_000
+    (waiter,) = busy_wait.waiters(HOOKS)
+    headers = json.dumps({waiter.due_header: due_ms})
+    call_command("walk", broker.slug, "", WAITS, "--headers", headers, "--json")
+    (outcome,) = json.loads(capsys.readouterr().out)["outcomes"]
+    assert (outcome["queue"], outcome["after_ms"]) == ("hooks", 120_000)
+
+
+def test_what_a_delayed_exchange_keeps_is_told_on_the_page_and_by_the_command(
+    broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
+    know(broker, *SHOP, later, Binding("later", "work", "k"))
+    for key in ("k", "nobody"):
+        text = asked(broker, exchange="later", routing_key=key, headers='{"x-delay": 40}')
+        assert "kept by the exchange “later” for 40ms" in text
+    monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
+    for key in ("k", "nobody"):
+        call_command("walk", broker.slug, "later", key, "--headers", '{"x-delay": 40}')
+        assert "kept by the exchange “later” for 40ms" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -112,6 +174,13 @@ def test_the_command_refuses_with_a_sentence(
     broker: Broker, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     know(broker, *SHOP)
-    monkeypatch.setattr(latest, "poll", lambda broker: latest.latest(broker.pk))
+    monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
     with pytest.raises(CommandError, match=said.replace("(", r"\(")):
         call_command("walk", *arguments)
+
+
+def test_a_name_from_right_to_left_is_set_apart_in_the_sentences(broker: Broker) -> None:
+    name = "\u05d0\u05d1"
+    know(broker, a_queue(name, ttl=5000))
+    text = asked(broker, routing_key=name)
+    assert f"it expires in “\u2068{name}\u2069” after 5s" in text

@@ -87,6 +87,35 @@ def test_a_delayed_type_of_no_rule_of_ours_is_not_guessed(kind: str) -> None:
     assert only(walk(found, "later", "k", headers={"x-delay": 40})).ending == "uncertain"
 
 
+def test_what_a_delayed_exchange_alone_keeps_is_said_to_be_kept_and_not_to_be_refused() -> None:
+    kept = walk(DIRECT, "later", "k", headers={"x-delay": 40})
+    assert only(kept).kept == "kept by the exchange “later” for 40ms"
+    assert kept.is_only_kept
+    at_once = walk(DIRECT, "later", "k")
+    assert (only(at_once).kept, at_once.is_only_kept) == ("", False)
+    lost = walk(DIRECT, "later", "other", headers={"x-delay": 40})
+    assert only(lost).kept == only(kept).kept
+    assert (lost.is_only_kept, lost.is_routed) == (True, False)
+
+
+def test_what_another_queue_gets_at_once_is_not_given_back() -> None:
+    both = DIRECT | of(
+        Exchange("in", "fanout"),
+        Binding("in", "later", "", destination_is_queue=False),
+        Queue("now"),
+        Binding("in", "now", ""),
+    )
+    walked = walk(both, "in", "k", headers={"x-delay": 40})
+    assert {o.queue: bool(o.kept) for o in walked.delivered} == {"now": False, "work": True}
+    assert not walked.is_only_kept
+
+
+def test_a_dead_letter_that_an_exchange_keeps_was_taken_by_its_first_queue() -> None:
+    found = DIRECT | of(a_queue("hold", ttl=10, dlx="later", key="k"))
+    walked = walk(found, "", "hold", headers={"x-delay": 40})
+    assert (only(walked).kept, walked.is_only_kept) == ("", False)
+
+
 def test_what_finds_no_queue_is_lost_after_its_delay() -> None:
     outcome = only(walk(DIRECT, "later", "other", headers={"x-delay": 40}))
     assert (outcome.ending, outcome.after) == ("dropped", ms(40))
@@ -167,7 +196,7 @@ def test_a_rejecting_consumer_and_a_delayed_exchange_go_round_for_ever() -> None
 def test_the_way_through_a_delayed_exchange_is_shown_with_its_binding() -> None:
     snapshot = a_snapshot(DIRECT, version="4.2.0")
     answer = ask(Question("later", "k", {"x-delay": 40}), snapshot)
-    assert answer.walk.delivered[0].hops[0].why == "kept by the exchange later for 40ms"
+    assert answer.walk.delivered[0].hops[0].why == "kept by the exchange “later” for 40ms"
     assert answer.way == DIRECT
 
 

@@ -11,9 +11,12 @@ from topology.definitions import Definitions, Exchange, Identity, Queue
 from topology.delays import format_delay
 from topology.graph.cells import queue_mark
 from topology.graph.edges import DEFAULT, Edge, edges_of
+from topology.graph.retry import Retry, retry_of
 from topology.snapshot import QueueNumbers, Snapshot
 
 NOTHING = Definitions()
+# Columns between a queue's type and the words in its badge.
+BADGE_ROOM = 11
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Node:
     name: str
     type: str = ""
     ttl: timedelta | None = None
+    retry: Retry | None = None
     dead_letter_exchange: str | None = None
     limit: int | None = None
     missing: bool = False
@@ -152,6 +156,8 @@ def sentence(node: Node) -> str:
         words.append(node.type)
     if node.ttl is not None:
         words.append(f"messages die after {format_delay(node.ttl)}")
+    if node.retry is not None:
+        words.append(node.retry.sentence)
     if node.limit is not None:
         words.append(f"holds at most {node.limit} messages")
     if node.numbers is not None and node.numbers.messages is not None:
@@ -202,7 +208,7 @@ def _exchange_node(exchange: Exchange) -> Node:
 
 
 def _queue_node(queue: Queue) -> Node:
-    ttl_ms = queue.message_ttl_ms
+    ttl_ms, retry = queue.message_ttl_ms, retry_of(queue)
     return Node(
         f"queue/{queue.name}",
         "queue",
@@ -211,6 +217,8 @@ def _queue_node(queue: Queue) -> Node:
         ttl=None if ttl_ms is None else timedelta(milliseconds=ttl_ms),
         dead_letter_exchange=queue.dead_letter_exchange,
         limit=queue.arguments.number("x-max-length"),
+        retry=retry,
+        small=(f"{queue.type}{retry.badge:>{len(retry.badge) + BADGE_ROOM}}",) if retry else (),
     )
 
 

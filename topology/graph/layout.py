@@ -28,6 +28,8 @@ from topology.graph.ring import arrange_ring
 from topology.graph.star import arrange_star
 
 MARGIN = 8.0
+# What stands on the upper edge of a box rises so far above it, with its border.
+BADGE_ROOM = 13.0
 POINTS_PER_INCH = 72.0
 LABEL_HEIGHT = 16
 FEW_NODES = 8
@@ -42,6 +44,33 @@ def arrange(graph: Graph, *, direction: Direction | None = None, seconds: float 
 
     Without a `direction` few nodes go down, which fits a narrow screen, and many to the right.
     """
+    layout = _placed(graph, direction, seconds)
+    heads = [box.top for box in layout.boxes if box.node.badge]
+    return moved_down(layout, max(0.0, BADGE_ROOM - min(heads, default=BADGE_ROOM)))
+
+
+def moved_down(layout: Layout, by: float) -> Layout:
+    """The same with so much more room above it."""
+    if not by:
+        return layout
+
+    def down(point: Point) -> Point:
+        return point[0], point[1] + by
+
+    lines = (
+        replace(
+            line,
+            points=tuple(map(down, line.points)),
+            tip=down(line.tip),
+            label_at=down(line.label_at),
+        )
+        for line in layout.lines
+    )
+    boxes = (replace(box, y=box.y + by) for box in layout.boxes)
+    return replace(layout, height=layout.height + by, boxes=tuple(boxes), lines=tuple(lines))
+
+
+def _placed(graph: Graph, direction: Direction | None, seconds: float) -> Layout:
     known = arrange_ring(graph) or arrange_star(graph)
     if known is not None:
         return known

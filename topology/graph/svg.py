@@ -30,6 +30,9 @@ from topology.graph.ink import (
 )
 
 ARROWS = ("binding", "dead-letter", "alternate", "waiter")
+# From the middle of the sign: a clock, and an arrow that comes round again.
+CLOCK = "m-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0m5 -3v3h2.5"
+AGAIN = "m4.2 -2.6a5 5 0 1 0 .7 3.4m-3.6 -3.4h3.2v-3.2"
 LEAST_WIDTHS = (1200, 960, 720, 480)
 SHRINKS_TO = 0.8
 
@@ -138,7 +141,10 @@ def _texts(box: Box) -> str:
     if is_exchange:
         return "".join(parts)
     if box.node.ttl is not None:
-        parts.append(_clock(box, y, format_delay(box.node.ttl)))
+        words = format_delay(box.node.ttl)
+        parts.append(_pill(box, y, words, f"messages die after {words}", CLOCK))
+    elif box.node.retry is not None:
+        parts.append(_pill(box, y, box.node.retry.badge, box.node.retry.sentence, AGAIN))
     if box.node.numbers is not None:
         parts.append(_numbers(box, y + 24))
     return "".join(parts)
@@ -174,15 +180,14 @@ def _signs(box: Box) -> str:
     return signs(box.left + box.width - (28 if box.node.kind == "exchange" else 18), box.top)
 
 
-def _clock(box: Box, y: float, words: str) -> str:
-    """A badge with a clock face; y is the baseline of its line."""
+def _pill(box: Box, y: float, words: str, told: str, hands: str) -> str:
+    """A badge with a round sign; y is the baseline of its line."""
     width = len(words) * (SMALL_CELL + 1) + 28
     left = box.left + box.width - width - 6
     face = left + 11
     return (
-        f'<g class="badge"><title>messages die after {words}</title>'
+        f'<g class="badge"><title>{content(told)}</title>'
         f'<rect x="{n(left)}" y="{n(y - 11.5)}" width="{n(width)}" height="16" rx="8"/>'
-        f'<circle cx="{n(face)}" cy="{n(y - 4)}" r="5"/>'
-        f'<path d="M{n(face)} {n(y - 7)}v3h2.5"/>'
+        f'<path d="M{n(face)} {n(y - 4)}{hands}"/>'
         f'<text x="{n(face + 9)}" y="{n(y)}">{words}</text></g>'
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
-from topology.definitions import TAP_PREFIX, Arguments, ArgumentValue, Binding, Definitions, Queue
+from topology.definitions import Arguments, ArgumentValue, Binding, Definitions, Queue, is_tap
 from topology.message import Publish
 from topology.patterns.pattern import Tap
 from topology.routing.walk import walk
@@ -56,7 +56,7 @@ def tap_definitions(queue: str, taps: Sequence[Tap], tap_type: TapType) -> Defin
 
 def tapped_exchanges(definitions: Definitions, *, by: TapType | None = None) -> frozenset[str]:
     """The exchanges from which a tap of ours can be reached; `by` leaves the other type out."""
-    taps = {b.destination for b in definitions.bindings if b.destination.startswith(TAP_PREFIX)}
+    taps = {b.destination for b in definitions.bindings if is_tap(b.destination)}
     if by is not None:
         taps &= {queue.name for queue in definitions.queues if queue.type == by}
     sources = {b.source for b in definitions.bindings if b.destination in taps}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from topology.broker.management import Management
-from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, Thing
+from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, Thing, is_tap
 from topology.provisioning.plan import ends
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -64,16 +64,16 @@ def plan_teardown(
     What something foreign is bound to, or from, is kept: deleting it would cut that binding. So
     is what a queue or exchange that stays leads into, by a policy too: it would lose messages.
     """
-    present = {thing.identity for thing in snapshot.declared}
-    there = [t for t in wanted if t.identity in owned and t.identity in present]
+    present = [t for t in wanted if snapshot.declared.get(t.identity) is not None]
+    there = [t for t in present if t.identity in owned]
     expected = {*owned, *(thing.identity for thing in wanted)}
-    others = snapshot.declared.without_taps().without(expected).bindings
     ours = {thing.identity for thing in there}
-    binding = (b for b in others if not ours.isdisjoint(ends(b)))
+    touching = (b for b in snapshot.declared.bindings if not ours.isdisjoint(ends(b)))
+    binding = [b for b in touching if not is_tap(b.destination) and b.identity not in expected]
     foreign = sorted([*binding, *_leading(ours, snapshot.definitions)], key=lambda t: t.identity)
     needed = {end for thing in foreign for end in (*ends(thing), _leads_into(thing))}
     deletes = sorted((t for t in there if t.identity not in needed), key=_order)
-    keeps = [t for t in wanted if t.identity in present and t not in deletes]
+    keeps = [t for t in present if t not in deletes]
     occupied = [
         held
         for thing in deletes
@@ -119,8 +119,9 @@ def tear_down(
 
 def _leading(ours: AbstractSet[Identity], found: Definitions) -> list[Thing]:
     """The queues and exchanges that are not ours and hand on into what is; taps hold copies."""
-    handing: list[Thing] = [*found.exchanges, *found.without_taps().queues]
-    return [t for t in handing if t.identity not in ours and _leads_into(t) in ours]
+    handing: list[Exchange | Queue] = [*found.exchanges, *found.queues]
+    leading = (t for t in handing if _leads_into(t) in ours and t.identity not in ours)
+    return [t for t in leading if isinstance(t, Exchange) or not is_tap(t.name)]
 
 
 def _leads_into(thing: Thing) -> Identity | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from topology.routing import sentences
 from topology.routing.cycle import Entries, published_deaths
 from topology.routing.outcome import Ending, Hop, Outcome
 
@@ -17,19 +18,21 @@ class Copy:
 
     `spread` is how many later it may be (None: no bound). `deaths` is what the broker remembers,
     in its order; `failed` the deliveries that failed in quorum queues. `holder` is the queue that
-    keeps it when it cannot be routed, "" when nobody does. `passed` is all states it was in.
+    keeps it when it cannot be routed, "" when nobody does. `kept` is that of an Outcome.
+    `passed` is all states it was in.
     """
 
     exchange: str
     keys: tuple[str, ...]
     headers: Mapping[str, Any]
-    why: str = "published"
+    why: str = sentences.PUBLISHED
     after: int = 0
     spread: int | None = 0
     expiration_ms: int | None = None
     deaths: Entries = ()
     failed: int = 0
     holder: str = ""
+    kept: str = ""
     hops: tuple[Hop, ...] = ()
     doubts: tuple[str, ...] = ()
     passed: frozenset[Hashable] = field(default_factory=frozenset)
@@ -62,6 +65,7 @@ class Copy:
             why=why,
             hops=self.hops,
             spread=duration(self.spread),
+            kept=self.kept,
             doubts=tuple(dict.fromkeys((*self.doubts, *doubts))),
         )
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from topology.routing import sentences
+
 Ending = Literal["delivered", "held", "dropped", "uncertain"]
 NOW = timedelta(0)
 
@@ -33,7 +35,8 @@ class Outcome:
 
     delivered: in the queue, for a consumer. held: it never gets out of the broker. dropped: it is
     lost. uncertain: nobody can foretell. `spread` is how much later it may be, None without a
-    bound; `doubts` are sentences on what may still make it go otherwise.
+    bound; `kept` says which exchange kept it before its first queue, and how long, "" when
+    none did; `doubts` are sentences on what may still make it go otherwise.
     """
 
     ending: Ending
@@ -42,7 +45,14 @@ class Outcome:
     why: str
     hops: tuple[Hop, ...] = ()
     spread: timedelta | None = NOW
+    kept: str = ""
     doubts: tuple[str, ...] = ()
+
+    @property
+    def goes_on(self) -> str:
+        """Where it was delivered: who takes it on from there; "" when its way ends."""
+        ends = self.ending != "delivered" or self.why in (sentences.WAITS, sentences.TAKEN)
+        return "" if ends else self.why
 
     @property
     def latest(self) -> timedelta | None:
@@ -62,8 +72,19 @@ class Walk:
 
     @property
     def is_routed(self) -> bool:
-        """Whether the broker would confirm it rather than give it back."""
+        """Whether any queue takes it, at once or after an exchange kept it."""
         return any(outcome.hops for outcome in self.outcomes)
+
+    @property
+    def is_only_kept(self) -> bool:
+        """Whether an exchange of the type x-delayed-message keeps it, and no queue gets it at once.
+
+        Then a mandatory publish is given back although it is kept, and nothing tells whether it
+        is: the plugin routes it nowhere at first (route/2 in
+        rabbit_exchange_type_delayed_message.erl of 3.8 to 4.2, read and not tried).
+        """
+        kept = [outcome for outcome in self.outcomes if outcome.kept]
+        return bool(kept) and not any(o.hops for o in self.outcomes if not o.kept)
 
     @property
     def hops(self) -> tuple[Hop, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from topology.definitions import Definitions, Identity
 from topology.delays import milliseconds
+from topology.message import Waiter
 from topology.routing.consumer import Consumer
 from topology.routing.index import Index
 from topology.routing.match import keys_of, steps
@@ -34,20 +35,29 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """The walk, and the exchanges, queues and bindings that it passes."""
+    """The walk, the exchanges, queues and bindings that it passes, and the waiters at work."""
 
     walk: Walk
     way: Definitions
+    waiters: tuple[Waiter, ...] = ()
 
     @property
     def identities(self) -> frozenset[Identity]:
         return frozenset(thing.identity for thing in self.way)
 
 
-def ask(question: Question, snapshot: Snapshot, index: Index | None = None) -> Answer:
+def ask(
+    question: Question,
+    snapshot: Snapshot,
+    index: Index | None = None,
+    *,
+    waiters: Sequence[Waiter] = (),
+    now_ms: int = 0,
+) -> Answer:
     """Walk the vhost as it stands, without Delayboard's own taps.
 
-    `index` is that of the snapshot without them, for who has it already.
+    `index` is that of the snapshot without them, for who has it already. `now_ms` is the moment
+    of the publish in UTC, for the headers that the `waiters` read, which are at work in any case.
     """
     index = index or Index(snapshot.definitions.without_taps())
     rejecting = dict.fromkeys(question.rejecting, Consumer("rejects"))
@@ -61,8 +71,11 @@ def ask(question: Question, snapshot: Snapshot, index: Index | None = None) -> A
         expiration=question.expiration,
         consumed=frozenset() if question.without_consumers else consumed,
         consumers=rejecting,
+        waiters=waiters,
+        now_ms=now_ms,
     )
-    return Answer(walked, _way(index, walked, question.headers, snapshot.version_tuple))
+    way = _way(index, walked, question.headers, snapshot.version_tuple)
+    return Answer(walked, way, tuple(waiters))
 
 
 def as_json(answer: Answer) -> dict[str, Any]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
 
 from topology.definitions import Definitions, Queue
 from topology.delays import milliseconds
-from topology.message import Message
+from topology.message import Message, Waiter
 from topology.routing import sentences
 from topology.routing.circumstances import Circumstances, consuming
 from topology.routing.consumer import Consumer
@@ -18,8 +18,9 @@ from topology.routing.cycle import Entries, is_interpreted, published_deaths
 from topology.routing.headers import NEWEST
 from topology.routing.index import Index
 from topology.routing.match import keys_of
-from topology.routing.outcome import Walk
+from topology.routing.outcome import Outcome, Walk
 from topology.routing.stay import Dies, Stays, stay
+from topology.routing.waiting import from_now, hand_on
 from topology.routing.walk import follow, leave, read_expiration
 
 
@@ -32,15 +33,25 @@ def remaining(
     waited: timedelta | None = None,
     consumed: AbstractSet[str] = frozenset(),
     consumers: Mapping[str, Consumer] | None = None,
+    waiters: Sequence[Waiter] = (),
+    now_ms: int = 0,
 ) -> Walk:
     """Follow a message on from `queue`, in times from now on; the first hop is its stay there.
+
+    `now_ms` is now, in UTC, for the headers that the `waiters` read.
 
     A message does not tell when it came. `waited` is how long it has been there; without it, the
     time that is left lies between none and its whole TTL. Its keys are its routing key and CC,
     for BCC is removed on publish.
     """
-    around = Circumstances(Index.of(found), version or NEWEST, consuming(consumed, consumers))
-    start = Copy(message.exchange, (message.routing_key,), message.headers, why="waiting")
+    around = Circumstances(
+        Index.of(found),
+        version or NEWEST,
+        consuming(consumed, consumers),
+        {waiter.queue: waiter for waiter in waiters},
+    )
+    headers = from_now(message.headers, waiters, now_ms)
+    start = Copy(message.exchange, (message.routing_key,), headers, why=sentences.WAITING)
     there = around.index.queues.get(queue)
     if there is None:
         return Walk((start.ends("uncertain", sentences.no_such_queue(queue)),))
@@ -48,9 +59,14 @@ def remaining(
         copy = _as_it_waits(start, message, around)
     except ValueError as error:
         return Walk((start.ends("uncertain", str(error), queue=queue),))
+    if (waiter := around.waiters.get(queue)) is not None:
+        return _followed(hand_on(copy, there, waiter, around), around)
     whole = stay(there, copy, around.consumers.get(queue), around.version)
     passed = replace(copy, passed=frozenset({around.state(copy, there)}))
-    after = leave(passed, there, _what_is_left(whole, waited), around.version)
+    return _followed(leave(passed, there, _what_is_left(whole, waited), around.version), around)
+
+
+def _followed(after: Copy | Outcome, around: Circumstances) -> Walk:
     return follow([after], around) if isinstance(after, Copy) else Walk((after,))
 
 

@@ -42,7 +42,7 @@ def unforeseeable(exchange: Exchange) -> str:
 
 
 def kept(exchange: str, ms: int) -> str:
-    return f"kept by the exchange {exchange} for {span(ms)}"
+    return f"kept by the exchange “{exchange}” for {span(ms)}"
 
 
 def only_copy(exchange: str) -> str:
@@ -105,6 +105,8 @@ def never_answered(queue: str) -> str:
     return f"the consumer of “{queue}” gives it back again and again, and nothing ends that"
 
 
+PUBLISHED = "published"
+WAITING = "waiting"
 WAITS = "it stays for a consumer"
 TAKEN = "its consumer takes it"
 
@@ -173,6 +175,13 @@ def passed_on(queue: str) -> str:
 def sent_back(queue: str, laps: int) -> str:
     often = "" if laps == 1 else f" {laps} times in all"
     return f"not due yet, so that the waiter of {queue} sent it back{often}"
+
+
+def others_pass_on(onward: str) -> str:
+    return (
+        f"a consumer that is not ours passes it on to “{onward}” when it takes it for due, by a "
+        "header that nothing in a broker tells"
+    )
 
 
 def waiter_keeps(queue: str, to: str) -> str:

@@ -5,7 +5,7 @@ Every lap is a new publish without x-death, so that no rule against cycles count
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,8 +31,28 @@ def due_ms(headers: Mapping[str, Any], name: str, now_ms: int) -> int | None:
     return stated if stated <= now_ms + MAXIMUM_TTL_MS else None
 
 
+def of_others(waiter: Waiter) -> Waiter:
+    """The same where somebody else's consumer does the work: by which header, nobody can say."""
+    return replace(waiter, due_header="")
+
+
+def from_now(
+    headers: Mapping[str, Any], waiters: Iterable[Waiter], now_ms: int
+) -> Mapping[str, Any]:
+    """The headers with each moment that one of the waiters reads counted from `now_ms` (UTC)."""
+    names = {waiter.due_header for waiter in waiters} & headers.keys()
+    stated = {name: due_ms(headers, name, now_ms) for name in names}
+    return {**headers, **{n: due - now_ms for n, due in stated.items() if due is not None}}
+
+
 def hand_on(copy: Copy, queue: Queue, waiter: Waiter, around: Circumstances) -> Copy | Outcome:
-    """What the waiter publishes; `headers` say when it is due from the publish on, which is 0."""
+    """What the waiter publishes; `headers` say when it is due from the publish on, which is 0.
+
+    With one of others (`of_others`) the way ends there.
+    """
+    if not waiter.due_header:
+        why = sentences.others_pass_on(waiter.onward)
+        return replace(copy, hops=(*copy.hops, copy.hop(queue.name, None))).ends("delivered", why)
     due = due_ms(copy.headers, waiter.due_header, copy.after)
     if due is not None and due > copy.after:
         return _sent_back(copy, queue, waiter, due, around)

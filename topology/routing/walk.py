@@ -26,7 +26,7 @@ from topology.routing.index import Index
 from topology.routing.match import Matched, keys_of, match
 from topology.routing.outcome import Ending, Hop, Outcome, Walk
 from topology.routing.stay import Dies, Stays, stay
-from topology.routing.waiting import hand_on
+from topology.routing.waiting import from_now, hand_on
 
 __all__ = ["Consumer", "Ending", "Hop", "Index", "Outcome", "Walk", "walk"]
 
@@ -49,6 +49,7 @@ def walk(
     consumed: AbstractSet[str] = frozenset(),
     consumers: Mapping[str, Consumer] | None = None,
     waiters: Sequence[Waiter] = (),
+    now_ms: int = 0,
     extra_keys: Sequence[str] = (),
 ) -> Walk:
     """Follow one publish through queue TTLs, expirations and dead-letter exchanges to every end.
@@ -58,8 +59,8 @@ def walk(
     acks. `headers` brings CC, BCC and, to brokers before 4.0, x-death. `expiration` is the
     property as it stands, `expiration_ms` the same as a number. `waiters` run where they consume,
     whatever else is said of their queues; their due header counts from the publish, as in
-    Route.stamped(0). Where the way branches beyond all measure the last outcome is one
-    `uncertain`, which says that it was not followed on.
+    Route.stamped(0), or is UTC with that moment in `now_ms`. Where the way branches beyond all
+    measure the last outcome is one `uncertain`, which says that it was not followed on.
     """
     around = Circumstances(
         Index.of(found),
@@ -67,7 +68,7 @@ def walk(
         consuming(consumed, consumers),
         {waiter.queue: waiter for waiter in waiters},
     )
-    stated = headers or {}
+    stated = from_now(headers or {}, waiters, now_ms)
     start = Copy(exchange, (routing_key,), stated)
     target = around.index.exchanges.get(exchange)
     try:
@@ -134,12 +135,14 @@ def _route_later(
     as a dead letter (route in rabbit_delayed_message.erl).
     """
     ms = delayed.keeps_ms(exchange, copy.headers) or 0
+    why = sentences.kept(exchange.name, ms)
     later = replace(
         copy,
         exchange=exchange.name,
         headers=delayed.released(copy.headers),
-        why=sentences.kept(exchange.name, ms),
+        why=why,
         after=copy.after + ms,
+        kept=copy.kept if copy.hops else why,
         holder="",
         doubts=(*copy.doubts, sentences.only_copy(exchange.name)),
     )

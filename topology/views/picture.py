@@ -30,7 +30,12 @@ from topology.routing.question import Answer
 from topology.snapshot import Snapshot
 
 MOST_MEMBERS = 30
-WAITER_NOTE = "“When due” and “not yet due” are no bindings: there a waiter takes messages along."
+WAITER_NOTE = (
+    "Lines of dashes and dots are no bindings: there a waiter takes messages along, “when due” or "
+    "“not yet due”."
+)
+ALTERNATE_NOTE = "Dotted lines take on what an exchange cannot route."
+LINE_NOTES = {"alternate": ALTERNATE_NOTE, "waiter": WAITER_NOTE}
 EXAMPLE_TARGET = "orders"
 EXAMPLE_DELAYS = (timedelta(seconds=10), timedelta(minutes=5))
 
@@ -78,7 +83,9 @@ def explanation_picture(kind: str) -> Picture:
 def way_picture(answer: Answer, snapshot: Snapshot, broker: Broker) -> Picture:
     """What a walk passes, with the order and the times of its stays."""
     found = replace(snapshot, definitions=answer.way)
-    drawn = build(found, beside=snapshot.definitions)
+    there = {f"queue/{queue.name}" for queue in answer.way.queues}
+    ways = [edge for edge in waiter_edges(answer.waiters) if {edge.source, edge.target} <= there]
+    drawn = build(found, beside=snapshot.definitions, ways=ways)
     graph = with_badges(shorten(drawn), _steps(answer.walk))
     title, name = f"The way through {broker.name}", f"way-{broker.pk}"
     return _graph(graph, title, name, direction="down")
@@ -114,8 +121,9 @@ def _graph(
 
 def notes(graph: Graph, layout: Layout, note: str = "") -> str:
     """What there is to say of a picture besides what its lines are."""
-    has_waiter = any(edge.kind == "waiter" for edge in graph.edges)
-    return " ".join(part for part in (WAITER_NOTE * has_waiter, note, layout.note) if part)
+    kinds = {edge.kind for edge in graph.edges}
+    of_lines = [words for kind, words in LINE_NOTES.items() if kind in kinds]
+    return " ".join(part for part in (*of_lines, note, layout.note) if part)
 
 
 def _hold_queues(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from topology.definitions import TAP_PREFIX, Queue
+from topology.definitions import Queue, is_tap
 from topology.graph.cells import MARK_WORDS, level_names, queue_cells, queue_mark
 from topology.snapshot import Snapshot
 
@@ -78,13 +78,13 @@ def queue_lines(snapshot: Snapshot, queues: Iterable[Queue] | None = None) -> li
 
 
 def _place(queue: Queue) -> tuple[bool, str]:
-    return queue.name.startswith(TAP_PREFIX), queue.name
+    return is_tap(queue.name), queue.name
 
 
 def _line(queue: Queue, snapshot: Snapshot, *, is_level: bool) -> QueueLine:
     numbers = snapshot.numbers.get(queue.name)
     mark = queue_mark(queue, numbers, is_level=is_level)
     cells = queue_cells(queue.name, numbers) if numbers else {}
-    is_tap = queue.name.startswith(TAP_PREFIX)
-    words = "Delayboard’s copy of what passes" if is_tap else MARK_WORDS[mark]
-    return QueueLine(queue, mark, words, tuple(cells.items()), is_tap)
+    ours = is_tap(queue.name)
+    words = "Delayboard’s copy of what passes" if ours else MARK_WORDS[mark]
+    return QueueLine(queue, mark, words, tuple(cells.items()), ours)

@@ -121,6 +121,7 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
         "mark_words": MARK_WORDS,
         "binds": topology.pattern.destinations(topology.parsed, Definitions()) is not None,
         "longest_delay": _longest(topology),
+        "stated": _stated(topology),
         "tap_choices": TAPS,
         "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
@@ -240,6 +241,14 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
         "tap_type": topology.tap_type or tap_type_for(snapshot.version_tuple),
     }
+
+
+def _stated(topology: Topology) -> list[tuple[str, str]]:
+    """Its parameters as (label, words); the header that others read is only a guess of ours."""
+    if not topology.is_read_by_others:
+        return topology.stated
+    guessed = {field.label for field in topology.pattern.FIELDS if field.name == "due_header"}
+    return [(label, "not known" if label in guessed else words) for label, words in topology.stated]
 
 
 def _longest(topology: Topology) -> str:

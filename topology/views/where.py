@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -13,6 +14,7 @@ from topology.forms import QuestionForm
 from topology.models import Broker, Role
 from topology.routing.index import Index
 from topology.routing.question import ask
+from topology.rows import waiters_at
 from topology.snapshot import Snapshot
 from topology.views.kept import Kept
 from topology.views.picture import way_picture
@@ -27,7 +29,13 @@ def where(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = latest.fresh(broker)
     context: dict[str, Any] = {"broker": broker, "form": form, "latest": known}
     if form.is_valid() and known.snapshot is not None:
-        answer = ask(form.question(), known.snapshot, _index(broker, known.snapshot))
+        answer = ask(
+            form.question(),
+            known.snapshot,
+            _index(broker, known.snapshot),
+            waiters=waiters_at(broker),
+            now_ms=time.time_ns() // 1_000_000,
+        )
         context |= {
             "answer": answer,
             "picture": way_picture(answer, known.snapshot, broker) if len(answer.way) else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -13,6 +14,8 @@ from topology.delays import format_delay
 from topology.models import Broker
 from topology.routing.outcome import Outcome
 from topology.routing.question import Question, as_json, ask
+from topology.routing.sentences import PUBLISHED
+from topology.rows import waiters_at
 
 
 class Command(BaseCommand):
@@ -33,7 +36,7 @@ class Command(BaseCommand):
         if broker is None:
             known = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none yet"
             raise CommandError(f"There is no broker “{options['broker']}”. Known: {known}.")
-        found = latest.poll(broker)
+        found = latest.poll(broker, 60)
         if found.snapshot is None or found.error:
             raise CommandError(found.error)
         question = Question(
@@ -44,7 +47,8 @@ class Command(BaseCommand):
             rejecting=options["rejecting"],
             without_consumers=options["without_consumers"],
         )
-        answer = ask(question, found.snapshot)
+        now_ms = time.time_ns() // 1_000_000
+        answer = ask(question, found.snapshot, waiters=waiters_at(broker), now_ms=now_ms)
         if options["json"]:
             self.stdout.write(json.dumps(as_json(answer), indent=2, ensure_ascii=False))
             return
@@ -58,9 +62,14 @@ def _lines(outcome: Outcome) -> list[str]:
     lines = []
     for hop in outcome.hops:
         when = f"after {format_delay(hop.after)}" if hop.after else "at once"
-        stays = "stays" if hop.stays is None else f"waits {format_delay(hop.stays)}"
+        stays = "stays in"
+        if hop.stays is not None:
+            stays = f"waits {format_delay(hop.stays)} in" if hop.stays else "passes"
         through = hop.exchange or "the default exchange"
-        lines.append(f"{when}: {stays} in {hop.queue}, through {through} with {hop.routing_key!r}")
+        said = f"{when}: {stays} {hop.queue}, through {through} with {hop.routing_key!r}"
+        lines.append(said if hop.why == PUBLISHED else f"{said}; {hop.why}")
+    if outcome.kept and not outcome.hops:
+        lines.append(f"at once: {outcome.kept}")
     lines.append(f"{outcome.ending}: {outcome.why}")
     return lines + [f"doubt: {doubt}" for doubt in outcome.doubts]
 

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import time_machine
+from pytest_django import Settings
+
+from delayboard.publishing import import_timeouts as importing
+from tests.delayboard.timeouts.lines import LEVELS, Channel
+from tests.topology.builders import NOON
+from topology import latest
+from topology.models import Broker, State, Topology
+from topology.patterns import delay_levels
+from topology.provision import create_topology
+
+
+@pytest.fixture
+def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
+    kept = Channel()
+
+    @contextmanager
+    def publisher(*args: Any, **kwargs: Any) -> Iterator[Channel]:
+        yield kept
+
+    monkeypatch.setattr(importing, "publisher", publisher)
+    monkeypatch.setattr(latest, "for_action", lambda broker, management, things: kept.seen)
+    return kept
+
+
+@pytest.fixture
+def levels(broker: Broker, settings: Settings, tmp_path: Path) -> Topology:
+    settings.VAR = tmp_path
+    topology = create_topology(None, broker, delay_levels.KIND, LEVELS)
+    topology.state = State.APPLIED
+    topology.save()
+    return topology
+
+
+@pytest.fixture
+def noon() -> Iterator[None]:
+    with time_machine.travel(NOON, tick=False):
+        yield

@@ -1,0 +1,64 @@
+"""Lines of an import, and a broker's stand-in that takes what they become."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from tests.topology.builders import NOON, a_queue, a_snapshot
+from topology.broker.errors import BrokerError, NotFound
+from topology.definitions import Definitions, Thing
+from topology.message import Publish, Route
+from topology.patterns import delay_levels
+
+LEVELS = delay_levels.Params("own", "shop", 8)
+LONGEST = timedelta(seconds=255)
+
+
+def a_line(destination: str = "orders", due: timedelta = LONGEST / 2, **values: Any) -> bytes:
+    stated = {"destination": destination, "due_at": (NOON + due).isoformat(), "body": "{}"}
+    return json.dumps({**stated, **values}).encode()
+
+
+def text(values: dict[str, Any]) -> bytes:
+    return json.dumps(values).encode()
+
+
+def numbered(*lines: bytes) -> list[tuple[int, bytes]]:
+    return list(enumerate(lines, start=1))
+
+
+class Channel:
+    """A publisher that keeps what it is given, or fails for a destination."""
+
+    def __init__(self) -> None:
+        self.seen = a_snapshot(standing())
+        self.errors: dict[str, BrokerError] = {}
+        self.published: list[Publish] = []
+        self.declared: list[Thing] = []
+
+    def publish_by(self, route: Route, publish: Publish, declared: Callable[[], None]) -> None:
+        (binding,) = route.declares.bindings
+        error = self.errors.get(binding.destination)
+        if isinstance(error, NotFound):
+            raise error
+        self.declared.append(binding)
+        self.seen = a_snapshot(self.seen.definitions | route.declares)
+        declared()
+        if error:
+            raise error
+        self.published.append(publish)
+
+    @property
+    def targets(self) -> list[str]:
+        keys = (publish.routing_key for publish in self.published)
+        return [delay_levels.split_key(LEVELS, key)[1] for key in keys]
+
+
+def standing(*more: Thing) -> Definitions:
+    """The levels with the queues orders and sales; orders is bound."""
+    bound = delay_levels.route(LEVELS, LONGEST, "orders").declares
+    queues = Definitions.of([a_queue("orders"), a_queue("Retail.sales"), a_queue("sales"), *more])
+    return delay_levels.definitions(LEVELS) | queues | bound

@@ -1,0 +1,137 @@
+"""An import of timeouts that meets a refusal, a broker that goes away, or another's change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from delayboard.models import ImportedTimeout
+from delayboard.publishing import destinations
+from delayboard.publishing import import_timeouts as importing
+from delayboard.publishing.import_timeouts import import_timeouts, try_import
+from delayboard.publishing.timeout_desk import Verdict
+from tests.delayboard.timeouts.lines import LONGEST, Channel, a_line, numbered, standing
+from tests.topology.builders import a_queue, a_snapshot
+from topology import latest
+from topology.broker.errors import BrokerError, Nacked, NotFound, OutcomeUnknown, Unreachable
+from topology.definitions import Binding, Definitions, Exchange
+from topology.models import AuditEntry, State, Topology
+from topology.patterns import delay_levels
+from topology.provision import Refusal
+
+
+@pytest.mark.parametrize("error", [Nacked("full"), NotFound("no queue")])
+def test_a_line_that_the_broker_refuses_is_told_and_tried_again_by_the_next_run(
+    channel: Channel, levels: Topology, error: BrokerError
+) -> None:
+    channel.errors["sales"] = error
+    lines = numbered(a_line("sales"), a_line())
+    tally = import_timeouts(levels, "file", lines, lambda verdict: None)
+    assert (tally.published, tally.marks["refused"], channel.targets) == (1, 1, ["orders"])
+    levels.refresh_from_db()
+    assert bool(levels.owned) == isinstance(error, Nacked)
+    channel.errors.clear()
+    tally = import_timeouts(levels, "file", lines, lambda verdict: None)
+    assert (tally.published, tally.doubled, channel.targets) == (1, 0, ["orders", "sales"])
+
+
+def test_a_line_whose_outcome_is_not_known_ends_the_run_and_may_be_doubled_by_the_next(
+    channel: Channel, levels: Topology
+) -> None:
+    lines = numbered(a_line(), a_line("sales"), a_line(due=LONGEST / 3))
+    channel.errors["sales"] = OutcomeUnknown("It broke.")
+    tally = import_timeouts(levels, "file", lines, lambda verdict: None)
+    assert (tally.published, tally.stopped) == (1, "Stopped at line 2: It broke.")
+    entry = AuditEntry.objects.get(action="timeouts imported")
+    assert entry.outcome == tally.stopped
+    channel.errors.clear()
+    verdicts: list[Verdict] = []
+    tally = import_timeouts(levels, "file", lines, verdicts.append)
+    assert [verdict.may_be_doubled for verdict in verdicts] == [False, True, False]
+    assert "may be doubled" in verdicts[1].sentence
+    assert ImportedTimeout.objects.get(may_be_doubled=True).destination == "sales"
+    assert channel.targets == ["orders", "sales", "orders"]
+
+
+def test_a_broker_that_is_gone_leaves_no_line_half_done(channel: Channel, levels: Topology) -> None:
+    channel.errors["orders"] = Unreachable("Gone.")
+    tally = import_timeouts(levels, "file", numbered(a_line(), a_line()), lambda verdict: None)
+    assert (tally.published, tally.stopped) == (0, "Stopped at line 1: Gone.")
+    assert not ImportedTimeout.objects.exists()
+
+
+@pytest.mark.usefixtures("channel")
+def test_a_destination_that_another_bound_meanwhile_is_looked_at_anew(
+    channel: Channel, levels: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = Binding("shop.delay-delivery", "sales", "#.sales")
+    views = iter([a_snapshot(standing()), a_snapshot(standing(others))])
+    monkeypatch.setattr(latest, "for_action", lambda broker, management, things: next(views))
+    verdicts: list[Verdict] = []
+    import_timeouts(levels, "file", numbered(a_line("Retail.sales")), verdicts.append)
+    assert [verdict.mark for verdict in verdicts] == ["refused"]
+    assert "is its dotted end" in verdicts[0].sentence
+    assert channel.published == []
+    assert not ImportedTimeout.objects.exists()
+
+
+def test_levels_that_fall_meanwhile_end_the_run(channel: Channel, levels: Topology) -> None:
+    def fall(verdict: Verdict) -> None:
+        channel.seen = a_snapshot(standing().without([("queue", "shop.delay-level-03")]))
+
+    tally = import_timeouts(levels, "file", numbered(a_line(), a_line("sales")), fall)
+    assert (tally.published, tally.stopped[:27]) == (1, "Stopped at line 2: The leve")
+    assert ImportedTimeout.objects.count() == 1
+
+
+def test_a_broker_with_an_alarm_is_given_nothing(channel: Channel, levels: Topology) -> None:
+    """It would take the message when the alarm ends, and nobody would know."""
+    channel.seen = replace(channel.seen, alarms=("memory on rabbit@host",))
+    tally = import_timeouts(levels, "file", numbered(a_line()), lambda verdict: None)
+    assert "alarm (memory on rabbit@host)" in tally.stopped
+    assert not ImportedTimeout.objects.exists()
+
+
+@pytest.mark.usefixtures("noon")
+def test_an_interrupted_run_is_in_the_audit_log(channel: Channel, levels: Topology) -> None:
+    def interrupt(verdict: Verdict) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_timeouts(levels, "file", numbered(a_line()), interrupt)
+    entry = AuditEntry.objects.get(action="timeouts imported")
+    assert (entry.outcome, entry.details["lines"]) == ("It was interrupted.", {"waits": 1})
+    assert len(channel.published) == 1
+
+
+def test_only_applied_levels_take_an_import_and_only_one_at_a_time(
+    levels: Topology, pair: Topology
+) -> None:
+    def bring(topology: Topology) -> None:
+        import_timeouts(topology, "file", numbered(a_line()), lambda verdict: None)
+
+    with pytest.raises(Refusal, match="no delay levels"):
+        bring(pair)
+    with importing._alone_with(levels), pytest.raises(Refusal, match="Another import"):
+        bring(levels)
+    Topology.objects.filter(pk=levels.pk).update(state=State.TORN_DOWN)
+    levels.refresh_from_db()
+    with pytest.raises(Refusal, match="torn down: apply it first"):
+        bring(levels)
+
+
+def test_levels_that_do_not_stand_take_nothing(channel: Channel, levels: Topology) -> None:
+    channel.seen = a_snapshot(standing().without([("queue", "shop.delay-level-03")]))
+    with pytest.raises(Refusal, match=r"There is no quorum queue shop\.delay-level-03"):
+        try_import(levels, "file", numbered(a_line()), lambda verdict: None)
+
+
+def test_an_exchange_behind_which_nothing_is_bound_is_no_destination() -> None:
+    params = delay_levels.Params("own", "shop", 8, destinations="exchanges")
+    bare = Definitions.of([Exchange("endpoint", "fanout"), a_queue("work")])
+    found = delay_levels.definitions(params) | bare
+    problem = destinations.destination_problem(params, "endpoint", a_snapshot(found))
+    assert problem.startswith("No queue would take it when it is due")
+    found |= Definitions.of([Binding("endpoint", "work", "")])
+    assert not destinations.destination_problem(params, "endpoint", a_snapshot(found))

@@ -1,0 +1,83 @@
+"""Walks through queues whose consumer is a waiter, ours or that of others."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.topology.builders import a_queue, a_snapshot
+from tests.topology.walks import ms, of, only
+from topology.message import Message, Properties
+from topology.patterns import busy_wait
+from topology.routing.question import Question, ask
+from topology.routing.remaining import remaining
+from topology.routing.waiting import from_now, of_others
+from topology.routing.walk import walk
+
+HOOKS = busy_wait.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
+FOUND = busy_wait.definitions(HOOKS) | of(a_queue("hooks"))
+(WAITER,) = OURS = busy_wait.waiters(HOOKS)
+OTHERS = [of_others(WAITER)]
+NOW_MS = 1_790_000_000_000
+MINUTE_MS = 60_000
+
+
+def waiting(queue: str, due_ms: int) -> Message:
+    headers: dict[str, Any] = {WAITER.due_header: due_ms}
+    return Message("", queue, Properties(headers=headers), b"")
+
+
+def test_a_question_is_followed_through_the_laps_of_our_waiter() -> None:
+    question = Question("", WAITER.back, {WAITER.due_header: NOW_MS + 3 * MINUTE_MS})
+    answer = ask(question, a_snapshot(FOUND), waiters=OURS, now_ms=NOW_MS)
+    outcome = only(answer.walk)
+    assert (outcome.ending, outcome.queue, outcome.after) == ("delivered", "hooks", ms(180_000))
+    assert {
+        ("queue", "hooks"),
+        ("queue", WAITER.queue),
+        ("queue", WAITER.back),
+    } <= answer.identities
+
+
+def test_without_waiters_it_ends_where_nobody_hands_it_on() -> None:
+    assert only(ask(Question("", WAITER.back), a_snapshot(FOUND)).walk).queue == WAITER.queue
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "after_ms"), [(-MINUTE_MS, 0), (0, 0), (1, 60_000), (150_000, 180_000)]
+)
+def test_what_waits_in_the_waiter_s_queue_goes_on_when_it_is_due(
+    left_ms: int, after_ms: int
+) -> None:
+    message = waiting(WAITER.queue, NOW_MS + left_ms)
+    walked = remaining(FOUND, message, WAITER.queue, waiters=OURS, now_ms=NOW_MS)
+    outcome = only(walked)
+    assert (outcome.queue, outcome.after) == ("hooks", ms(after_ms))
+    assert outcome.hops[0].why == "waiting"
+
+
+def test_what_is_in_the_middle_of_a_lap_comes_within_one_lap_of_its_moment() -> None:
+    message = waiting(WAITER.back, NOW_MS + 3 * MINUTE_MS)
+    outcome = only(remaining(FOUND, message, WAITER.back, waiters=OURS, now_ms=NOW_MS))
+    assert (outcome.queue, outcome.after, outcome.spread) == ("hooks", ms(180_000), ms(60_000))
+
+
+def test_a_moment_that_nobody_reads_stays_as_it_is_and_one_of_a_waiter_is_counted_from_now() -> (
+    None
+):
+    headers = {WAITER.due_header: NOW_MS + 7, "other": NOW_MS}
+    assert from_now(headers, OURS, NOW_MS) == {WAITER.due_header: 7, "other": NOW_MS}
+    assert from_now(headers, (), NOW_MS) == headers
+    odd = {WAITER.due_header: "soon"}
+    assert from_now(odd, OURS, NOW_MS) == odd
+
+
+def test_where_others_read_it_is_taken_and_by_whom_is_told() -> None:
+    headers = {WAITER.due_header: NOW_MS + 3 * MINUTE_MS}
+    outcome = only(walk(FOUND, "", WAITER.queue, headers=headers, waiters=OTHERS))
+    assert (outcome.ending, outcome.queue, outcome.after) == ("delivered", WAITER.queue, ms(0))
+    assert outcome.goes_on.startswith("a consumer that is not ours passes it on to “hooks”")
+    there = only(remaining(FOUND, waiting(WAITER.queue, NOW_MS), WAITER.queue, waiters=OTHERS))
+    assert (there.queue, there.goes_on) == (WAITER.queue, outcome.goes_on)

@@ -1,0 +1,98 @@
+"""Which things of a broker are a topology's own, and who may change that just now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from topology.definitions import Definitions, Identity
+from topology.models import State, Topology
+from topology.provisioning.plan import Plan
+from topology.provisioning.taps import TapType
+
+# Longer than any of them takes; after it a claim counts as left by one who died.
+LONGEST_ACTION = timedelta(seconds=60)
+
+
+class Refusal(Exception):
+    """It was not done, nothing was changed, and the sentence says why."""
+
+
+@contextmanager
+def alone_with(topology: Topology) -> Iterator[None]:
+    """Nobody else applies it or tears it down meanwhile. Raises Refusal when somebody does.
+
+    A claim of one who died ends by itself.
+    """
+    now = timezone.now()
+    claim = now + LONGEST_ACTION
+    free = Q(busy_until_at=None) | Q(busy_until_at__lt=now)
+    rows = Topology.objects.filter(pk=topology.pk)
+    if not rows.filter(free).update(busy_until_at=claim):
+        raise Refusal("It is being applied or torn down right now: look again in a moment.")
+    topology.refresh_from_db()
+    try:
+        yield
+    finally:
+        rows.filter(busy_until_at=claim).update(busy_until_at=None)
+
+
+def refuse_torn_down(topology: Topology) -> None:
+    if topology.state == State.TORN_DOWN:
+        raise Refusal("It was torn down: make a new one.")
+
+
+def begin(topology: Topology, plan: Plan, tap_type: TapType) -> None:
+    with transaction.atomic():
+        row = Topology.objects.select_for_update().get(pk=topology.pk)
+        refuse_torn_down(row)
+        row.own([change.thing.identity for change in plan.signed("create")])
+        row.state = State.APPLYING
+        row.tap_type = row.tap_type or tap_type
+        row.save(update_fields=["owned", "state", "tap_type"])
+
+
+def own_declared(
+    topology: Topology, declares: Definitions, found: Definitions
+) -> frozenset[Identity]:
+    """Write down, before a route declares them, which of its things will be ours, and return them.
+
+    Queues that had come with use and are gone again are forgotten.
+    """
+    there = {thing.identity for thing in found}
+    fresh = frozenset(thing.identity for thing in declares if thing.identity not in there)
+    with transaction.atomic():
+        row = Topology.objects.select_for_update().get(pk=topology.pk)
+        before = row.owned_identities
+        kept = {thing.identity for thing in row.definitions} | there | fresh
+        row.disown(
+            [identity for identity in before if identity[0] == "queue" and identity not in kept]
+        )
+        row.own(fresh)
+        if row.owned_identities != before:
+            row.save(update_fields=["owned"])
+    return fresh
+
+
+def disown_declared(topology: Topology, fresh: Collection[Identity]) -> None:
+    """The broker refused to declare them: they are not ours, should somebody make them."""
+    disown(topology, list(fresh))
+
+
+def own(topology: Topology, identities: list[Identity]) -> None:
+    with transaction.atomic():
+        row = Topology.objects.select_for_update().get(pk=topology.pk)
+        row.own(identities)
+        row.save(update_fields=["owned"])
+
+
+def disown(topology: Topology, identities: list[Identity]) -> None:
+    with transaction.atomic():
+        row = Topology.objects.select_for_update().get(pk=topology.pk)
+        row.disown(identities)
+        row.save(update_fields=["owned"])
