@@ -33,6 +33,7 @@ Kind: TypeAlias = Literal[
     "parked",
     "replayed",
     "discarded",
+    "restored",
     "published",
     "returned",
 ]
@@ -190,7 +191,7 @@ def read_object(line: bytes) -> dict[str, Any]:
     return values
 
 
-_AS_THEY_ARE = frozenset({str, int, bool, NoneType})
+_AS_THEY_ARE = frozenset({int, bool, NoneType, datetime})
 
 
 def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES) -> str:
@@ -199,12 +200,12 @@ def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES
     Long texts are cut, bytes and numbers that JSON has no form for become texts, and a key
     "(left out)" says how many headers had no room. Never raises on any header value.
     """
-    if all(type(value) in _AS_THEY_ARE for value in headers.values()):
+    if _is_plain(headers, NESTING_LIMIT + 1):
         try:
             whole = orjson.dumps(headers)
         except TypeError:
             whole = b""
-        if whole and len(whole) <= min(limit, VALUE_LIMIT_CHARACTERS) and _NUL not in whole:
+        if whole and len(whole) <= limit and _NUL not in whole:
             return whole.decode()
     room = limit - 64
     shown: dict[str, Any] = {}
@@ -225,6 +226,19 @@ def clean(text: object) -> str:
     if type(text) is str and text.isascii() and "\x00" not in text:
         return text
     return str(text).encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether orjson alone writes it as `_plain` would."""
+    kind = type(value)
+    if kind is str:
+        return len(value) <= VALUE_LIMIT_CHARACTERS
+    if kind in _AS_THEY_ARE:
+        return True
+    if depth == 0 or kind not in (dict, list):
+        return False
+    items = (*value, *value.values()) if kind is dict else value
+    return all(_is_plain(item, depth - 1) for item in items)
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from django.core.checks import CheckMessage, Error, register
 
 from analytics.retention.rules import RULES, BadSetting
+from delayboard.dead_letters.keeping import DISCARDED, limit_bytes
+from delayboard.publishing.forget_timeouts import IMPORTS
 
 
 @register()
 def check_retention(**options: Any) -> list[CheckMessage]:
     errors: list[CheckMessage] = []
-    for rule in RULES:
+    now = datetime.now(UTC)
+    rules = (*RULES, DISCARDED, IMPORTS)
+    cutoffs: list[Callable[[], object]] = [partial(rule.cutoff, now) for rule in rules]
+    for read in (*cutoffs, limit_bytes):
         try:
-            rule.cutoff(datetime.now(UTC))
+            read()
         except BadSetting as error:
             errors.append(Error(str(error), id="delayboard.E001"))
     return errors

@@ -15,6 +15,8 @@ REASONS = {
     "maxlen": "the queue was full",
     "delivery_limit": "it was delivered too often without being acknowledged",
 }
+# Beyond these nobody's time zone and no database is sure to hold a moment.
+FIRST_YEAR, END_YEAR = 1970, 2200
 
 
 @dataclass(frozen=True)
@@ -109,13 +111,16 @@ def _read_entry(entry: Mapping[str, Any]) -> tuple[Death, list[str]]:
     for name in ("queue", "reason"):
         if not isinstance(entry.get(name), str):
             problems.append(f"its {name} is missing or no text")
+    at = _moment(entry.get("time"))
+    if at is None and entry.get("time") is not None:
+        problems.append("its time is none that can be")
     expiration = entry.get("original-expiration")
     return (
         Death(
             queue=_text(entry.get("queue")),
             reason=_text(entry.get("reason")),
             count=count,
-            first_at=_moment(entry.get("time")),
+            first_at=at,
             exchange=_text(entry.get("exchange")),
             routing_keys=tuple(_text(key) for key in keys),
             original_expiration=None if expiration is None else _text(expiration),
@@ -153,6 +158,12 @@ def _oldest_first(deaths: list[Death], headers: Headers) -> tuple[Death, ...]:
 
 
 def _moment(value: Any) -> datetime | None:
+    """A moment that a broker's clock could have told, not only one that can be written."""
+    at = _written(value)
+    return at if at and FIRST_YEAR <= at.year < END_YEAR else None
+
+
+def _written(value: Any) -> datetime | None:
     if isinstance(value, datetime):
         return value if value.tzinfo else value.replace(tzinfo=UTC)
     if isinstance(value, int) and not isinstance(value, bool):

@@ -33,6 +33,8 @@ TRACKING_HEADER = "delayboard-tracking-id"
 REPLAY_HEADER = "delayboard-replay-id"
 REPLAYS_HEADER = "delayboard-replays"
 PUBLISHED_AT_HEADER = "delayboard-published-at-ms"
+# In which libraries say who published it.
+PUBLISHER_HEADERS = ("NServiceBus.OriginatingEndpoint", "origin")
 # What a consumer counts its failures in: none of “x-”, which is the broker's.
 ATTEMPT_HEADER = "attempt"
 # Dead-lettering removes CC, BCC and the expiration; a replay sets its own two headers and

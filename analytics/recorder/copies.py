@@ -13,6 +13,7 @@ from topology.deaths import read_history
 from topology.delays import milliseconds
 from topology.message import (
     PUBLISHED_AT_HEADER,
+    PUBLISHER_HEADERS,
     REPLAY_HEADER,
     TRACKING_HEADER,
     Message,
@@ -23,7 +24,6 @@ from topology.message import (
 from topology.patterns.pattern import Phase, Reading
 
 KINDS: dict[Phase, Kind] = {"entry": "scheduled", "exit": "delivered", "publish": "published"}
-PUBLISHER_HEADERS = ("NServiceBus.OriginatingEndpoint", "origin")
 EXCEPTION_HEADERS = ("NServiceBus.ExceptionInfo.ExceptionType", "MT-Fault-ExceptionType")
 NSERVICEBUS_TIME = "%Y-%m-%d %H:%M:%S:%f Z"
 LONGEST_TEXT = 255

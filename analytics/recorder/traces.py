@@ -22,7 +22,7 @@ from typing import Any
 from analytics.events import MessageEvent
 from analytics.recorder.copies import UNFORESEEN, Place, bounded, event_of_copy
 from topology.deaths import newest_death, read_history
-from topology.definitions import TAP_PREFIX
+from topology.definitions import TAP_PREFIX, is_tap
 from topology.message import DEATH_HEADERS, Message, Properties
 from topology.patterns.pattern import Copy, Pattern, Phase, Reading
 
@@ -99,7 +99,7 @@ def read_trace(copy: Message) -> Trace | None:
             body=copy.body,
             redelivered=copy.redelivered or told.get("redelivered") == 1,
         ),
-        routed=tuple(queue for queue in routed if not queue.startswith(TAP_PREFIX)),
+        routed=tuple(queue for queue in routed if not is_tap(queue)),
         user=_text(told.get("user")),
         connection=_text(told.get("connection")),
     )

@@ -19,6 +19,7 @@ from analytics.scheduled.search import Found
 from analytics.scheduled.standing import Standing
 from analytics.scheduled.summary import Summary
 from topology import latest
+from topology.masks import Masks
 from topology.models import Broker, Topology
 
 PAGE = 50
@@ -55,10 +56,14 @@ def desk(
     wanted: Filter,
     now: datetime,
     *,
+    hidden: Mapping[int, Masks],
     place: Place | None = None,
     span: str = "",
 ) -> Desk:
-    """What the page shows of these brokers; nothing is listed while the filter has problems."""
+    """What the page shows of these brokers; nothing is listed while the filter has problems.
+
+    `hidden` says by broker what is hidden from whom the page is for.
+    """
     topologies = list(Topology.objects.filter(broker__in=brokers).select_related("broker"))
     whole = counts.scope_of(topologies, now)
     around = whole
@@ -78,7 +83,7 @@ def desk(
         return shown
     gone = due_before(whole.gone_before)
     rows = listing.asked(brokers, wanted, now, gone=gone).select_related(None)
-    page = _Pages(Reader(whole.unseen), {one.pk: one for one in topologies}, now)
+    page = _Pages(Reader(hidden, whole.unseen), {one.pk: one for one in topologies}, now)
     if wanted.text:
         found = search.search(listing.after(rows, place), wanted.text, PAGE + 1)
         shown = replace(shown, **page.of(_in_order(found)), remark=found.remark)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,11 +12,15 @@ from analytics.models import ScheduledMessage
 from analytics.observation import unobserved
 from analytics.scheduled.listing import OVERDUE_AFTER
 from topology.delays import format_delay
+from topology.masks import HIDDEN, NOTHING, Masks
+from topology.message import PUBLISHED_AT_HEADER, PUBLISHER_HEADERS
 from topology.models import Topology
 from topology.patterns.pattern import ParamsError, Pattern
 
+STAMPED = "delayboard"
+# Of when it was published: headers by name, our stamp in one, and what the recorder knows.
 SOURCES = {
-    "delayboard": "Delayboard’s own stamp",
+    STAMPED: "Delayboard’s own stamp",
     "NServiceBus.Retries.Timestamp": "the header NServiceBus.Retries.Timestamp",
     "timestamp_in_ms": "the header timestamp_in_ms",
     "NServiceBus.TimeSent": "the header NServiceBus.TimeSent",
@@ -28,13 +33,52 @@ SOURCES = {
 class Line:
     """`hops` is how many stays its delay is made of, `hops_left` how many are not over.
 
-    None where that cannot be told. `overdue_by` is None while it is not overdue.
+    None where that cannot be told. `overdue_by` is None while it is not overdue. `hidden` is
+    what the reader may not see of the messages of its broker: what is derived from a hidden
+    header is hidden with it.
     """
 
     row: ScheduledMessage
     overdue_by: timedelta | None
     hops: int | None
     hops_left: int | None
+    hidden: Masks = NOTHING
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether there is a rule that hides something from the reader."""
+        return not self.hidden.is_empty
+
+    @property
+    def hides_something(self) -> bool:
+        """Whether a header of it, or what is derived from one, is hidden from the reader."""
+        if not self.is_masked:
+            return False
+        read: dict[str, Any] = json.loads(self.row.headers_json)
+        is_derived = self.hides_published_at or self.published_by != self.row.published_by
+        return is_derived or self.headers != read
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """As they were recorded, with HIDDEN in the place of what is hidden."""
+        return self.hidden.headers(json.loads(self.row.headers_json))
+
+    @property
+    def hides_published_at(self) -> bool:
+        source = self.row.published_at_source
+        header = PUBLISHED_AT_HEADER if source == STAMPED else source
+        return bool(self.row.published_at) and self.hidden.hides_header(header)
+
+    @property
+    def published_at(self) -> datetime | None:
+        """None also where the header that tells it is hidden."""
+        return None if self.hides_published_at else self.row.published_at
+
+    @property
+    def published_by(self) -> str:
+        """HIDDEN where a header that may tell it is hidden; "" when it is not known."""
+        by = self.row.published_by
+        return HIDDEN if by and any(map(self.hidden.hides_header, PUBLISHER_HEADERS)) else by
 
     @property
     def is_overdue(self) -> bool:
@@ -60,10 +104,14 @@ class Line:
 class Reader:
     """Reads rows; each topology's parameters are parsed once.
 
+    `hidden` says by broker what is hidden from whom the lines are for; with None nothing is.
     `unseen` are the topologies of which nobody sees what leaves, for those who know them already.
     """
 
-    def __init__(self, unseen: Collection[int] | None = None) -> None:
+    def __init__(
+        self, hidden: Mapping[int, Masks] | None, unseen: Collection[int] | None = None
+    ) -> None:
+        self._hidden = hidden
         self._known: dict[int, _Known] = {}
         self._unseen = {one.pk for one in unobserved()} if unseen is None else set(unseen)
 
@@ -77,6 +125,7 @@ class Reader:
             overdue_by=by if by > OVERDUE_AFTER and known.is_seen else None,
             hops=None if stays is None else len(stays),
             hops_left=None if stays is None else _left(stays, row.entered_at or now, now),
+            hidden=NOTHING if self._hidden is None else self._hidden[row.broker_id],
         )
 
     def stays(self, row: ScheduledMessage) -> Sequence[timedelta] | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from analytics.models import ScheduledBody, ScheduledMessage
 from analytics.scheduled.lines import Line, Reader
-from topology.bodies import Body, show_body
+from topology.bodies import Body, show_body, unpack
+from topology.masks import HIDDEN, Masks
 
 
 @dataclass(frozen=True)
@@ -23,32 +24,38 @@ class Stay:
 
 @dataclass(frozen=True)
 class Told:
-    """`headers` are (name, text, whether the text is JSON of several lines)."""
+    """`headers` are (name, text, whether the text is JSON of several lines).
+
+    `is_masked`: something of it is hidden from the reader by a rule.
+    """
 
     line: Line
     headers: tuple[tuple[str, str, bool], ...]
     way: tuple[Stay, ...]
     has_body: bool
+    is_masked: bool
 
 
-def told(row: ScheduledMessage, now: datetime) -> Told:
-    reader = Reader()
+def told(row: ScheduledMessage, now: datetime, hidden: Masks) -> Told:
+    reader = Reader({row.broker_id: hidden})
+    line = reader.line(row, now)
+    has_body = ScheduledBody.objects.filter(message=row).exists()
     return Told(
-        line=reader.line(row, now),
-        headers=tuple(_headers(row.headers_json)),
+        line=line,
+        headers=tuple((name, *_value(value)) for name, value in line.headers.items()),
         way=tuple(_way(row, reader, now)),
-        has_body=ScheduledBody.objects.filter(message=row).exists(),
+        has_body=has_body,
+        is_masked=line.hides_something or (has_body and bool(hidden.body_paths)),
     )
 
 
-def body(row: ScheduledMessage) -> Body:
-    """Raises ScheduledBody.DoesNotExist where none is kept."""
-    return show_body(bytes(ScheduledBody.objects.get(message=row).body))
-
-
-def _headers(text: str) -> list[tuple[str, str, bool]]:
-    read: dict[str, Any] = json.loads(text)
-    return [(name, *_value(value)) for name, value in read.items()]
+def body(row: ScheduledMessage, hidden: Masks) -> Body | None:
+    """None where all of it is hidden. Raises ScheduledBody.DoesNotExist where none is kept."""
+    kept = bytes(ScheduledBody.objects.get(message=row).body)
+    if not hidden.body_paths:
+        return show_body(kept)
+    shown = hidden.body(unpack(kept).data)
+    return None if shown == HIDDEN.encode() else replace(show_body(shown), size=len(kept))
 
 
 def _value(value: Any) -> tuple[str, bool]:

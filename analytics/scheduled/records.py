@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from analytics.models import ScheduledMessage
 from analytics.scheduled import listing, search
 from analytics.scheduled.lines import Line, Reader
 from topology.delays import milliseconds
+from topology.masks import HIDDEN, Masks
 
 # Read at a time, so that memory stays the same however many there are.
 CHUNK = 500
@@ -43,20 +44,29 @@ FIELDS = (
     "size_bytes",
     "source",
     "headers",
+    "masked",
 )
 # What a spreadsheet takes for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def lines(rows: QuerySet[ScheduledMessage], text: str) -> Iterator[Line]:
-    """Every row that holds the text, or simply every row, in due order, as it stands when read."""
-    reader = Reader()
+def lines(
+    rows: QuerySet[ScheduledMessage], text: str, hidden: Mapping[int, Masks] | None
+) -> Iterator[Line]:
+    """Every row that holds the text, or simply every row, in due order, as it stands when read.
+
+    `hidden` as for Reader.
+    """
+    reader = Reader(hidden)
     for row in _read(rows, text):
         yield reader.line(row, datetime.now(UTC))
 
 
 def record(line: Line) -> dict[str, Any]:
-    """One message by FIELDS: moments are ISO texts in UTC, `_ms` whole milliseconds."""
+    """One message by FIELDS: moments are ISO texts in UTC, `_ms` whole milliseconds.
+
+    `masked` is true where rules may hide something: HIDDEN stands in its place.
+    """
     row = line.row
     return {
         "id": row.pk,
@@ -66,9 +76,9 @@ def record(line: Line) -> dict[str, Any]:
         "due_at": _moment(row.due_at),
         "overdue_ms": milliseconds(line.overdue_by) if line.overdue_by else None,
         "requested_delay_ms": milliseconds(row.requested_delay),
-        "published_at": _moment(row.published_at),
+        "published_at": HIDDEN if line.hides_published_at else _moment(row.published_at),
         "published_at_source": row.published_at_source,
-        "published_by": row.published_by,
+        "published_by": line.published_by,
         "exchange": row.exchange,
         "routing_key": row.routing_key,
         "entered_at": _moment(row.entered_at),
@@ -82,7 +92,8 @@ def record(line: Line) -> dict[str, Any]:
         "content_type": row.content_type,
         "size_bytes": row.size,
         "source": row.source,
-        "headers": json.loads(row.headers_json),
+        "headers": line.headers,
+        "masked": line.is_masked,
     }
 
 
@@ -115,6 +126,8 @@ def _moment(moment: datetime | None) -> str | None:
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else ""
     if isinstance(value, dict):
         value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if isinstance(value, str) and value.startswith(_FORMULA):

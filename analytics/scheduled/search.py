@@ -6,8 +6,8 @@ What is rarer the index of letters knows; what is too young for the index is rea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -17,9 +17,12 @@ from django.db.models.functions import StrIndex
 
 from analytics.models import ScheduledMessage, ScheduledText
 from analytics.scheduled import texts
+from analytics.scheduled.filter import Filter
 from analytics.scheduled.texts import keep_up
+from topology.masks import Masks
+from topology.models import Broker, Topology
 
-__all__ = ["Found", "Match", "holding", "keep_up", "search"]
+__all__ = ["Found", "Match", "allowed", "holding", "keep_up", "search"]
 
 # So many of the next due are read as they are: enough to fill a page with what is common.
 HEAD = 300
@@ -35,6 +38,7 @@ SAMPLE = 100
 # Threes of letters that more than every other text holds tell nothing, and cost the most.
 TELLING = 0.5
 ASKED_FOR = 5
+NAMED = 3
 
 
 class Match(NamedTuple):
@@ -52,6 +56,29 @@ class Found:
 
     matches: tuple[Match, ...]
     remark: str = ""
+
+
+def allowed(wanted: Filter, brokers: Collection[Broker], hidden: Mapping[int, Masks]) -> Filter:
+    """The same filter; its text is a problem where a search would tell what rules hide.
+
+    `hidden` says by broker what is hidden from whom the filter is of.
+    """
+    hiding = {broker.pk: broker.name for broker in brokers if not hidden[broker.pk].is_empty}
+    if wanted.text and wanted.topology and hiding:
+        where = Topology.objects.filter(slug=wanted.topology).values_list("broker", flat=True)
+        hiding = {pk: hiding[pk] for pk in where if pk in hiding}
+    if not wanted.text or not hiding:
+        return wanted
+    return replace(wanted, problems={**wanted.problems, "text": _refusal(sorted(hiding.values()))})
+
+
+def _refusal(names: Sequence[str]) -> str:
+    told = ", ".join(f"“{name}”" for name in names[:NAMED])
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return (
+        "It cannot be searched: some headers or values of bodies are hidden from you on "
+        f"{told}{more}. Leave it empty; every other field can be asked for."
+    )
 
 
 def search(rows: QuerySet[ScheduledMessage], text: str, wanted: int) -> Found:

@@ -18,7 +18,7 @@ from analytics.scheduled.completeness import LONG_SECONDS, Doubt, Lost, Seen, ju
 from analytics.scheduled.counts import Scope
 from analytics.scheduled.due import MINUTE, floor
 from topology import provision
-from topology.definitions import TAP_PREFIX
+from topology.definitions import is_tap
 from topology.latest import Latest
 from topology.models import State, Topology
 from topology.patterns.pattern import ParamsError
@@ -165,7 +165,7 @@ def _depth(topology: Topology, snapshot: Snapshot) -> tuple[int | None, int]:
     names = [
         queue.name
         for queue in queues
-        if queue.message_ttl_ms is not None and not queue.name.startswith(TAP_PREFIX)
+        if queue.message_ttl_ms is not None and not is_tap(queue.name)
     ]
     numbers = [snapshot.numbers[name] for name in names if name in snapshot.numbers]
     depths = [one.messages for one in numbers]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
@@ -13,12 +14,13 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled import listing, message, records
+from analytics.scheduled import listing, message, records, search
 from analytics.scheduled.desk import desk
 from analytics.scheduled.filter import Filter, parse
 from analytics.scheduled.lines import Line
 from analytics.views.due_bars import due_bars, strip
-from topology import access, audit, paging
+from topology import access, audit, masks, paging
+from topology.masks import Masks
 from topology.models import Broker, Role
 
 EXPORTS: dict[str, tuple[str, Callable[[Iterator[Line]], Iterator[str]]]] = {
@@ -32,12 +34,14 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     """The list; with `as` all of it as a file."""
     brokers = list(access.visible_brokers(request.user))
     now = datetime.now(UTC)
-    wanted = parse(request.GET.dict(), now)
+    hidden = masks.rules_by_broker(request.user, brokers)
+    wanted = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
     form = request.GET.get("as", "")
     if form:
-        return _export(request, brokers, wanted, form, now)
+        return _export(request, brokers, wanted, form, now, hidden)
     place = _place(request.GET.get("after", ""))
-    shown = desk(brokers, wanted, now, place=place, span=request.GET.get("span", ""))
+    span = request.GET.get("span", "")
+    shown = desk(brokers, wanted, now, hidden=hidden, place=place, span=span)
     context = {
         "desk": shown,
         "wanted": wanted,
@@ -53,17 +57,24 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     rows = ScheduledMessage.objects.select_related("broker", "topology")
     row = get_object_or_404(rows, pk=pk)
     access.require(request.user, row.broker, Role.VIEWER)
-    shown = message.told(row, datetime.now(UTC))
-    context = {"broker": row.broker, "row": row, "told": shown}
+    hidden = masks.rules_for(request.user, row.broker)
+    shown = message.told(row, datetime.now(UTC), hidden)
+    context: dict[str, Any] = {"broker": row.broker, "row": row, "told": shown}
     if request.GET.get("look") == "1" and shown.has_body:
         what = f"{row.topology or row.broker}: {shown.line.name}"
         with audit.recorded(request.user, "body looked into", broker=row.broker, what=what):
-            context["body"] = message.body(row)
+            context["body"] = message.body(row, hidden)
+            context["hides_body"] = context["body"] is None
     return render(request, "analytics/scheduled_message.html", context)
 
 
 def _export(
-    request: HttpRequest, brokers: list[Broker], wanted: Filter, form: str, now: datetime
+    request: HttpRequest,
+    brokers: list[Broker],
+    wanted: Filter,
+    form: str,
+    now: datetime,
+    hidden: Mapping[int, Masks],
 ) -> HttpResponseBase:
     """Raises Http404 for a form that there is none of."""
     if form not in EXPORTS:
@@ -73,7 +84,7 @@ def _export(
         return HttpResponse(sentences, status=400, content_type="text/plain; charset=utf-8")
     content_type, write = EXPORTS[form]
     rows = listing.asked(brokers, wanted, now)
-    parts = write(records.lines(rows, wanted.text))
+    parts = write(records.lines(rows, wanted.text, hidden))
     name = f"scheduled-{now:%Y%m%dT%H%M%SZ}.{form}"
     return StreamingHttpResponse(
         one_by_one(parts) if isinstance(request, ASGIRequest) else parts,

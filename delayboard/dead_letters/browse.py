@@ -2,7 +2,8 @@
 
 Which looks are safe is the table of RabbitMQ's behaviour by version and queue type: on
 quorum queues with a delivery limit every look costs each message one delivery, and on
-4.0-4.2 (and 3.x with a limit) the 21st destroys it (observed on 3.10.8, 4.0.5, 4.3.6).
+4.0-4.2 (and 3.x with a limit) the 21st destroys it (observed on 3.10.8, 4.0.5, 4.3.6): there
+looks are counted and refused in time (`look_budget`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from topology.broker.consumer import getter
+from delayboard.dead_letters import look_budget
+from delayboard.dead_letters.look_budget import Budget, costs_of, deliveries
+from topology.broker.consumer import Getter, getter
 from topology.broker.errors import Unsupported
 from topology.deaths import History, read_history
 from topology.definitions import Queue
@@ -27,10 +30,16 @@ SHORT_TTL_MS = 10_000
 
 @dataclass(frozen=True)
 class Permission:
-    """Whether a queue may be looked into, and the sentences that a person should read first."""
+    """Whether a queue may be looked into, and the sentences that a person should read first.
+
+    `budget` is there where each look costs a delivery. `parks`: what cannot be looked at in the
+    queue can be read when it was parked.
+    """
 
     allowed: bool
     sentences: tuple[str, ...]
+    budget: Budget | None = None
+    parks: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,53 +66,64 @@ class Look:
     permission: Permission
 
 
-def permission(queue: Queue, snapshot: Snapshot) -> Permission:
-    """Pure: may this queue be looked into on this broker?"""
-    numbers = snapshot.numbers.get(queue.name)
-    notes = ["Looking sets the redelivered mark of every message that is shown."]
-    if numbers and numbers.consumers:
-        notes.append("It has consumers: a message on show is kept from them for a moment.")
+def permission(queue: Queue, snapshot: Snapshot, budget: Budget | None = None) -> Permission:
+    """Pure: may this queue be looked into on this broker?
+
+    `budget` is what `look_budget` says of it; without one nothing was spent.
+    """
     if queue.type == "stream":
         return Permission(False, ("A stream has no dead letters and is not read here.",))
     if queue.type not in ("classic", "quorum"):
         sentence = f"What a look does to a queue of the type “{queue.type}” is not known."
         return Permission(False, (sentence,))
-    ttl = queue.message_ttl_ms
-    if ttl is not None and ttl < SHORT_TTL_MS:
-        notes.append("Its messages expire soon; one that is due while on show leaves late.")
-    if queue.type == "quorum":
-        refusal = _quorum_refusal(queue, snapshot.version_tuple)
-        if refusal:
-            return Permission(False, (refusal,))
-        notes.append("A look is no failed delivery here: RabbitMQ 4.3 counts it apart.")
-        if _is_unlimited(queue):
-            notes.append("Without a delivery limit the messages go to the end of the queue.")
-    return Permission(True, tuple(notes))
+    notes = _notes(queue, snapshot)
+    if queue.type == "classic":
+        return Permission(True, notes)
+    if refusal := _quorum_refusal(queue, snapshot.version_tuple):
+        return Permission(False, (refusal,), parks=True)
+    limit = costs_of(queue, snapshot.version_tuple)
+    if limit is None:
+        return Permission(True, (*notes, *_quorum_notes(queue)))
+    budget = budget or Budget(limit, 0)
+    if budget.is_short:
+        return Permission(False, (budget.sentence,), budget, parks=True)
+    return Permission(True, (*notes, budget.sentence), budget, parks=True)
 
 
 def look(broker: Broker, queue: Queue, snapshot: Snapshot, limit: int = MAXIMUM_MESSAGES) -> Look:
     """Get from the head, put everything back by nack. Raises BrokerError, Unsupported."""
-    allowed = permission(queue, snapshot)
+    allowed = permission(queue, snapshot, look_budget.budget(broker, queue, snapshot))
     if not allowed.allowed:
         raise Unsupported(" ".join(allowed.sentences))
+    budget = allowed.budget
+    counted = look_budget.spend(broker, queue, budget) if budget else 0
+    with getter(broker.address, queue.name, heartbeat=REQUEST_HEARTBEAT_SECONDS) as source:
+        messages, more = _taken(source, limit, budget)
+    if budget:
+        numbers = snapshot.numbers.get(queue.name)
+        said = max(map(deliveries, messages), default=0)
+        saw_all = not more and numbers is not None and not numbers.consumers
+        look_budget.learn(broker, queue, counted, said, saw_all=saw_all)
+    return Look(number(messages), more, allowed)
+
+
+def _taken(source: Getter, limit: int, budget: Budget | None) -> tuple[list[Message], bool]:
+    """What one look takes, and whether there is more behind it.
+
+    It ends at the first message that has few deliveries left, so that it costs no other one.
+    """
     messages: list[Message] = []
-    more = False
     size = 0
     until = time.monotonic() + HOLDING_SECONDS
-    with getter(broker.address, queue.name, heartbeat=REQUEST_HEARTBEAT_SECONDS) as source:
-        while True:
-            delivery = source.get()
-            if delivery is None:
-                break
-            if len(messages) == limit:
-                more = True
-                break
-            messages.append(delivery.message)
-            size += len(delivery.message.body)
-            if size > MAXIMUM_BYTES or time.monotonic() > until:
-                more = True
-                break
-    return Look(number(messages), more, allowed)
+    while (delivery := source.get()) is not None:
+        if len(messages) == limit:
+            return messages, True
+        messages.append(delivery.message)
+        size += len(delivery.message.body)
+        is_short = budget and Budget(budget.limit, deliveries(delivery.message)).is_short
+        if is_short or size > MAXIMUM_BYTES or time.monotonic() > until:
+            return messages, True
+    return messages, False
 
 
 def number(messages: list[Message]) -> tuple[Letter, ...]:
@@ -118,24 +138,39 @@ def number(messages: list[Message]) -> tuple[Letter, ...]:
     return tuple(letters)
 
 
+def _notes(queue: Queue, snapshot: Snapshot) -> tuple[str, ...]:
+    numbers = snapshot.numbers.get(queue.name)
+    ttl = queue.message_ttl_ms
+    notes = ["Looking sets the redelivered mark of every message that is shown."]
+    if numbers and numbers.consumers:
+        notes.append("It has consumers: a message on show is kept from them for a moment.")
+    if ttl is not None and ttl < SHORT_TTL_MS:
+        notes.append("Its messages expire soon; one that is due while on show leaves late.")
+    return tuple(notes)
+
+
+def _quorum_notes(queue: Queue) -> tuple[str, ...]:
+    """What a look does on 4.3, where it costs nothing."""
+    notes = ["A look is no failed delivery here: RabbitMQ 4.3 counts it apart."]
+    if _is_unlimited(queue):
+        notes.append("Without a delivery limit the messages go to the end of the queue.")
+    return tuple(notes)
+
+
 def _is_unlimited(queue: Queue) -> bool:
     return (queue.arguments.number("x-delivery-limit") or 0) < 0
 
 
 def _quorum_refusal(queue: Queue, version: tuple[int, ...]) -> str:
-    """Why a look would harm a quorum queue's messages; "" when it would not."""
-    limit = queue.arguments.number("x-delivery-limit")
+    """Why no look at a quorum queue's messages is harmless; "" when one is, or can be counted."""
     if version >= (4, 3):
         kind = queue.arguments.text("x-delayed-retry-type") or "disabled"
         if kind in ("all", "returned"):
             return "Its delayed retry would take every message that is looked at out of sight."
         return ""
-    if _is_unlimited(queue) or (version < (4, 0) and limit is None):
+    if costs_of(queue, version) is None:
         return (
             "On a quorum queue of this version a look puts the messages at the end of the "
             "queue, out of their order."
         )
-    return (
-        "On this version every look costs each message one of its "
-        f"{20 if limit is None else limit} deliveries, and the last one destroys it."
-    )
+    return ""

@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
+from delayboard.models.dead_letter import Body, DeadLetter, LetterState
 from delayboard.models.duty import Duty
+from delayboard.models.letter_group import GroupHour, LetterGroup
+from delayboard.models.letter_queue import DeadLetterQueue, QueueDepth
+from delayboard.models.letter_search import LetterField, LetterPosition, LetterText, SavedSearch
+from delayboard.models.mask import LookCount
+from delayboard.models.parking import LetterChange, Parking, ParkSession
 from delayboard.models.publication import Publication
 from delayboard.models.replay import ItemState, ReplayBatch, ReplayItem
 from delayboard.models.timeout_import import ImportedTimeout
+from topology.models import MaskKind, MaskRule
 
-__all__ = ("Duty", "ImportedTimeout", "ItemState", "Publication", "ReplayBatch", "ReplayItem")
+__all__ = (
+    "Body",
+    "DeadLetter",
+    "DeadLetterQueue",
+    "Duty",
+    "GroupHour",
+    "ImportedTimeout",
+    "ItemState",
+    "LetterChange",
+    "LetterField",
+    "LetterGroup",
+    "LetterPosition",
+    "LetterState",
+    "LetterText",
+    "LookCount",
+    "MaskKind",
+    "MaskRule",
+    "ParkSession",
+    "Parking",
+    "Publication",
+    "QueueDepth",
+    "ReplayBatch",
+    "ReplayItem",
+    "SavedSearch",
+)

@@ -10,6 +10,8 @@ from django.utils import timezone
 LATE = timedelta(seconds=10)
 CLEANING = "cleaning"
 INDEX = "index"
+PARKING = "parking"
+LETTERS = "letters"
 
 
 def recorder_key(topology_slug: str) -> str:
@@ -25,6 +27,11 @@ def firehose_key(broker_slug: str) -> str:
 def waiter_key(topology_slug: str) -> str:
     """The key of the duty that passes on what is due in a topology."""
     return f"wait:{topology_slug}"
+
+
+def parker_key(queue_id: int) -> str:
+    """The key of the duty that parks what comes into a DeadLetterQueue."""
+    return f"park:{queue_id}"
 
 
 class Duty(models.Model):

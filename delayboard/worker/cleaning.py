@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 
 from analytics.retention.clean import clean
+from delayboard.dead_letters.keeping import clean_letters, size
 from delayboard.models.duty import CLEANING, Duty
+from delayboard.publishing.forget_timeouts import IMPORTS, forget_timeouts
 
 Beat = Callable[[Mapping[str, object]], None]
 EVERY = timedelta(hours=1)
@@ -21,8 +23,8 @@ class Stopped(Exception):
 
 
 def keep_clean(stop: Event, beat: Beat) -> None:
-    """Clean until `stop` is set. `beat` gets cleaned_at, removed and, of the last time that
-    anything was, removed_at; `removed` counts by setting. Raises BadSetting and LogError.
+    """Clean until `stop` is set. `beat` gets cleaned_at, letters_bytes, removed and, of the last
+    time that anything was, removed_at; `removed` counts by setting. Raises BadSetting and LogError.
     """
     duty = Duty.objects.filter(key=CLEANING).first()
     details: dict[str, object] = dict(duty.details) if duty else {}
@@ -38,11 +40,12 @@ def keep_clean(stop: Event, beat: Beat) -> None:
         now = datetime.now(UTC)
         if now >= due_at:
             try:
-                removed = clean(now, alive)
+                removed = clean(now, alive) | clean_letters(now, alive)
+                removed[IMPORTS.setting] = forget_timeouts(now, alive)
             except Stopped:
                 return
             due_at = now + EVERY
-            details |= {"cleaned_at": now.isoformat()}
+            details |= {"cleaned_at": now.isoformat(), "letters_bytes": size()}
             if any(removed.values()):
                 details |= {"removed": removed, "removed_at": now.isoformat()}
         beat(details)

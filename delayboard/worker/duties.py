@@ -13,8 +13,24 @@ from analytics.recorder.drain import drain
 from analytics.recorder.firehose import record_firehose
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
+from delayboard.dead_letters import discard
+from delayboard.dead_letters.growth import keep_sampling
+from delayboard.dead_letters.parking import once
+from delayboard.dead_letters.parking.keep import Room
+from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.replay import batch, send
-from delayboard.models.duty import CLEANING, INDEX, firehose_key, recorder_key, waiter_key
+from delayboard.dead_letters.search.texts import keep_indexed
+from delayboard.models import DeadLetterQueue
+from delayboard.models.duty import (
+    CLEANING,
+    INDEX,
+    LETTERS,
+    PARKING,
+    firehose_key,
+    parker_key,
+    recorder_key,
+    waiter_key,
+)
 from delayboard.worker.cleaning import keep_clean
 from delayboard.worker.schedule import keep_schedule
 from topology import work
@@ -65,8 +81,14 @@ def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
     tasks.append(Task("facts", "Writes Delayboard's own facts into the log", None, _drain))
     if not only:
         tasks += [waiter_of(row) for row in applied if row.waiters]
+        watched = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
+        tasks += [parker_of(row) for row in watched]
         tasks.append(Task("replay", "Replays", None, partial(_replay, owner)))
+        tasks.append(Task(PARKING, "Parks what was asked for", None, partial(_park, owner)))
+        tasks.append(Task(LETTERS, "Discards and restores", None, partial(_change, owner)))
+        tasks.append(Task("letter-index", "Index of parked letters", None, keep_indexed))
         tasks.append(Task(CLEANING, "Deletes what is past its keeping", None, keep_clean))
+        tasks.append(Task("depths", "Samples dead-letter queues", None, keep_sampling))
         tasks.append(Task("schedule", "Wants a nightly run every day", None, keep_schedule))
         tasks.append(Task("nightly", "Nightly runs", None, _run_nightly))
     return {task.key: task for task in tasks}
@@ -80,6 +102,20 @@ def waiter_of(topology: Topology) -> Task:
         topology.broker_id,
         partial(_wait, topology.pk, Passing()),
     )
+
+
+def parker_of(row: DeadLetterQueue) -> Task:
+    """The duty that parks what comes into a queue; several may share one queue's."""
+    return Task(
+        parker_key(row.pk),
+        f"Parker of {row.queue}"[:200],
+        row.broker_id,
+        partial(_watch, row.pk, Room()),
+    )
+
+
+def _watch(queue_id: int, room: Room, stop: Event, beat: Beat) -> None:
+    watch(queue_id, stop=stop, beat=beat, room=room)
 
 
 def _wait(topology_id: int, passing: Passing, stop: Event, beat: Beat) -> None:
@@ -114,6 +150,27 @@ def _replay(owner: str, stop: Event, beat: Beat) -> None:
             continue
         send.replay(claimed, alive=lambda: beat({}))
         done += 1
+
+
+def _park(owner: str, stop: Event, beat: Beat) -> None:
+    _work_off(once.KIND, owner, once.park, stop, beat)
+
+
+def _change(owner: str, stop: Event, beat: Beat) -> None:
+    _work_off(discard.KIND, owner, discard.run, stop, beat)
+
+
+def _work_off(kind: str, owner: str, do: Callable[..., None], stop: Event, beat: Beat) -> None:
+    def alive() -> None:
+        beat({})
+
+    while not stop.is_set():
+        claimed = work.claim((kind,), owner)
+        if claimed is not None:
+            do(claimed, stop=stop, alive=alive)
+            continue
+        alive()
+        stop.wait(IDLE_SECONDS)
 
 
 def _run_nightly(stop: Event, beat: Beat) -> None:

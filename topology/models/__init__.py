@@ -1,10 +1,11 @@
-"""Rows about brokers: where they are, who may touch them, what was built there."""
+"""Rows about brokers: where they are, who may touch them and see what, what was built there."""
 
 from __future__ import annotations
 
 from topology.models.audit_entry import AuditEntry
 from topology.models.broker import Broker, Palette
 from topology.models.grant import Grant, Role
+from topology.models.mask import MaskKind, MaskRule
 from topology.models.topology import State, Topology
 from topology.models.work import Work, WorkState
 
@@ -12,6 +13,8 @@ __all__ = (
     "AuditEntry",
     "Broker",
     "Grant",
+    "MaskKind",
+    "MaskRule",
     "Palette",
     "Role",
     "State",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from delayboard.models import ItemState, ReplayBatch, ReplayItem
 from topology import audit, work
 from topology.models import Broker, State, Topology, WorkState
 from topology.routing.index import Index
+from topology.rows import waiters_at
 from topology.snapshot import Snapshot
 
 KIND = "replay"
@@ -53,6 +55,7 @@ def freeze(
     index = Index(snapshot.definitions.without_taps())
     consumed = [name for name, numbers in snapshot.numbers.items() if numbers.consumers]
     waits = delay_queues(broker)
+    waiters, now_ms = waiters_at(broker), time.time_ns() // 1_000_000
     items = []
     for position, letter in enumerate(letters, start=1):
         target = typed or default_target(letter.history, index, waits)
@@ -62,7 +65,14 @@ def freeze(
                 "type the exchange and key to send it to."
             )
         verdict = judge(
-            target, queue, index, consumed, letter.message, version=snapshot.version_tuple
+            target,
+            queue,
+            index,
+            consumed,
+            letter.message,
+            version=snapshot.version_tuple,
+            waiters=waiters,
+            now_ms=now_ms,
         )
         items.append(_item(position, letter, target, verdict.sentence, verdict.is_good))
     return _saved(user, broker, queue, items)

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from analytics import facts
 from delayboard.dead_letters.replay.batch import close_cancelled
+from delayboard.dead_letters.replay.verdict import given_back
 from delayboard.models import ItemState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN
 from topology import work
@@ -19,9 +20,11 @@ from topology.broker.consumer import getter
 from topology.broker.errors import BrokerError, Nacked, Returned
 from topology.broker.fields import FieldError
 from topology.broker.management import PATIENCE_SECONDS, Management
+from topology.broker.nearby import look_along
 from topology.broker.observe import observe
 from topology.broker.properties import strip_for_replay
 from topology.broker.publisher import publisher
+from topology.definitions import Definitions
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Message, Publish
 from topology.models import Work, WorkState
 from topology.provisioning.taps import breaks_stream_taps, lost_without_taps, tapped_exchanges
@@ -165,7 +168,9 @@ class ItemJournal:
         except FieldError as error:
             self._end(item.pk, ItemState.FAILED, f"Its properties cannot be edited: {error}.")
             return None
-        if why := breaks_stream_taps(self._definitions, publish):
+        if why := breaks_stream_taps(self._definitions, publish) or given_back(
+            self._definitions, publish
+        ):
             self._end(item.pk, ItemState.FAILED, why)
             return None
         return Step(item.pk, publish)
@@ -174,8 +179,11 @@ class ItemJournal:
         """At an exchange with a tap of ours a confirm may be the tap's alone, so look again."""
         if publish.exchange not in self._tapped:
             return
-        if why := lost_without_taps(observe(self._management).definitions, publish):
+        if why := lost_without_taps(self._way_of(publish.exchange), publish):
             raise Returned(f"No queue but Delayboard's own tap took it: {why}.")
+
+    def _way_of(self, exchange: str) -> Definitions:
+        return look_along(self._management, self._definitions, exchange)
 
     def publishing(self, key: int) -> None:
         self._set(key, state=ItemState.PUBLISHING, attempts=F("attempts") + 1)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from topology.deaths import Death, History
 from topology.definitions import Definitions
 from topology.delays import format_delay
-from topology.message import DEATH_HEADERS, Message
+from topology.message import DEATH_HEADERS, Message, Publish, Waiter
+from topology.routing.delayed import keeps_ms
 from topology.routing.index import Index
 from topology.routing.walk import Outcome, Walk, walk
 
 # What a replay does not send again: its deaths, and the copies that had their own way.
 LEFT_OUT = DEATH_HEADERS | {"CC", "BCC"}
+
+GIVEN_BACK = (
+    "An exchange of this type gives back what it keeps, so that nothing confirms it: the message "
+    "stays in this queue too, and a copy of it may be on its way."
+)
 
 
 @dataclass(frozen=True)
@@ -73,10 +79,13 @@ def judge(
     message: Message | None = None,
     *,
     version: tuple[int, ...] = (),
+    waiters: Sequence[Waiter] = (),
+    now_ms: int = 0,
 ) -> Verdict:
     """Walk from the target and say where every copy ends; `message` brings its own properties.
 
-    Its deaths, CC and BCC are left out, as a replay leaves them out.
+    Its deaths, CC and BCC are left out, as a replay leaves them out. `waiters` are at work at the
+    broker; `now_ms` is now in UTC, for the headers that they read.
     """
     headers = message.headers if message else {}
     walked = walk(
@@ -87,15 +96,32 @@ def judge(
         headers={name: headers[name] for name in headers if name not in LEFT_OUT},
         expiration=message.properties.expiration if message else None,
         consumed=frozenset(consumed),
+        waiters=waiters,
+        now_ms=now_ms,
     )
     if not walked.is_routed:
-        return Verdict(False, f"No route: {walked.outcomes[0].why}.")
+        first = walked.outcomes[0]
+        kept = f"{first.kept}, then " if first.kept else ""
+        return Verdict(False, f"No route: {kept}{first.why}.")
     back = [hop for hop in walked.hops if hop.queue == source]
     told = " ".join(_ends(walked))
+    if walked.is_only_kept:
+        return Verdict(False, f"{told} {GIVEN_BACK}")
     if back:
         return Verdict(False, f"It loops back into {source}. {told}")
     lost = any(outcome.ending != "delivered" for outcome in walked.outcomes)
     return Verdict(not lost, told)
+
+
+def given_back(definitions: Definitions, publish: Publish) -> str:
+    """Why an exchange would both keep this message and give it back; "" when it would not."""
+    exchange = definitions.exchange(publish.exchange)
+    if exchange is None or keeps_ms(exchange, publish.properties.headers) == 0:
+        return ""
+    return (
+        f"The exchange “{publish.exchange}” is of the type {exchange.type}: it would keep the "
+        "message and give it back too. Replay it to a queue through the default exchange."
+    )
 
 
 def _ends(walked: Walk) -> list[str]:
@@ -103,9 +129,19 @@ def _ends(walked: Walk) -> list[str]:
 
 
 def _end(outcome: Outcome) -> str:
+    told = _told(outcome)
+    return (
+        f"{outcome.kept[0].upper()}{outcome.kept[1:]}, then {told[0].lower()}{told[1:]}"
+        if outcome.kept
+        else told
+    )
+
+
+def _told(outcome: Outcome) -> str:
     after = format_delay(outcome.after)
     if outcome.ending == "delivered":
-        return f"Arrives in {outcome.queue} {f'after {after}' if outcome.after else 'at once'}."
+        on = f": {outcome.goes_on}" if outcome.goes_on else ""
+        return f"Arrives in {outcome.queue} {f'after {after}' if outcome.after else 'at once'}{on}."
     if outcome.ending == "held":
         return f"Held for ever after {after}: {outcome.why}."
     if outcome.ending == "uncertain":

@@ -1,0 +1,211 @@
+"""Discarding letters and restoring them: a state of the row, undone as long as it is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from threading import Event
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, Max, QuerySet
+from django.utils import timezone
+
+from analytics import facts
+from delayboard.dead_letters.search import QueryError, rights
+from delayboard.dead_letters.search.asked import ask
+from delayboard.dead_letters.search.query import parse
+from delayboard.dead_letters.search.whole import whole
+from delayboard.models import DeadLetter, LetterChange, LetterGroup, LetterState
+from topology import audit, work
+from topology.models import Broker, Work, WorkState
+
+KIND = "letters"
+# A transaction writes for some hundredths of a second, then others may.
+CHUNK = 500
+# So many are changed while the page waits; more is Work.
+AT_ONCE = 5000
+
+Letters = QuerySet[DeadLetter]
+
+
+class ChangeError(Exception):
+    """Nothing was changed; the sentence says why."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the two changes; `done` and `fact` name it in the audit log and the event log."""
+
+    before: LetterState
+    after: LetterState
+    done: str
+    fact: Any
+
+
+DISCARD = Kind(LetterState.PARKED, LetterState.DISCARDED, "letters discarded", "discarded")
+RESTORE = Kind(LetterState.DISCARDED, LetterState.PARKED, "letters restored", "restored")
+KINDS = {kind.after: kind for kind in (DISCARD, RESTORE)}
+
+
+def change_these(user: Any, broker: Broker, kind: Kind, keys: Collection[int]) -> int:
+    """Change these letters of the broker; how many were in the state before."""
+    rows = DeadLetter.objects.filter(broker=broker, pk__in=keys)
+    with transaction.atomic():
+        changed = _change(user, kind, _chunks(rows, kind))
+        _record(user, broker, kind, {"letters": changed, "chosen": len(keys)})
+    return changed
+
+
+def change_all(
+    user: Any,
+    broker: Broker,
+    kind: Kind,
+    *,
+    group: LetterGroup | None = None,
+    query: str = "",
+    newest: int | None = None,
+) -> LetterChange:
+    """Change all of a group, or all that match, up to the letter `newest`.
+
+    Many are left to the worker: then the row has a Work. It also counts them first where that
+    reads what is in the messages. Raises what the query's reader does.
+    """
+    change = LetterChange(
+        broker=broker, to_state=kind.after, group=group, query=query, created_by=user, newest=0
+    )
+    rows, is_slow = _rows(change, timezone.now())
+    before = DeadLetter.objects.filter(broker=broker, state=kind.before)
+    is_uncounted = is_slow and before[: AT_ONCE + 1].count() > AT_ONCE
+    if newest is None:
+        seen = before if is_uncounted else rows
+        newest = seen.aggregate(newest=Max("pk"))["newest"] or 0
+    change.newest = newest
+    if not is_uncounted:
+        change.asked = rows.filter(pk__lte=newest, state=kind.before).count()
+    details: dict[str, Any] = {"letters": change.asked, "newest": newest, "query": query}
+    if group is not None:
+        details["group"] = group.pk
+    with transaction.atomic():
+        change.save()
+        if change.asked is None or change.asked > AT_ONCE:
+            total = change.asked or 0
+            change.work = work.ask(KIND, change.pk, broker=broker, user=user, total=total)
+        else:
+            found = rows.filter(pk__lte=newest)
+            change.changed = _change(user, kind, _chunks(found, kind))
+        change.save(update_fields=["work", "changed"])
+        _record(user, broker, kind, details)
+    return change
+
+
+def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
+    """Do a claimed change to its end, a chunk in each transaction."""
+    lease = work.lease_of(claimed)
+    change = LetterChange.objects.select_related("broker", "group", "created_by").get(
+        pk=claimed.subject
+    )
+    kind = KINDS[LetterState(change.to_state)]
+    try:
+        if change.created_by is None:
+            raise QueryError("The account that asked for it is gone.")
+        rows = _rows(change, change.created_at)[0].filter(pk__lte=change.newest)
+        if change.asked is None:
+            change.asked = change.changed + rows.filter(state=kind.before).count()
+            change.save(update_fields=["asked"])
+            alive()
+        while not stop.is_set():
+            chunk = _next(rows, kind, change.position)
+            if not chunk:
+                lease.end(WorkState.DONE)
+                return
+            with transaction.atomic():
+                change.changed += _change(change.created_by, kind, [chunk])
+                change.position = chunk[-1]
+                change.save(update_fields=["changed", "position"])
+                lease.pulse(change.changed, max(change.asked, change.changed))
+            alive()
+        lease.give_back("", after=timedelta(0))
+    except work.Stopped as stopped:
+        lease.end(WorkState.CANCELLED, str(stopped))
+    except QueryError as error:
+        # Rights and mask rules may have changed since.
+        lease.end(WorkState.FAILED, str(error))
+
+
+def cancel(user: Any, change: LetterChange) -> None:
+    """What was changed stays so. Raises ChangeError when it has ended."""
+    if change.work is None or change.is_ended:
+        raise ChangeError("This change is not running.")
+    work.cancel(change.work)
+    audit.record(user, "change of letters cancelled", broker=change.broker, what=str(change.pk))
+
+
+def _rows(change: LetterChange, now: datetime) -> tuple[Letters, bool]:
+    """What it is about, ages counted from `now`; and whether each must be looked at for that."""
+    if change.group is not None:
+        return DeadLetter.objects.filter(broker=change.broker, group=change.group), False
+    assert change.created_by is not None
+    query = parse(change.query, now)
+    rights.check(change.created_by, change.broker, query)
+    asked = ask(change.broker, query)
+    return whole(asked), bool(query.words or asked.conditions)
+
+
+def _chunks(rows: Letters, kind: Kind) -> Iterator[list[int]]:
+    last = 0
+    while chunk := _next(rows, kind, last):
+        yield chunk
+        last = chunk[-1]
+
+
+def _next(rows: Letters, kind: Kind, after: int) -> list[int]:
+    found = rows.filter(pk__gt=after, state=kind.before).order_by("pk")
+    return list(found.values_list("pk", flat=True)[:CHUNK])
+
+
+def _change(user: Any, kind: Kind, chunks: Iterable[Collection[int]]) -> int:
+    """Change those that are still as before, count them over and state it; the caller's
+    transaction.
+
+    First all letters are locked by their keys, then all groups by theirs: whoever does both does
+    it in this order, and so nobody waits in a circle.
+    """
+    moved: Counter[int] = Counter()
+    for keys in chunks:
+        moved.update(_change_letters(user, kind, keys))
+    for group, number in sorted(moved.items()):
+        counts = {kind.before: F(kind.before) - number, kind.after: F(kind.after) + number}
+        LetterGroup.objects.filter(pk=group).update(**counts)
+    return moved.total()
+
+
+def _change_letters(user: Any, kind: Kind, keys: Collection[int]) -> Counter[int]:
+    """How many of each group were changed."""
+    rows = DeadLetter.objects.filter(pk__in=keys, state=kind.before).order_by("pk")
+    letters = list(rows.select_for_update(of=("self",)).select_related("broker"))
+    at = timezone.now()
+    DeadLetter.objects.filter(pk__in=[letter.pk for letter in letters]).update(
+        state=kind.after, state_at=at, state_by=user
+    )
+    if letters:
+        facts.state_all(
+            broker=letters[0].broker,
+            kind=kind.fact,
+            of=((letter.queue, _stated(letter)) for letter in letters),
+            at=at,
+        )
+    return Counter(letter.group_id for letter in letters)
+
+
+def _stated(letter: DeadLetter) -> facts.Stated:
+    """Without its body, which may be large and is read only where the content id needs it."""
+    message = letter.without_body
+    content = facts.id_of(message.properties, letter.content_id, lambda: bytes(letter.body.data))
+    return facts.Stated(message, content, letter.size, letter.deaths)
+
+
+def _record(user: Any, broker: Broker, kind: Kind, details: dict[str, Any]) -> None:
+    audit.record(user, kind.done, broker=broker, details=details)

@@ -1,0 +1,58 @@
+"""Of what a dead letter died, as far as it tells: what makes letters belong together; pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import astuple, dataclass
+
+from analytics.events import clean
+from delayboard.dead_letters.causes import exception_of, message_type_of, origin_of
+from topology.deaths import History
+from topology.message import Message
+
+LONGEST = 255
+# No word of the broker's: its consumer failed and published it to an error queue itself.
+REPUBLISHED = "republished"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Its first failure: the queue, the reason, and what it had been published to.
+
+    `exception` and `message_type` come from headers that libraries write. All are texts that a
+    database can hold, at most 255 characters, "" for what is not told.
+    """
+
+    died_in: str = ""
+    reason: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+    exception: str = ""
+    message_type: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits, the same for the same failure."""
+        told = "\x00".join(astuple(self))
+        return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+
+def failure_of(message: Message, history: History) -> Failure:
+    """Of the first death that was no expiry, else what its consumer wrote when it published it on
+    (the reason is REPUBLISHED), else of the first expiry."""
+    exception, kind = exception_of(message.headers), message_type_of(message)
+    causes = (_told(exception), _told(kind))
+    death = history.first_failure
+    if death is None and (origin := origin_of(message.headers)) is not None:
+        place = (_told(origin.queue), REPUBLISHED, _told(origin.exchange))
+        return Failure(*place, _told(origin.routing_key), *causes)
+    death = death or next(iter(history.deaths), None)
+    if death is None:
+        return Failure("", "", "", "", *causes)
+    key = death.routing_keys[0] if death.routing_keys else ""
+    place = (_told(death.queue), _told(death.reason), _told(death.exchange))
+    return Failure(*place, _told(key), *causes)
+
+
+def _told(text: str) -> str:
+    return clean(text)[:LONGEST]

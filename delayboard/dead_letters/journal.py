@@ -1,0 +1,220 @@
+"""The journal of parked dead letters: the one place that writes letters and counts them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from typing import Any
+
+from django.db import connection
+from django.db.models import AutoField, F, Model
+from django.db.models.functions import Greatest, Least
+
+from analytics.events import clean
+from delayboard.dead_letters.failure import LONGEST, Failure, failure_of
+from delayboard.models import Body, DeadLetter, GroupHour, LetterGroup, LetterState, ParkSession
+from topology.deaths import History, read_history
+from topology.message import Message
+from topology.models import Broker
+
+# A header can claim more than a column holds.
+MOST_DEATHS = 2**31 - 1
+# An x-death that says another time than this was not written by a broker's clock.
+FIRST_YEAR = datetime(2000, 1, 1, tzinfo=UTC)
+AHEAD = timedelta(days=1)
+# SQLite takes at most 32,766 values in one statement (sqlite.org/limits.html).
+AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A message with all that is worked out of it before anything is written."""
+
+    message: Message
+    history: History
+    failure: Failure
+    sha256: str
+    content_id: str
+
+    @property
+    def deaths(self) -> int:
+        return min(self.history.total, MOST_DEATHS)
+
+    def died_at(self, now: datetime) -> datetime | None:
+        """Its first failure; None where no clock can have said so."""
+        death = self.history.first_failure or next(iter(self.history.deaths), None)
+        at = death.first_at if death else None
+        return at if at is not None and FIRST_YEAR <= at <= now + AHEAD else None
+
+
+def prepare(message: Message) -> Prepared:
+    """Pure: never fails, whatever the message holds."""
+    history = read_history(message.headers)
+    return Prepared(
+        message,
+        history,
+        failure_of(message, history),
+        hashlib.sha256(message.body).hexdigest(),
+        message.content_id,
+    )
+
+
+def put(
+    broker: Broker,
+    queue: str,
+    messages: Sequence[Message],
+    *,
+    at: datetime,
+    session: ParkSession | None = None,
+    by: Any = None,
+) -> list[DeadLetter]:
+    """Write messages as they lay in `queue`, in order, in the caller's transaction."""
+    prepared = [prepare(message) for message in messages]
+    keys = put_prepared(broker, queue, prepared, at=at, session=session, by=by)
+    return list(DeadLetter.objects.filter(pk__in=keys).order_by("pk"))
+
+
+def put_prepared(
+    broker: Broker,
+    queue: str,
+    prepared: Sequence[Prepared],
+    *,
+    at: datetime,
+    session: ParkSession | None = None,
+    by: Any = None,
+    repeats: Sequence[int | None] = (),
+) -> list[int]:
+    """The same; the ids of their letters. `repeats` says which earlier one each may be, if any."""
+    bodies = {p.sha256: p.message.body for p in prepared}
+    # In one order everywhere: two that write the same keys in another would wait for each other.
+    insert(
+        Body(),
+        [{"sha256": key, "data": bodies[key], "size": len(bodies[key])} for key in sorted(bodies)],
+        ignore_conflicts=True,
+    )
+    groups = _counted(broker, prepared, at)
+    alike = DeadLetter(
+        broker=broker,
+        queue=clean(queue)[:LONGEST],
+        session=session,
+        parked_at=at,
+        state=LetterState.PARKED,
+        state_at=at,
+        state_by=by,
+    )
+    again = repeats or [None] * len(prepared)
+    moment = connection.ops.adapt_datetimefield_value
+    return insert(
+        alike,
+        [
+            {
+                "group_id": groups[p.failure],
+                "exchange": clean(p.message.exchange)[:LONGEST],
+                "routing_key": clean(p.message.routing_key)[:LONGEST],
+                "properties": p.message.properties.raw,
+                "body_id": p.sha256,
+                "size": len(p.message.body),
+                "redelivered": p.message.redelivered,
+                "content_id": p.content_id,
+                "message_id": clean(p.message.properties.message_id or "")[:LONGEST],
+                "deaths": p.deaths,
+                "died_at": moment(p.died_at(at)),
+                "repeat_of_id": earlier,
+            }
+            for p, earlier in zip(prepared, again, strict=True)
+        ],
+    )
+
+
+def insert(
+    alike: Model, rows: Sequence[Mapping[str, Any]], *, ignore_conflicts: bool = False
+) -> list[int]:
+    """Insert rows that are as `alike` but for these columns; their keys, in order.
+
+    The values are as the database's driver takes them: making a model of each row, and asking
+    each field for each value, takes three times as long.
+    """
+    if not rows:
+        return []
+    fields = [field for field in alike._meta.concrete_fields if not isinstance(field, AutoField)]
+    stated = set(rows[0])
+    shared = {
+        field.attname: field.get_db_prep_save(getattr(alike, field.attname), connection)
+        for field in fields
+        if field.attname not in stated
+    }
+    names = [field.attname for field in fields]
+    quoted = connection.ops.quote_name
+    into = f"INSERT INTO {quoted(alike._meta.db_table)}"
+    columns = ", ".join(quoted(str(field.column)) for field in fields)
+    one = f"({', '.join(['%s'] * len(fields))})"
+    end = "ON CONFLICT DO NOTHING" if ignore_conflicts else f"RETURNING {quoted('id')}"
+    keys: list[int] = []
+    with connection.cursor() as cursor:
+        for start in range(0, len(rows), AT_ONCE):
+            some = rows[start : start + AT_ONCE]
+            values = [{**shared, **row}[name] for row in some for name in names]
+            cursor.execute(
+                f"{into} ({columns}) VALUES {', '.join([one] * len(some))} {end}", values
+            )
+            if not ignore_conflicts:
+                keys += [key for (key,) in cursor.fetchall()]
+    return sorted(keys)
+
+
+def _counted(broker: Broker, prepared: Sequence[Prepared], at: datetime) -> dict[Failure, int]:
+    """The keys of these letters' groups, with the letters counted in.
+
+    Rows are locked in the order of all that change counts: first groups that are new, by
+    fingerprint, then groups by their keys; an hour is changed by who has its group.
+    """
+    moments: dict[Failure, list[datetime]] = {}
+    for one in prepared:
+        moments.setdefault(one.failure, []).append(one.died_at(at) or at)
+    keys = _groups(broker, moments)
+    for failure, key in sorted(keys.items(), key=itemgetter(1)):
+        _count(key, moments[failure])
+    return keys
+
+
+def _groups(broker: Broker, moments: Mapping[Failure, list[datetime]]) -> dict[Failure, int]:
+    """The groups' keys; those that are not there yet are begun, with nothing in them."""
+    wanted = {failure.fingerprint: failure for failure in moments}
+    rows = LetterGroup.objects.filter(broker=broker, fingerprint__in=wanted)
+    found = dict(rows.values_list("fingerprint", "pk"))
+    if missing := sorted(wanted.keys() - found.keys()):
+        LetterGroup.objects.bulk_create(
+            [
+                LetterGroup(
+                    broker=broker,
+                    fingerprint=fingerprint,
+                    first_at=min(moments[wanted[fingerprint]]),
+                    last_at=max(moments[wanted[fingerprint]]),
+                    **asdict(wanted[fingerprint]),
+                )
+                for fingerprint in missing
+            ],
+            ignore_conflicts=True,
+        )
+        found = dict(rows.all().values_list("fingerprint", "pk"))
+    return {failure: found[fingerprint] for fingerprint, failure in wanted.items()}
+
+
+def _count(group: int, moments: list[datetime]) -> None:
+    LetterGroup.objects.filter(pk=group).update(
+        parked=F("parked") + len(moments),
+        total=F("total") + len(moments),
+        first_at=Least(F("first_at"), min(moments)),
+        last_at=Greatest(F("last_at"), max(moments)),
+    )
+    hours = Counter(m.replace(minute=0, second=0, microsecond=0) for m in moments)
+    for hour, number in sorted(hours.items()):
+        _, begins = GroupHour.objects.get_or_create(
+            group_id=group, hour=hour, defaults={"died": number}
+        )
+        if not begins:
+            GroupHour.objects.filter(group=group, hour=hour).update(died=F("died") + number)

@@ -1,0 +1,1 @@
+"""Parking: from a queue into the journal, committed before it is acknowledged."""

@@ -1,0 +1,102 @@
+"""How much of a queue may be on the way at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from topology.broker.consumer import Delivery
+from topology.broker.errors import Conflict
+from topology.broker.management import PATIENCE_SECONDS, Management
+from topology.message import Message
+from topology.models import Broker
+
+PREFETCH = 1500
+# A crash costs each message on the way one of its deliveries.
+PREFETCH_OF_LIMITED = 900
+IN_FLIGHT_BYTES = 128 * 1024 * 1024
+BATCH_BYTES = 16 * 1024 * 1024
+DEFAULT_DELIVERY_LIMIT = 20
+# So many deliveries before its last a message is kept alone and at once.
+MARGIN = 5
+COUNTER = "x-delivery-count"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`deliveries`: the failed one after which the queue gives a message up, None for never."""
+
+    prefetch: int
+    deliveries: int | None
+
+    @property
+    def batch(self) -> int:
+        """While one is kept, others come."""
+        return max(1, self.prefetch // 3)
+
+    def is_near(self, message: Message) -> bool:
+        """Whether few deliveries more destroy the message, or may."""
+        if self.deliveries is None:
+            return False
+        if self.deliveries <= MARGIN:
+            return True
+        count = message.headers.get(COUNTER)
+        return isinstance(count, int) and count >= max(1, self.deliveries - MARGIN)
+
+    def runs(self, deliveries: Iterable[Delivery]) -> Iterator[list[Delivery]]:
+        """The same in order, one that is near its end by itself."""
+        run: list[Delivery] = []
+        for delivery in deliveries:
+            if self.is_near(delivery.message):
+                if run:
+                    yield run
+                run = []
+                yield [delivery]
+            else:
+                run.append(delivery)
+        if run:
+            yield run
+
+
+def limits_of(broker: Broker, queue: str) -> Limits:
+    """What the broker says of the queue now. Raises BrokerError."""
+    with Management(broker.address, seconds=PATIENCE_SECONDS) as management:
+        limits = read(management.queue(queue))
+    if limits.deliveries == 0:
+        raise Conflict(
+            f"“{queue}” has the delivery limit 0: a message that is put back but once is gone, so "
+            "none is taken from it. Set a higher limit first."
+        )
+    return limits
+
+
+def read(told: Mapping[str, Any]) -> Limits:
+    """Pure: by the management API's words; what they do not say is taken for the worst."""
+    deliveries = _deliveries(told)
+    if deliveries is not None and deliveries <= MARGIN:
+        return Limits(1, deliveries)
+    most = PREFETCH if deliveries is None else PREFETCH_OF_LIMITED
+    number, size = _number(told.get("messages")), _number(told.get("message_bytes"))
+    average = size // number if number and size else 1
+    return Limits(max(2, min(most, IN_FLIGHT_BYTES // max(1, average))), deliveries)
+
+
+def _deliveries(told: Mapping[str, Any]) -> int | None:
+    if told.get("type", "quorum") != "quorum":
+        return None
+    policy, arguments = told.get("effective_policy_definition"), told.get("arguments")
+    stated = [
+        table.get(name)
+        for table, name in ((policy, "delivery-limit"), (arguments, "x-delivery-limit"))
+        if isinstance(table, Mapping)
+    ]
+    numbers = [number for value in stated if (number := _number(value)) is not None]
+    limits = [number for number in numbers if number >= 0]
+    if limits:
+        return min(limits)
+    return None if numbers else DEFAULT_DELIVERY_LIMIT
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

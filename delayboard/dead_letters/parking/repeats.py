@@ -1,0 +1,77 @@
+"""Which deliveries may be messages that are in the journal already.
+
+A crash between commit and ack has a message delivered again, and then it is kept a second time:
+two equal messages can both be real, so that nothing is ever dropped. It is marked if it is
+flagged as redelivered, and equals a letter whose ack the broker may not have had.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from django.db.models import Exists, F, OuterRef, Q
+
+from analytics.events import clean
+from delayboard.dead_letters.failure import LONGEST
+from delayboard.dead_letters.journal import Prepared
+from delayboard.models import DeadLetter, Parking, ParkSession
+from topology.broker.fields import FieldError
+from topology.broker.properties import edit_properties, read_properties
+
+# What a quorum queue counts in the headers of a message that comes again (4.0.5, 4.3.6).
+COUNTERS = frozenset({"x-delivery-count", "x-acquired-count"})
+
+
+def earlier(session: ParkSession, prepared: Sequence[Prepared]) -> list[int | None]:
+    """For each the letter that it may be a repeat of; a letter has one repeat at most."""
+    doubtful = {p.content_id for p in prepared if p.message.redelivered}
+    waiting = _unsure(session, doubtful) if doubtful else {}
+    found: list[int | None] = []
+    for one in prepared:
+        raw = one.message.properties.raw
+        same = one.message.redelivered and waiting.get((one.content_id, identity(raw)))
+        found.append(same.popleft() if same else None)
+    return found
+
+
+def number_unsure(parking: Parking) -> int:
+    """How many that this parking kept may lie in their queue still, and have no repeat."""
+    return (
+        DeadLetter.objects.filter(
+            ~Exists(DeadLetter.objects.filter(repeat_of=OuterRef("pk"))),
+            session__parking=parking,
+            session__ended_at=None,
+            pk__gt=F("session__acked_to"),
+            pk__lte=F("session__kept_to"),
+        )
+        .order_by()
+        .count()
+    )
+
+
+def identity(raw: bytes) -> bytes:
+    """The properties without what a queue adds when it delivers a message again."""
+    if not any(name.encode() in raw for name in COUNTERS):
+        return raw
+    try:
+        return edit_properties(read_properties(raw), drop_header=COUNTERS.__contains__).raw
+    except FieldError:
+        return raw
+
+
+def _unsure(session: ParkSession, contents: set[str]) -> dict[tuple[str, bytes], deque[int]]:
+    """Letters of other sessions of the queue whose ack is not known, and that have no repeat."""
+    letters: dict[tuple[str, bytes], deque[int]] = {}
+    rows = DeadLetter.objects.filter(
+        ~Q(session=session.pk),
+        ~Exists(DeadLetter.objects.filter(repeat_of=OuterRef("pk"))),
+        broker=session.broker_id,
+        queue=clean(session.queue)[:LONGEST],
+        content_id__in=contents,
+        pk__gt=F("session__acked_to"),
+        pk__lte=F("session__kept_to"),
+    )
+    for key, content, raw in rows.order_by("pk").values_list("pk", "content_id", "properties"):
+        letters.setdefault((content, identity(bytes(raw))), deque()).append(key)
+    return letters

@@ -1,0 +1,80 @@
+"""One connection's worth of parking, and how surely the broker has had its acks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any
+
+from django.db import DatabaseError
+from django.utils import timezone
+
+from delayboard.dead_letters.parking.keep import forget_connection
+from delayboard.models import Parking, ParkSession
+from topology.models import Broker
+
+# A classic queue writes its acks down within some tenths of a second, and forgets them if it is
+# killed before; so does a quorum queue with what its members have not written yet.
+SURE_AFTER_SECONDS = 5.0
+
+
+class Acks:
+    """Which letters were acknowledged, and when."""
+
+    def __init__(self, session: ParkSession) -> None:
+        self._session = session
+        self._sent: deque[tuple[float, int]] = deque()
+
+    def sent(self, letter: int) -> None:
+        """All up to this letter were acknowledged now."""
+        self._sent.append((monotonic(), letter))
+
+    @property
+    def are_due(self) -> bool:
+        """Whether asking the broker now would make something sure."""
+        return bool(self._sent) and monotonic() - self._sent[0][0] > SURE_AFTER_SECONDS
+
+    def confirmed(self) -> None:
+        """The broker has answered now, by the same way: what was sent long ago is done."""
+        before = self._session.acked_to
+        sure = self._sure()
+        if sure > before:
+            self._write(acked_to=sure)
+
+    def ended(self) -> None:
+        """The broker has answered after the last of them, and nothing more comes.
+
+        What was sent just now stays in doubt for good: only a redelivered message that equals it
+        is marked, and a broker that is killed at this moment sends it once more.
+        """
+        self._write(acked_to=self._sure(), ended_at=timezone.now())
+
+    def _sure(self) -> int:
+        sure = self._session.acked_to
+        while self.are_due:
+            _, sure = self._sent.popleft()
+        return sure
+
+    def _write(self, **values: Any) -> None:
+        ParkSession.objects.filter(pk=self._session.pk).update(**values)
+        self._session.acked_to = values["acked_to"]
+
+
+@contextmanager
+def opened(
+    broker: Broker, queue: str, *, by: Any = None, parking: Parking | None = None
+) -> Iterator[ParkSession]:
+    """A session's row for the length of a block; one that kept nothing leaves none."""
+    session = ParkSession.objects.create(
+        broker=broker, queue=queue, parking=parking, started_by=by, began_at=timezone.now()
+    )
+    try:
+        yield session
+    finally:
+        try:
+            ParkSession.objects.filter(pk=session.pk, kept_to=0).delete()
+        except DatabaseError:
+            # The cleaning finds it.
+            forget_connection()

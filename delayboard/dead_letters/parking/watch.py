@@ -1,0 +1,74 @@
+"""Watching a queue: its dead letters move into the journal as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from threading import Event
+from time import monotonic
+
+from django.db import DatabaseError
+
+from delayboard.dead_letters.parking.keep import Keeper, Room, forget_connection
+from delayboard.dead_letters.parking.limits import BATCH_BYTES, limits_of
+from delayboard.dead_letters.parking.session import opened
+from delayboard.dead_letters.parking.taking import Taking
+from delayboard.models import DeadLetterQueue
+from topology.broker.consumer import Consumer
+
+WAIT_SECONDS = 0.5
+LINGER_SECONDS = 0.2
+BEAT_SECONDS = 0.5
+
+Beat = Callable[[Mapping[str, object]], None]
+
+
+def watch(queue_id: int, *, stop: Event, beat: Beat, room: Room) -> None:
+    """Park what comes into a watched queue until `stop` is set.
+
+    `beat` gets kept and repeats (of this connection), last_at and trouble, about twice a second.
+    Raises BrokerError and JournalFailed, each a sentence; calling again goes on. `room` is the
+    same for all calls.
+    """
+    row = DeadLetterQueue.objects.select_related("broker", "watched_by").get(pk=queue_id)
+    room.check()
+    limits = limits_of(row.broker, row.queue)
+    consumer = Consumer(row.broker.address, row.queue, prefetch=limits.prefetch)
+    with opened(row.broker, row.queue, by=row.watched_by) as session, consumer:
+        keeper = Keeper(session, room)
+        taking = Taking(consumer, keeper, limits)
+        last_at = ""
+        beaten = 0.0
+        with taking.closing():
+            while not stop.is_set():
+                deliveries = consumer.batch(
+                    limit=limits.batch,
+                    limit_bytes=BATCH_BYTES,
+                    wait=WAIT_SECONDS,
+                    linger=LINGER_SECONDS,
+                )
+                if deliveries:
+                    taking.keep(deliveries, stop=stop, say=partial(_say, beat, keeper, last_at))
+                    last_at = datetime.now(UTC).isoformat()
+                taking.look()
+                if monotonic() - beaten > BEAT_SECONDS:
+                    beaten = monotonic()
+                    _say(beat, keeper, last_at, "")
+
+
+def _say(beat: Beat, keeper: Keeper, last_at: str, trouble: str) -> None:
+    """A database that takes nothing takes no beat either, perhaps."""
+    try:
+        beat(
+            {
+                "kept": keeper.kept,
+                "repeats": keeper.repeats,
+                "last_at": last_at,
+                "trouble": trouble,
+            }
+        )
+    except DatabaseError:
+        with suppress(DatabaseError):
+            forget_connection()

@@ -1,0 +1,252 @@
+"""Messages between two attempts: in retry loops, pairs and ladders, or in their consumers' delays.
+
+What the recorder saw enter is listed; of what no tap sees only the depth is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import merge
+from itertools import islice
+
+from django.db.models import QuerySet
+
+from analytics.models import Firehose, ScheduledMessage
+from analytics.observation import due_before, untapped
+from analytics.scheduled import counts, desk, listing, search
+from analytics.scheduled.counts import Scope
+from analytics.scheduled.filter import Filter
+from analytics.scheduled.lines import Line, Reader
+from analytics.scheduled.listing import Place
+from analytics.scheduled.standing import Standing
+from topology import provision
+from topology.deaths import REASONS, read_history
+from topology.definitions import is_tap
+from topology.masks import HIDDEN, Masks
+from topology.message import DEATH_HEADERS
+from topology.models import Broker, State, Topology
+from topology.patterns import (
+    busy_wait,
+    delay_queues,
+    quorum_retry,
+    retry_ladder,
+    retry_loop,
+    retry_pair,
+)
+from topology.patterns.pattern import ParamsError
+from topology.snapshot import Snapshot
+
+PAGE = 50
+KINDS = frozenset(
+    pattern.KIND
+    for pattern in (retry_pair, retry_loop, retry_ladder, quorum_retry, delay_queues, busy_wait)
+)
+# Whose consumers publish a failure anew, so that the broker's deaths do not tell of it.
+COUNTED_BY_CONSUMERS = frozenset({delay_queues.KIND, busy_wait.KIND})
+# The headers, and names within x-death, of which the failures are told.
+TOLD_BY = (*sorted(DEATH_HEADERS), "queue", "reason", "count")
+
+
+@dataclass(frozen=True)
+class Retry:
+    """A message that waits for its next attempt.
+
+    `round` numbers its trips through the delay from 1; 0 where it was delayed and has not been
+    tried yet. `of` is how many there are, None where only its consumer knows. `failed` is why it
+    is here, in words, "" where nothing tells and HIDDEN where a rule hides what would.
+    """
+
+    line: Line
+    round: int
+    of: int | None
+    failed: str
+
+
+@dataclass(frozen=True)
+class Depth:
+    """A topology that retries: what is listed of it and how deep its delays are.
+
+    `queued` is None where the broker does not say. `is_watched` is false where nothing copies what
+    enters, `is_inside` is true where retries wait within the work queue.
+    """
+
+    topology: Topology
+    listed: int
+    queued: int | None
+    is_watched: bool
+    is_inside: bool
+
+    @property
+    def said(self) -> str:
+        """What is known of it, in words."""
+        if self.is_inside:
+            return "Only its depth is known: what waits for its next attempt does so in the queue."
+        if not self.is_watched:
+            return "Only its depth is known: nothing copies what enters its delays."
+        return "Recorded as it enters."
+
+
+@dataclass(frozen=True)
+class Desk:
+    """`retries` are in due order; `next_place` is where the next page begins, "" on the last.
+
+    `remark` says why a search may have found more.
+    """
+
+    topologies: Sequence[Topology]
+    depths: Sequence[Depth]
+    doubts: Sequence[Standing]
+    retries: Sequence[Retry] = ()
+    is_first: bool = True
+    next_place: str = ""
+    remark: str = ""
+
+    @property
+    def is_all_unwatched(self) -> bool:
+        return bool(self.depths) and not any(depth.is_watched for depth in self.depths)
+
+
+def retrying(
+    broker: Broker,
+    wanted: Filter,
+    snapshot: Snapshot | None,
+    now: datetime,
+    *,
+    hidden: Masks,
+    place: Place | None = None,
+) -> Desk:
+    """What waits in the broker's retry topologies; nothing is listed while the filter has problems.
+
+    `snapshot` is the broker's newest, None where it never answered. `hidden` is what of the
+    broker's messages is hidden from whom the page is for.
+    """
+    rows = Topology.objects.filter(broker=broker, kind__in=KINDS, state=State.APPLIED)
+    topologies = list(rows.select_related("broker"))
+    scope = counts.scope_of(topologies, now)
+    shown = Desk(
+        topologies=topologies,
+        depths=_depths(broker, topologies, scope, snapshot),
+        doubts=desk.doubts(scope, [broker], topologies),
+        is_first=place is None,
+    )
+    if wanted.problems:
+        return shown
+    asked = [one for one in topologies if wanted.topology in ("", one.slug)]
+    found, remark = _found(broker, wanted, asked, scope, place)
+    reader = Reader({broker.pk: hidden}, scope.unseen)
+    last = found[PAGE - 1] if len(found) > PAGE else None
+    return Desk(
+        shown.topologies,
+        shown.depths,
+        shown.doubts,
+        [_retry(row, reader.line(row, now)) for row in found[:PAGE]],
+        shown.is_first,
+        f"{last.due_at.isoformat()},{last.pk}" if last and last.due_at else "",
+        remark,
+    )
+
+
+def _found(
+    broker: Broker,
+    wanted: Filter,
+    topologies: Sequence[Topology],
+    scope: Scope,
+    place: Place | None,
+) -> tuple[list[ScheduledMessage], str]:
+    """A page and one row more if there is one, in due order; why a search may have found more."""
+    gone = due_before(scope.gone_before)
+    rows = listing.asked([broker], wanted, scope.now, gone=gone)
+    if wanted.text:
+        of_these = rows.filter(topology__in=[one.pk for one in topologies])
+        matches = search.search(listing.after(of_these, place), wanted.text, PAGE + 1)
+        ids = [match.pk for match in matches.matches[: PAGE + 1]]
+        by_id = ScheduledMessage.objects.select_related("broker", "topology").in_bulk(ids)
+        return [by_id[pk] for pk in ids if pk in by_id], matches.remark
+    # One by one, for the index of each is in due order, and of a million rows few may be retries.
+    listed = counts.by_topology(scope)
+    pages = [_page(rows, one, place) for one in topologies if any(listed.get(one.pk, (0, 0)))]
+    merged = merge(*pages, key=lambda row: (row.due_at, row.pk))
+    return list(islice(merged, PAGE + 1)), ""
+
+
+def _page(
+    rows: QuerySet[ScheduledMessage], topology: Topology, place: Place | None
+) -> list[ScheduledMessage]:
+    return listing.page_after(rows.filter(topology=topology), place, PAGE + 1)
+
+
+def _retry(row: ScheduledMessage, line: Line) -> Retry:
+    kind = row.topology.kind if row.topology else ""
+    failed = _failed(line)
+    tried = row.attempt > 1 or bool(failed) or kind in COUNTED_BY_CONSUMERS
+    return Retry(line, row.attempt if tried else 0, _rounds(row.topology), failed)
+
+
+def _rounds(topology: Topology | None) -> int | None:
+    """How many rounds there are, where the topology and not a consumer limits them."""
+    if topology is None or topology.kind != retry_ladder.KIND:
+        return None
+    try:
+        return len(topology.pattern.delays(topology.parsed))
+    except (ParamsError, KeyError):
+        return None
+
+
+def _failed(line: Line) -> str:
+    """The failures among its deaths when it entered: “rejected 2 times in orders”.
+
+    HIDDEN where a rule hides any header that they may come from.
+    """
+    if any(map(line.hidden.hides_header, TOLD_BY)):
+        return HIDDEN
+    deaths = read_history(line.headers).deaths
+    told = [
+        f"{death.reason} {'once' if death.count == 1 else f'{death.count} times'} in {death.queue}"
+        for death in deaths
+        if death.reason in REASONS and death.reason != "expired"
+    ]
+    return ", ".join(told)
+
+
+def _depths(
+    broker: Broker, topologies: Sequence[Topology], scope: Scope, snapshot: Snapshot | None
+) -> list[Depth]:
+    """Those that hold most first."""
+    numbers = counts.by_topology(scope)
+    has_firehose = Firehose.objects.filter(broker=broker).exists()
+    found = [
+        Depth(
+            topology=one,
+            listed=numbers.get(one.pk, (0, 0))[0],
+            queued=_queued(one, snapshot) if snapshot else None,
+            is_watched="entry" not in untapped(one)
+            or (has_firehose and one.kind != quorum_retry.KIND),
+            is_inside=one.kind == quorum_retry.KIND,
+        )
+        for one in topologies
+    ]
+    return sorted(found, key=lambda depth: (-(depth.queued or 0), depth.topology.name))
+
+
+def _queued(topology: Topology, snapshot: Snapshot) -> int | None:
+    """Messages in its delays; of one that retries within its work queue, in that one."""
+    try:
+        queues = provision.queues_of(topology, snapshot)
+        work = topology.pattern.targets(topology.parsed)
+        waiters = {waiter.queue for waiter in topology.waiters}
+    except (ParamsError, KeyError):
+        return None
+    is_inside = topology.kind == quorum_retry.KIND
+    names = [
+        queue.name
+        for queue in queues
+        if (queue.name in work if is_inside else queue.message_ttl_ms is not None)
+        or queue.name in waiters
+        if not is_tap(queue.name)
+    ]
+    depths = [snapshot.numbers[name].messages for name in names if name in snapshot.numbers]
+    if not names or len(depths) < len(names) or None in depths:
+        return None
+    return sum(depth or 0 for depth in depths)

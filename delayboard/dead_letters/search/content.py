@@ -1,0 +1,150 @@
+"""What of a message is searched: one folded text, and its values by name; pure."""
+
+from __future__ import annotations
+
+import codecs
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from analytics.events import clean
+from delayboard.dead_letters.search.query import LONGEST_VALUE, fold, number_of
+from topology.message import Properties
+
+HEADER_CHARACTERS = 8192
+BODY_CHARACTERS = 8192
+# A larger body has no values by name.
+JSON_BYTES = 262_144
+MOST_FIELDS = 100
+MOST_HEADERS = 60
+DEEPEST = 6
+
+
+@dataclass(frozen=True)
+class Held:
+    """One value: `header.tenant` or `body.order.amount`, folded; `number` where it is one."""
+
+    name: str
+    text: str
+    number: float | None
+
+
+@dataclass(frozen=True)
+class Content:
+    text: str = ""
+    message_id: str = ""
+    fields: tuple[Held, ...] = field(default_factory=tuple)
+
+
+def read(properties: Properties, body: bytes) -> Content:
+    """Of a message, or of one of whose body only the first JSON_BYTES + 1 are known."""
+    document = _json(body)
+    headers = list(_values("header", _without_deaths(properties.headers)))[:MOST_HEADERS]
+    values = _values("body", document)
+    left = MOST_FIELDS - len(headers)
+    fields = headers + [value for value, _ in zip(values, range(left), strict=False)]
+    ids = [properties.message_id or "", properties.correlation_id or "", properties.type or ""]
+    parts = [*ids, _header_text(properties.headers), _body_text(body, document)]
+    text = fold("\n".join(clean(part) for part in parts if part))
+    message_id = fold(clean(properties.message_id or ""))[:LONGEST_VALUE]
+    return Content(text, message_id, tuple(dict.fromkeys(fields)))
+
+
+def _without_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """The history is in the letter's own columns and its group's."""
+    return {name: value for name, value in headers.items() if name != "x-death"}
+
+
+def _values(name: str, value: Any, depth: int = 0) -> Iterator[Held]:
+    if depth > DEEPEST or len(name) > LONGEST_VALUE:
+        return
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _values(f"{name}.{fold(clean(key))}", item, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _values(name, item, depth + 1)
+    elif "." in name:
+        text = fold(_text(value))[:LONGEST_VALUE]
+        yield Held(name, text, _number(value, text))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, (bytes, bytearray)):
+        return clean(bytes(value).decode("utf-8", "backslashreplace"))
+    return clean(value)
+
+
+def _number(value: Any, text: str) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float, Decimal)):
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+        return number if math.isfinite(number) else None
+    return number_of(text)
+
+
+def _json(body: bytes) -> Any:
+    """The object or list that the body is; None for any other, and for one that is too large."""
+    start = body.removeprefix(codecs.BOM_UTF8)
+    if len(body) > JSON_BYTES or start.lstrip(b" \t\r\n")[:1] not in (b"{", b"["):
+        return None
+    try:
+        return orjson.loads(start)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _header_text(headers: Mapping[str, Any]) -> str:
+    """Names and values, each once; of the deaths the texts alone."""
+    told: dict[str, None] = {}
+    room = HEADER_CHARACTERS
+    for name, value in headers.items():
+        for text in (name, *_texts(value, names=name != "x-death")):
+            if text not in told and room > 0:
+                told[text[:room]] = None
+                room -= len(text) + 1
+    return "\n".join(told)
+
+
+def _texts(value: Any, depth: int = 0, *, names: bool = True) -> Iterator[str]:
+    if depth > DEEPEST:
+        return
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if names:
+                yield clean(name)
+            elif not isinstance(item, (str, list, tuple)):
+                continue
+            yield from _texts(item, depth + 1, names=names)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item, depth + 1, names=names)
+    else:
+        yield _text(value)
+
+
+def _body_text(body: bytes, document: Any) -> str:
+    """The beginning of a body that is text; what JSON writes escaped, as it is, too."""
+    try:
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        text = decoder.decode(body[: 4 * BODY_CHARACTERS])[:BODY_CHARACTERS]
+    except UnicodeDecodeError:
+        return ""
+    if document is not None and "\\" in text:
+        text += "\n" + "\n".join(_texts(document))[:BODY_CHARACTERS]
+    return text

@@ -1,0 +1,76 @@
+"""What a person may ask: a search in what is hidden would tell what is hidden."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from delayboard.dead_letters.masks_cause import hidden_columns
+from delayboard.dead_letters.search.query import Condition, Query, QueryError, parse
+from topology import access, masks
+from topology.access import User
+from topology.masks import Masks
+from topology.models import Broker, Role
+
+# The parts of a name that could be the name of a header.
+MOST_STEPS = 20
+# What a field tells that is worked out from headers.
+COLUMNS = {
+    "reason": "reason",
+    "died": "died_in",
+    "exchange": "exchange",
+    "key": "routing_key",
+    "exception": "exception",
+    "type": "message_type",
+    "deaths": "deaths",
+    "died-at": "died_at",
+}
+
+
+def check(user: User, broker: Broker, query: Query) -> None:
+    """Raises QueryError."""
+    hidden = masks.rules_for(user, broker)
+    for condition in query.conditions:
+        if hides(hidden, condition):
+            raise QueryError(f"“{condition.field}” is hidden from you and cannot be searched.")
+    if not query.reads_content:
+        return
+    if not access.may(user, broker, Role.OPERATOR):
+        raise QueryError(
+            "Searching in headers and bodies needs the role operator. Other fields can be searched."
+        )
+    if query.words and not hidden.is_empty:
+        raise QueryError(
+            "Words cannot be searched: some headers or values of bodies are hidden from you. "
+            "Ask for a field, such as reason:rejected or header.tenant:42."
+        )
+
+
+def tells(hidden: Masks, text: str) -> bool:
+    """Whether a query that others wrote may itself hold something of what is hidden."""
+    if hidden.is_empty:
+        return False
+    try:
+        query = parse(text, datetime.now(UTC))
+    except QueryError:
+        return True
+    return bool(query.words) or any(hides(hidden, one) for one in query.conditions)
+
+
+def hides(hidden: Masks, condition: Condition) -> bool:
+    """Whether a rule hides what the field stands for, or anything that it could stand for.
+
+    A dot in a name is read as one between names, too: the index does not tell them apart.
+    """
+    if not condition.is_content:
+        return COLUMNS.get(condition.field) in hidden_columns(hidden)
+    kind, _, path = condition.field.partition(".")
+    steps = path.split(".")
+    if len(steps) > MOST_STEPS:
+        return True
+    if kind == "body":
+        return any(hidden.hides_body_path(".".join(steps[: end + 1])) for end in range(len(steps)))
+    return any(
+        hidden.hides_header(".".join(steps[start : end + 1]))
+        for start in range(len(steps))
+        for end in range(start, len(steps))
+    )

@@ -1,0 +1,54 @@
+"""Parked dead letters as JSON lines or CSV, to standard output: docs/dead-letters.md."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from delayboard.dead_letters.search import QueryError, matching
+from delayboard.dead_letters.transfer.export import FORMATS
+from topology import audit
+from topology.masks import NOTHING
+from topology.models import Broker
+
+
+class Command(BaseCommand):
+    help = (
+        "Write parked dead letters to standard output, the newest first. JSON lines can be "
+        "imported again without loss (docs/dead-letters.md)."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("broker", help="the slug, as in its page's address")
+        parser.add_argument("--q", default="", help="a search, such as reason:rejected")
+        parser.add_argument("--format", choices=sorted(FORMATS), default="jsonl")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        broker = broker_of(options["broker"])
+        query, form = options["q"], options["format"]
+        try:
+            rows = matching(None, broker, query)
+        except QueryError as error:
+            raise CommandError(str(error)) from error
+        audit.record(None, "letters exported", broker=broker, what=query, details={"format": form})
+        _, write = FORMATS[form]
+        out = getattr(sys.stdout, "buffer", None)
+        try:
+            for line in write(rows, NOTHING):
+                if out is None:
+                    self.stdout.write(line.decode(), ending="")
+                else:
+                    out.write(line)
+        except BrokenPipeError:
+            sys.stderr.close()
+
+
+def broker_of(slug: str) -> Broker:
+    """Raises CommandError that names the brokers there are."""
+    found = Broker.objects.filter(slug=slug).first()
+    if found is None:
+        known = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none yet"
+        raise CommandError(f"There is no broker “{slug}”. Known brokers: {known}.")
+    return found

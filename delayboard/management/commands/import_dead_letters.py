@@ -1,0 +1,48 @@
+"""Brings an export of dead letters into the journal: docs/dead-letters.md."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import IO, Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from delayboard.dead_letters.transfer.bring import bring
+from delayboard.management.commands.export_dead_letters import broker_of
+
+LEFT_OUT_CODE = 3
+
+
+class Command(BaseCommand):
+    help = (
+        "Import JSON lines that an export wrote. Importing the same file again adds nothing. "
+        "Exits with 0 when every line stands in the journal, 3 when some were left out."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("broker", help="the slug, as in its page's address")
+        parser.add_argument("file", metavar="FILE", help="JSON lines; - is standard input")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        broker, file = broker_of(options["broker"]), options["file"]
+        name = "-" if file == "-" else Path(file).name
+        with _opened(file) as lines:
+            tally = bring(None, broker, name, lines, self._tell)
+        self.stdout.write(
+            f"{tally.lines} lines: {tally.added} added, {tally.known} stood there already, "
+            f"{tally.malformed} left out."
+        )
+        if tally.malformed:
+            sys.exit(LEFT_OUT_CODE)
+
+    def _tell(self, number: int, sentence: str) -> None:
+        self.stderr.write(f"line {number}: {sentence}")
+
+
+def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
+    try:
+        return nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb")
+    except OSError as error:
+        raise CommandError(f"“{file}” cannot be read: {error.strerror}.") from error

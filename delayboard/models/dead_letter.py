@@ -1,0 +1,94 @@
+"""A parked dead letter: everything of the message, so that it can go back as it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from django.conf import settings
+from django.db import models
+
+from delayboard.models.letter_group import LetterGroup
+from topology.broker.properties import read_properties
+from topology.message import Message
+from topology.models import Broker
+
+
+class Body(models.Model):
+    """The bytes of a body, kept once however many messages have it; never joined into lists."""
+
+    sha256 = models.CharField(max_length=64, primary_key=True)
+    size = models.PositiveIntegerField()
+    data = models.BinaryField()
+
+    class Meta:
+        verbose_name_plural = "bodies"
+
+    def __str__(self) -> str:
+        return f"{self.size} bytes {self.sha256[:12]}"
+
+
+class LetterState(models.TextChoices):
+    PARKED = "parked", "parked"
+    DISCARDED = "discarded", "discarded"
+
+
+class DeadLetter(models.Model):
+    """A message in the journal.
+
+    `properties` are the content header's bytes as they came. `exchange`, `routing_key` and
+    `queue` say where it lay. `repeat_of` is set when it may be the same message as an earlier
+    row: that one was kept, but whether the broker had heard of it is not known. `imported_uid`
+    is what names it in the file that it came from, "" when it was parked here.
+    """
+
+    broker = models.ForeignKey(Broker, models.PROTECT)
+    queue = models.CharField(max_length=255)
+    group = models.ForeignKey(LetterGroup, models.PROTECT, related_name="letters")
+    state = models.CharField(max_length=10, choices=LetterState.choices, default=LetterState.PARKED)
+    exchange = models.CharField(max_length=255, blank=True)
+    routing_key = models.CharField(max_length=255, blank=True)
+    properties = models.BinaryField()
+    body = models.ForeignKey(Body, models.PROTECT)
+    size = models.PositiveIntegerField(help_text="Bytes of the body.")
+    redelivered = models.BooleanField()
+    content_id = models.CharField(max_length=32)
+    message_id = models.CharField(max_length=255, blank=True)
+    deaths = models.PositiveIntegerField(help_text="All its deaths, of every round.")
+    died_at = models.DateTimeField(null=True, help_text="Its first failure, where it says so.")
+    session = models.ForeignKey("ParkSession", models.PROTECT, null=True)
+    repeat_of = models.ForeignKey("self", models.SET_NULL, null=True)
+    parked_at = models.DateTimeField()
+    imported_uid = models.CharField(max_length=64, blank=True)
+    state_at = models.DateTimeField(help_text="Since when it is in this state.")
+    state_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+
+    class Meta:
+        ordering = ("-pk",)
+        indexes = (
+            models.Index(fields=("broker", "state", "-id"), name="letters_of_broker"),
+            models.Index(fields=("group", "state", "-id"), name="letters_of_group"),
+            models.Index(fields=("broker", "queue", "content_id"), name="letters_by_content"),
+            models.Index(fields=("state", "state_at"), name="letters_by_age"),
+            models.Index(fields=("broker", "queue", "state", "-id"), name="letters_of_queue"),
+        )
+        constraints = (
+            models.UniqueConstraint(
+                fields=("broker", "imported_uid"),
+                condition=~models.Q(imported_uid=""),
+                name="one_letter_per_import",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.message_id or self.content_id
+
+    @property
+    def message(self) -> Message:
+        """As it lay in its queue; reads the body."""
+        return replace(self.without_body, body=bytes(self.body.data))
+
+    @property
+    def without_body(self) -> Message:
+        """The same with an empty body, which costs nothing to read."""
+        properties = read_properties(bytes(self.properties))
+        return Message(self.exchange, self.routing_key, properties, b"", self.redelivered)

@@ -1,0 +1,94 @@
+"""Parking: what was asked for, and how surely what was kept has left its queue."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from delayboard.models.letter_group import LetterGroup
+from topology.models import Broker, Work, WorkState
+
+ENDED = (WorkState.DONE, WorkState.FAILED, WorkState.CANCELLED)
+
+
+class Parking(models.Model):
+    """One request to park what is in a queue, or chosen messages of it.
+
+    `handles` are those that are still looked for; None asks for all that was there when it
+    began. `asked` is how many that were, None before it began. `parked` and `repeats` (those of
+    them that may be repeats) change in the transaction that keeps the letters.
+    """
+
+    broker = models.ForeignKey(Broker, models.PROTECT)
+    queue = models.CharField(max_length=255)
+    handles = models.JSONField(null=True)
+    asked = models.PositiveIntegerField(null=True)
+    parked = models.PositiveIntegerField(default=0)
+    repeats = models.PositiveIntegerField(default=0)
+    work = models.OneToOneField(Work, models.PROTECT, null=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        return f"parking {self.pk} of {self.queue}"
+
+    @property
+    def is_ended(self) -> bool:
+        return self.work is not None and self.work.state in ENDED
+
+
+class ParkSession(models.Model):
+    """One connection's worth of parking. Its letters were kept in order of their ids.
+
+    Those up to `acked_to` left their queue for sure; what is above it, up to `kept_to`, may come
+    once more.
+    """
+
+    broker = models.ForeignKey(Broker, models.PROTECT)
+    queue = models.CharField(max_length=255)
+    parking = models.ForeignKey(Parking, models.PROTECT, null=True)
+    started_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    began_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    kept_to = models.BigIntegerField(default=0)
+    acked_to = models.BigIntegerField(default=0)
+
+    class Meta:
+        indexes = (models.Index(fields=("broker", "queue", "-id"), name="sessions_of_queue"),)
+
+    def __str__(self) -> str:
+        return f"{self.queue} since {self.began_at}"
+
+
+class LetterChange(models.Model):
+    """Many letters that are discarded or restored: those that matched when it was asked for.
+
+    Letters above `newest` came later and are left. `position` is the last id that was done.
+    `asked` is None until the worker has counted them.
+    """
+
+    broker = models.ForeignKey(Broker, models.PROTECT)
+    to_state = models.CharField(max_length=10)
+    group = models.ForeignKey(LetterGroup, models.CASCADE, null=True)
+    query = models.CharField(max_length=500, blank=True)
+    newest = models.BigIntegerField()
+    position = models.BigIntegerField(default=0)
+    asked = models.PositiveIntegerField(null=True)
+    changed = models.PositiveIntegerField(default=0)
+    work = models.OneToOneField(Work, models.PROTECT, null=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        number = "letters" if self.asked is None else f"{self.asked} letters"
+        return f"{number} {self.to_state}"
+
+    @property
+    def is_ended(self) -> bool:
+        return self.work is not None and self.work.state in ENDED
