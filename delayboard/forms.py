@@ -12,7 +12,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 from delayboard.publishing.send import Letter
 from topology import access
-from topology.definitions import TAP_PREFIX, Definitions
+from topology.definitions import Definitions, is_tap
 from topology.delays import DelayError, format_delay, parse_delay
 from topology.forms import HeadersField
 from topology.message import Route
@@ -132,7 +132,7 @@ class PublishForm(forms.Form):
             self.add_error("topology", "Choose a topology, or a broker and an exchange, not both.")
         if cleaned.get("topology") and not self.errors:
             cleaned["route"] = self._route(cleaned["topology"], cleaned["delay"])
-        if not cleaned.get("exchange") and cleaned.get("routing_key", "").startswith(TAP_PREFIX):
+        if not cleaned.get("exchange") and is_tap(cleaned.get("routing_key", "")):
             self.add_error("routing_key", "That is Delayboard's own tap.")
         return cleaned
 

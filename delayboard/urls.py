@@ -7,7 +7,24 @@ from django.contrib.auth import views as accounts
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from delayboard.views import account, dead_letters, firehose, kept, now, publish, replays
+from delayboard.views import (
+    account,
+    dead_letters,
+    firehose,
+    kept,
+    letter,
+    letter_groups,
+    letter_queues,
+    letter_transfer,
+    letters,
+    looks,
+    masks,
+    now,
+    parking,
+    publish,
+    replays,
+    retrying,
+)
 
 urlpatterns = [
     path("", now.now, name="now"),
@@ -21,15 +38,78 @@ urlpatterns = [
     path("publications/<uuid:pk>/", publish.publication, name="publication"),
     path("dead-letters/", dead_letters.dead_letters, name="dead_letters"),
     path(
-        "dead-letters/<slug:broker_slug>/queue/",
-        dead_letters.dead_letter_queue,
-        name="dead_letter_queue",
+        "dead-letters/<slug:broker_slug>/queue/", looks.dead_letter_queue, name="dead_letter_queue"
+    ),
+    path("dead-letters/<slug:broker_slug>/replay/", looks.replay_prepare, name="replay_prepare"),
+    path(
+        "dead-letters/<slug:broker_slug>/decide/",
+        letter_queues.letter_queue_decide,
+        name="letter_queue_decide",
     ),
     path(
-        "dead-letters/<slug:broker_slug>/replay/",
-        dead_letters.replay_prepare,
-        name="replay_prepare",
+        "dead-letters/<slug:broker_slug>/groups/<int:pk>/",
+        letter_groups.letter_group,
+        name="letter_group",
     ),
+    path(
+        "dead-letters/<slug:broker_slug>/groups/<int:pk>/edit/",
+        letter_groups.letter_group_edit,
+        name="letter_group_edit",
+    ),
+    path("dead-letters/<slug:broker_slug>/watch/", parking.watch, name="watch"),
+    path("dead-letters/<slug:broker_slug>/park/", parking.park, name="park"),
+    path("dead-letters/<slug:broker_slug>/parkings/<int:pk>/", parking.parking, name="parking"),
+    path(
+        "dead-letters/<slug:broker_slug>/parkings/<int:pk>/cancel/",
+        parking.parking_cancel,
+        name="parking_cancel",
+    ),
+    path("dead-letters/<slug:broker_slug>/parked/", letters.letters, name="letters"),
+    path(
+        "dead-letters/<slug:broker_slug>/parked/searches/",
+        letters.letter_searches,
+        name="letter_searches",
+    ),
+    path(
+        "dead-letters/<slug:broker_slug>/parked/export/",
+        letter_transfer.letters_export,
+        name="letters_export",
+    ),
+    path(
+        "dead-letters/<slug:broker_slug>/parked/import/",
+        letter_transfer.letters_import,
+        name="letters_import",
+    ),
+    path(
+        "dead-letters/<slug:broker_slug>/parked/discard/",
+        parking.letters_discard,
+        name="letters_discard",
+    ),
+    path(
+        "dead-letters/<slug:broker_slug>/parked/restore/",
+        parking.letters_restore,
+        name="letters_restore",
+    ),
+    path(
+        "dead-letters/<slug:broker_slug>/changes/<int:pk>/",
+        parking.letters_change,
+        name="letters_change",
+    ),
+    path(
+        "dead-letters/<slug:broker_slug>/changes/<int:pk>/cancel/",
+        parking.letters_change_cancel,
+        name="letters_change_cancel",
+    ),
+    path("dead-letters/<slug:broker_slug>/parked/<int:pk>/", letter.letter, name="letter"),
+    path(
+        "dead-letters/<slug:broker_slug>/parked/<int:pk>/body/",
+        letter.letter_body,
+        name="letter_body",
+    ),
+    path("dead-letters/<slug:broker_slug>/masks/", masks.masks, name="masks"),
+    path("dead-letters/<slug:broker_slug>/masks/change/", masks.mask_change, name="mask_change"),
+    path("retrying/", retrying.retrying_anywhere, name="retrying_anywhere"),
+    path("retrying/<slug:broker_slug>/", retrying.retrying, name="retrying"),
     path("replays/", replays.replays, name="replays"),
     path("replays/<int:pk>/", replays.replay_batch, name="replay_batch"),
     path("replays/<int:pk>/start/", replays.replay_start, name="replay_start"),

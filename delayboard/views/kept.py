@@ -14,7 +14,10 @@ from django.views.decorators.http import require_safe
 
 from analytics.disk import room
 from analytics.retention.holdings import holdings
+from delayboard.dead_letters.keeping import DISCARDED, SIZE
+from delayboard.dead_letters.keeping import held as letters_held
 from delayboard.models.duty import CLEANING, Duty
+from delayboard.publishing.forget_timeouts import imports_held
 from topology.access import may
 from topology.models import Role
 
@@ -24,8 +27,12 @@ def kept(request: HttpRequest) -> HttpResponse:
     duty = Duty.objects.filter(key=CLEANING).first()
     details: Mapping[str, Any] = duty.details if duty else {}
     removed = details.get("removed") or {}
+    stores = (*holdings(_now()), imports_held())
     context = {
-        "holdings": [(held, removed.get(held.rule.setting, 0)) for held in holdings(_now())],
+        "holdings": [(held, removed.get(held.rule.setting, 0)) for held in stores],
+        "letters": letters_held(_number(details, "letters_bytes")),
+        "letters_rule": DISCARDED,
+        "letters_removed": removed.get(DISCARDED.setting, 0) + removed.get(SIZE, 0),
         "duty": duty,
         "cleaned_at": _moment(details, "cleaned_at"),
         "removed_at": _moment(details, "removed_at"),
@@ -37,6 +44,11 @@ def kept(request: HttpRequest) -> HttpResponse:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _number(details: Mapping[str, Any], name: str) -> int | None:
+    number = details.get(name)
+    return number if isinstance(number, int) else None
 
 
 def _moment(details: Mapping[str, Any], name: str) -> datetime | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +20,9 @@ from delayboard.publishing.track import track
 from topology import access, latest
 from topology.broker.errors import alarm_sentence
 from topology.broker.fields import FieldError
-from topology.models import Role
+from topology.models import Broker, Role
+from topology.rows import waiters_at
+from topology.snapshot import Snapshot
 
 
 def publish(request: HttpRequest) -> HttpResponse:
@@ -38,7 +41,7 @@ def publish(request: HttpRequest) -> HttpResponse:
             sentence = alarm_sentence(known.snapshot.alarms)
             messages.error(request, f"Nothing was published. {sentence}")
         elif form.check_target(known.snapshot.definitions):
-            prediction = _predict(known.snapshot, letter)
+            prediction = _predict(form.chosen_broker, known.snapshot, letter)
             context["prediction"] = prediction
             if "send" in request.POST:
                 return _sent(request, form, letter, prediction, context)
@@ -62,16 +65,18 @@ def publication(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     return render(request, "delayboard/publication.html", context)
 
 
-def _predict(snapshot: Any, letter: Letter) -> Prediction:
+def _predict(broker: Broker, snapshot: Snapshot, letter: Letter) -> Prediction:
     expiration = letter.properties.get("expiration")
+    now_ms = time.time_ns() // 1_000_000
     return predict(
         snapshot,
         letter.exchange,
         letter.routing_key,
-        headers=letter.steered,
+        headers=letter.steered(now_ms),
         expiration=expiration,
         declares=letter.declares,
-        waiters=letter.waiters,
+        waiters=waiters_at(broker),
+        now_ms=now_ms,
         note=letter.note,
     )
 

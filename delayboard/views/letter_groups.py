@@ -1,0 +1,60 @@
+"""A group of dead letters: what it is, and what people write about it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from delayboard.dead_letters import groups, groups_trend
+from delayboard.dead_letters.groups_note import NoteError, owners, write
+from delayboard.dead_letters.masks_cause import seen_group
+from delayboard.models import LetterGroup
+from topology import access, masks
+from topology.models import Broker, Role
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def letter_group(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    """All that its letters have in common, when they died, and what people wrote."""
+    group = _group(broker, pk)
+    by = request.GET.get("by", "")
+    by = by if by in groups_trend.BARS else "hour"
+    span = groups_trend.BARS[by]
+    trend = groups_trend.trends([group], span, datetime.now(UTC))[group.pk]
+    context = {
+        "broker": broker,
+        "group": seen_group(group, masks.rules_for(request.user, broker)),
+        "by": by,
+        "bars": groups_trend.BARS,
+        "trend": trend,
+        "has_earlier": groups_trend.has_earlier(group, trend),
+        "may_operate": access.may(request.user, broker, Role.OPERATOR),
+        "owners": owners(broker),
+        "newest": groups.newest_of(group),
+    }
+    return render(request, "delayboard/letter_group.html", context)
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def letter_group_edit(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    """The note, the owner (an account's name, "" for nobody) and the link of a group."""
+    group = _group(broker, pk)
+    told = {name: request.POST.get(name, "") for name in ("note", "owner", "link")}
+    try:
+        write(request.user, group, **told)
+    except NoteError as problem:
+        messages.error(request, f"Nothing was saved. {problem}")
+    else:
+        messages.success(request, "Saved.")
+    return redirect("letter_group", broker.slug, group.pk)
+
+
+def _group(broker: Broker, pk: int) -> LetterGroup:
+    rows = LetterGroup.objects.select_related("owner")
+    return get_object_or_404(rows, broker=broker, pk=pk)

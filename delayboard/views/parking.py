@@ -1,0 +1,171 @@
+"""Parking: watch a queue, park what is in it; discard and restore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_POST, require_safe
+
+from analytics.events import clean
+from delayboard.dead_letters import discard
+from delayboard.dead_letters.masks_cause import seen_group
+from delayboard.dead_letters.parking import ask
+from delayboard.dead_letters.search import QueryError
+from delayboard.dead_letters.search.rights import tells
+from delayboard.models import Duty, LetterChange, LetterGroup, Parking
+from delayboard.models.duty import LETTERS, PARKING
+from delayboard.views.back import next_of
+from topology import access, latest, masks, paging
+from topology.masks import HIDDEN
+from topology.models import Broker, Role
+
+# As many as a page of letters has, and then some.
+MOST_LETTERS = 1000
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
+    name, on = clean(request.POST.get("name", "")), request.POST.get("on") == "1"
+    snapshot = latest.fresh(broker).snapshot if on else None
+    try:
+        said = ask.watch(request.user, broker, name, snapshot, on=on)
+    except ask.ParkError as error:
+        messages.error(request, f"Nothing was changed. {error}")
+    else:
+        done = "is watched: what comes into it is parked" if on else "is no longer watched"
+        messages.success(request, f"“{name}” {done}.")
+        if said:
+            messages.warning(request, said)
+    return redirect(next_of(request, _queue_page(broker, name)))
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def park(request: HttpRequest, broker: Broker) -> HttpResponse:
+    name = clean(request.POST.get("name", ""))
+    snapshot = latest.fresh(broker).snapshot
+    try:
+        if request.POST.get("all") == "1":
+            parking = ask.park_all(request.user, broker, name, snapshot)
+        else:
+            handles = request.POST.getlist("message")
+            parking = ask.park_these(request.user, broker, name, snapshot, handles)
+    except ask.ParkError as error:
+        messages.error(request, f"Nothing was parked. {error}")
+        return redirect(next_of(request, _queue_page(broker, name)))
+    return redirect("parking", broker.slug, parking.pk)
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def parking(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    rows = Parking.objects.select_related("work", "created_by")
+    found = get_object_or_404(rows, pk=pk, broker=broker)
+    kept = found.parked - found.repeats
+    missing = None if found.asked is None else max(0, found.asked - kept)
+    context = {
+        "broker": broker,
+        "parking": found,
+        "missing": missing,
+        "queue_page": _queue_page(broker, found.queue),
+        "may_operate": access.may(request.user, broker, Role.OPERATOR),
+        "worker_is_missing": all(duty.is_late for duty in Duty.objects.filter(key=PARKING)),
+    }
+    return render(request, "delayboard/parking.html", context)
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def parking_cancel(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    found = get_object_or_404(Parking.objects.select_related("work"), pk=pk, broker=broker)
+    try:
+        ask.cancel(request.user, found)
+    except ask.ParkError as error:
+        messages.error(request, str(error))
+    return redirect("parking", broker.slug, pk)
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def letters_discard(request: HttpRequest, broker: Broker) -> HttpResponse:
+    return _change(request, broker, discard.DISCARD, "discarded")
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def letters_restore(request: HttpRequest, broker: Broker) -> HttpResponse:
+    return _change(request, broker, discard.RESTORE, "restored")
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def letters_change(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    """How far a change of many letters is."""
+    rows = LetterChange.objects.select_related("work", "created_by", "group")
+    found = get_object_or_404(rows, pk=pk, broker=broker)
+    rules = masks.rules_for(request.user, broker)
+    context = {
+        "broker": broker,
+        "change": found,
+        "group": seen_group(found.group, rules) if found.group else None,
+        "query": HIDDEN if tells(rules, found.query) else found.query,
+        "may_operate": access.may(request.user, broker, Role.OPERATOR),
+        "worker_is_missing": all(duty.is_late for duty in Duty.objects.filter(key=LETTERS)),
+    }
+    return render(request, "delayboard/letters_change.html", context)
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def letters_change_cancel(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    found = get_object_or_404(LetterChange.objects.select_related("work"), pk=pk, broker=broker)
+    try:
+        discard.cancel(request.user, found)
+    except discard.ChangeError as error:
+        messages.error(request, str(error))
+    return redirect("letters_change", broker.slug, pk)
+
+
+def _change(request: HttpRequest, broker: Broker, kind: discard.Kind, done: str) -> HttpResponse:
+    back = next_of(request, reverse("letters", args=[broker.slug]))
+    group = paging.row_number(request.POST.get("group", ""))
+    if request.POST.get("all") != "1" and group is None:
+        keys = [paging.row_number(text) for text in request.POST.getlist("letter")]
+        chosen = [key for key in keys if key is not None][:MOST_LETTERS]
+        number = discard.change_these(request.user, broker, kind, chosen) if chosen else 0
+        _say(request, number, done)
+        return redirect(back)
+    asked: dict[str, Any] = {
+        # A search takes no notice of it either.
+        "query": request.POST.get("q", "").replace("\x00", "")[:500],
+        "newest": paging.row_number(request.POST.get("newest", "")),
+    }
+    if group is not None:
+        asked["group"] = get_object_or_404(LetterGroup, pk=group, broker=broker)
+    try:
+        change = discard.change_all(request.user, broker, kind, **asked)
+    except QueryError as error:
+        messages.error(request, f"Nothing was {done}. {error}")
+        return redirect(back)
+    if change.work is not None:
+        return redirect("letters_change", broker.slug, change.pk)
+    _say(request, change.changed, done)
+    return redirect(back)
+
+
+def _say(request: HttpRequest, number: int, done: str) -> None:
+    if number:
+        messages.success(request, f"{number} letter{'' if number == 1 else 's'} {done}.")
+    else:
+        messages.error(request, f"Nothing was {done}: none of them was there to be {done}.")
+
+
+def _queue_page(broker: Broker, name: str) -> str:
+    query = urlencode({"name": name})
+    return f"{reverse('dead_letter_queue', args=[broker.slug])}?{query}"

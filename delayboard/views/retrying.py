@@ -1,0 +1,63 @@
+"""Messages between two attempts, in retry loops and ladders."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_safe
+
+from analytics.scheduled import search
+from analytics.scheduled.filter import parse
+from analytics.scheduled.listing import Place
+from delayboard.dead_letters import retrying as desks
+from topology import access, latest, masks, paging
+from topology.models import Broker, Role
+
+
+@require_safe
+def retrying_anywhere(request: HttpRequest) -> HttpResponse:
+    """Of the broker that is chosen, or of the first that the user may see."""
+    visible = list(access.visible_brokers(request.user))
+    chosen = request.GET.get("broker", "")
+    broker = next((b for b in visible if b.slug == chosen), None)
+    if broker is not None:
+        return redirect("retrying", broker.slug)
+    return _page(request, visible[0] if visible else None, visible)
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def retrying(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """What waits for its next attempt, the soonest due first."""
+    return _page(request, broker, list(access.visible_brokers(request.user)))
+
+
+def _page(request: HttpRequest, broker: Broker | None, visible: list[Broker]) -> HttpResponse:
+    context: dict[str, Any] = {"broker": broker, "brokers": visible}
+    if broker is not None:
+        now = datetime.now(UTC)
+        known = latest.fresh(broker)
+        hidden = masks.rules_for(request.user, broker)
+        wanted = search.allowed(parse(request.GET.dict(), now), [broker], {broker.pk: hidden})
+        place = _place(request.GET.get("after", ""))
+        context |= {
+            "latest": known,
+            "wanted": wanted,
+            "desk": desks.retrying(broker, wanted, known.snapshot, now, hidden=hidden, place=place),
+        }
+    return render(request, "delayboard/retrying.html", context)
+
+
+def _place(text: str) -> Place | None:
+    """The due time and id that a page begins after, as the desk wrote it; None for the first."""
+    moment, _, row_text = text.partition(",")
+    row_id = paging.row_number(row_text)
+    try:
+        due_at = datetime.fromisoformat(moment)
+        # A moment of the first or the last day may have none in UTC.
+        return (due_at.astimezone(UTC), row_id) if due_at.tzinfo and row_id is not None else None
+    except (ValueError, OverflowError):
+        return None
