@@ -14,6 +14,7 @@ from tests.postgres import private_cluster
 
 __all__ = ["broker_node", "own_node", "vhost"]
 
+CHEAP_HASHER = "django.contrib.auth.hashers.MD5PasswordHasher"
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_serialized_rollback"}
 
 
@@ -42,10 +43,14 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the folder for collected static files, whose absence whitenoise warns about."""
+    """Make what whitenoise warns about when it is absent, and accounts in a moment.
+
+    What hashing a password costs, a third of a second and more, is tested nowhere.
+    """
     from django.conf import settings
 
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
+    settings.PASSWORD_HASHERS = [CHEAP_HASHER, *settings.PASSWORD_HASHERS]
 
 
 @pytest.hookimpl(trylast=True)
@@ -69,6 +74,7 @@ def is_for_postgres(item: pytest.Item) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     return (
         uses_database(item)
+        and item.get_closest_marker("sqlite") is None
         and not in_browser(item)
         and parameters.get("broker_node", NEWEST) == NEWEST
     )
@@ -85,5 +91,6 @@ def uses_database(item: pytest.Item) -> bool:
 
 
 def in_browser(item: pytest.Item) -> bool:
-    """Tell whether the test lies in tests/browser."""
-    return "browser" in item.path.relative_to(Path(__file__).parent).parts
+    """Tell whether the test lies in tests/browser, or asks for the browser."""
+    is_there = "browser" in item.path.relative_to(Path(__file__).parent).parts
+    return is_there or "browser" in getattr(item, "fixturenames", ())

@@ -238,7 +238,15 @@ FAILED_AGAIN = replace(
     attempt=2,
     deaths=3,
 )
-OF_34_FIELDS = [*OF_31_FIELDS, REMINDER, FIREHOSE, ARRIVED, IMPORTED, FAILED_AGAIN]
+OF_34_FIELDS = [
+    *OF_31_FIELDS,
+    REMINDER,
+    FIREHOSE,
+    ARRIVED,
+    IMPORTED,
+    FAILED_AGAIN,
+    fact("restored", 36),
+]
 STATES = {"v1-31-fields.jsonl": OF_31_FIELDS, "v1-34-fields.jsonl": OF_34_FIELDS}
 TODAY = "v1-34-fields.jsonl"
 

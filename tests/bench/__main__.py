@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-PARTS = ("identifying", "walking", "moving", "recording", "listing", "scale")
+PARTS = ("identifying", "walking", "moving", "recording", "parking", "listing", "letters", "scale")
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """`python -m tests.bench.large_site AMQP MANAGEMENT`: this process as a site at a large broker.
 
-Prints its figures as JSON: seconds of a poll, CPU seconds of recognising and of each page, and
-the most memory that it took.
+Prints its figures as JSON: seconds of a poll and of looks at what an action changes, CPU seconds
+of recognising and of each page, kilobytes that a live page is sent, and the most memory it took.
 """
 
 from __future__ import annotations
@@ -33,17 +33,73 @@ def main() -> None:
     known = eventually(
         lambda: found if (found := latest.fresh(broker)).snapshot else None,
         "the broker is seen",
-        seconds=60,
+        seconds=180,
     )
     assert known.snapshot is not None
     figures = {"poll seconds": known.snapshot.poll_seconds}
     figures["recognising, CPU seconds"] = _cpu(lambda: recognise(known.snapshot))  # type: ignore[arg-type]
-    figures |= _pages(user, broker)
+    topology = _topology(broker)
+    figures |= _pages(user, broker, topology)
+    figures |= _looks(broker)
+    figures |= _feed(known)
     figures["most memory, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     sys.stdout.write(json.dumps(figures) + "\n")
 
 
-def _pages(user: Any, broker: Any) -> dict[str, float]:
+def _topology(broker: Any) -> Any:
+    """A pair of the broker's thousand, as if it were adopted."""
+    from topology import provision
+    from topology.patterns import retry_pair
+
+    return provision.take_over(None, broker, "retry_pair", retry_pair.Params("work-7"))
+
+
+def _looks(broker: Any) -> dict[str, float]:
+    """What an action waits for that changes a pair, or the 28 levels, of a broker that is known."""
+    from topology import latest
+    from topology.broker.management import Management
+    from topology.patterns import delay_levels, retry_pair
+
+    found = {}
+    for name, things in (
+        ("a pair", retry_pair.definitions(retry_pair.Params("work-8"))),
+        ("28 levels", delay_levels.definitions(delay_levels.Params())),
+    ):
+        with Management(broker.address) as management:
+            began = time.perf_counter()
+            seen = latest.for_action(broker, management, things)
+        found[f"look before a change of {name}, seconds"] = time.perf_counter() - began
+        assert {thing.identity for thing in things} <= {t.identity for t in seen.declared}
+    return found
+
+
+def _feed(known: Any) -> dict[str, float]:
+    """Of a page of 200 queues: what it is sent at first, and when a fifth of all depths changed."""
+    from dataclasses import replace
+
+    from delayboard.live.messages import Shown, broker_state
+    from topology.views.queues import queue_page
+
+    began = time.process_time()
+    first = broker_state(known)
+    found = {"live state, CPU seconds": time.process_time() - began}
+    numbers = dict(known.snapshot.numbers)
+    for name in sorted(numbers)[::5]:
+        numbers[name] = replace(numbers[name], messages=7_777, ready=7_777)
+    second = broker_state(replace(known, snapshot=replace(known.snapshot, numbers=numbers)))
+    lines = queue_page(known.snapshot, "", 0).lines
+    keys = [key for line in lines for key, _ in line.cells]
+    keys += [f"queue/{line.queue.name}" for line in lines]
+    shown = Shown()
+    assert shown.watch({"type": "watch", "keys": [*keys, "broker/messages"]})
+    for what, state in (("first", first), ("then", second)):
+        sent = json.dumps(shown.lacking(state))
+        found[f"live page of {len(lines)} queues, {what}, KB"] = len(sent) / 1024
+    found["live state of all, KB"] = len(json.dumps(first)) / 1024
+    return found
+
+
+def _pages(user: Any, broker: Any, topology: Any) -> dict[str, float]:
     """CPU seconds of each page, recognising included where a page does it."""
     from django.test import Client
     from django.urls import reverse
@@ -61,7 +117,17 @@ def _pages(user: Any, broker: Any) -> dict[str, float]:
             ("where a publish goes", "where", "?exchange=work-7&routing_key=work-7"),
         )
     }
-    pages = own | {"dead letters": f"{reverse('dead_letters')}?broker={broker.slug}"}
+    others = {
+        "now": reverse("now"),
+        "brokers": reverse("topology:brokers"),
+        "topologies": reverse("topology:topologies"),
+        "a topology": reverse("topology:topology", args=[topology.slug]),
+        "publish": reverse("publish"),
+        "what waits": reverse("analytics:scheduled"),
+    }
+    letters = f"{reverse('dead_letters')}?broker={broker.slug}"
+    a_queue = f"{reverse('dead_letter_queue', args=[broker.slug])}?name=counted"
+    pages = own | others | {"dead letters": letters, "a queue of them": a_queue}
     figures = {}
     for name, address in pages.items():
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import django
 
@@ -70,13 +71,19 @@ def times(client: object, query: Mapping[str, str]) -> tuple[float, float]:
     """
     from django.urls import reverse
 
+    address = reverse("analytics:scheduled")
+    return times_of(lambda: client.get(address, query))  # type: ignore[attr-defined]
+
+
+def times_of(ask: Callable[[], Any]) -> tuple[float, float]:
+    """The same of any page."""
     taken = []
     for _ in range(2 + TIMES):
         began = time.perf_counter()
-        answer = client.get(reverse("analytics:scheduled"), query)  # type: ignore[attr-defined]
+        answer = ask()
         taken.append((time.perf_counter() - began) * 1000)
         if answer.status_code != 200:
-            raise RuntimeError(f"{query} was answered with {answer.status_code}")
+            raise RuntimeError(f"a page was answered with {answer.status_code}")
     counted = taken[2:]
     return statistics.median(counted), statistics.quantiles(counted, n=20)[-1]
 

@@ -20,7 +20,7 @@ from analytics.models import ScheduledMessage
 from delayboard.models import ItemState, Publication, ReplayBatch
 from delayboard.models.publication import Sent
 from tests.brokers import Vhost
-from tests.browser import contents, rows
+from tests.browser import contents, died, rows
 from tests.browser.names import crowd, long_name
 from tests.builders import eventually, make_broker, make_pair
 from topology import latest
@@ -32,6 +32,8 @@ YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
 PARKED = "orders-parked"
 MANY = 300
 LIFETIME = timedelta(hours=1)
+# What these answer with is a file.
+DOWNLOADS = frozenset({"letters_export", "letter_body"})
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Scene:
         for view in (
             "now",
             "publish",
+            "retrying_anywhere",
             "dead_letters",
             "replays",
             "topology:brokers",
@@ -80,12 +83,12 @@ class Scene:
 
 def some_address(view: str) -> str:
     """An address of this view, of a thing that need not exist."""
-    for arguments in ([], ["x"], ["1"], ["00000000-0000-0000-0000-000000000000"]):
+    for arguments in ([], ["x"], ["1"], ["00000000-0000-0000-0000-000000000000"], ["x", "1"]):
         try:
             return reverse(view, args=arguments)
         except NoReverseMatch:
             continue
-    raise AssertionError(f"{view} takes other arguments than a slug, a number or a UUID")
+    raise AssertionError(f"{view} takes other arguments than a slug, a number, both or a UUID")
 
 
 def fresh(user: User) -> Scene:
@@ -237,6 +240,12 @@ def _add_rows(
     name = {"name": queue}
     scene.add("queue", "dead_letter_queue", broker.slug, query=name)
     scene.add("queue-look", "dead_letter_queue", broker.slug, query=name | {"look": "1"}, act=_open)
+    causes = ["shop.NoStock", "System.TimeoutException"] if queue == PARKED else crowd(60)
+    group = died.groups(broker, scene.user, queue, causes)
+    scene.add("letter-group", "letter_group", broker.slug, group.pk)
+    scene.add("letter-group-days", "letter_group", broker.slug, group.pk, query={"by": "day"})
+    scene.add("retrying", "retrying", broker.slug)
+    _add_letters(scene, broker, queue, causes)
     scene.add("replay", "replay_batch", batch.pk)
     scene.add("broker", "topology:broker", broker.slug)
     scene.add("found", "topology:found", broker.slug)
@@ -247,6 +256,27 @@ def _add_rows(
     scene.add("picture", "topology:vhost", broker.slug)
     scene.add("picture-opened", "topology:vhost", broker.slug, query={"open": "queues"})
     scene.add("topology", "topology:topology", topology.slug)
+
+
+def _add_letters(scene: Scene, broker: Broker, queue: str, names: list[str]) -> None:
+    """The journal: the list as it is searched, single letters, and what is done with many."""
+    letter = died.storied(broker, queue, names)
+    died.rules(broker, scene.user, names[:10])
+    scene.add("letters", "letters", broker.slug)
+    scene.add("letters-found", "letters", broker.slug, query={"q": f"id:{letter.message_id[:9]}*"})
+    scene.add("letters-refused", "letters", broker.slug, query={"q": "colour:red reason:"})
+    scene.add("letters-none", "letters", broker.slug, query={"q": "deaths:>900"})
+    scene.add("letter", "letter", broker.slug, letter.pk)
+    scene.add("letter-replayed", "letter", broker.slug, letter.pk, query={"replay": "1"})
+    scene.add("letter-binary", "letter", broker.slug, died.binary(broker, queue).pk)
+    preview = {"kind": "body", "pattern": "$.order.lines[*].price"}
+    scene.add("masks", "masks", broker.slug, query=preview)
+    for state in (WorkState.RUNNING, WorkState.DONE, WorkState.FAILED):
+        error = rows.REFUSAL if state == WorkState.FAILED else ""
+        ended = died.parking(broker, queue, state, error)
+        scene.add(f"parking-{state}", "parking", broker.slug, ended.pk)
+    changed = died.change(broker, WorkState.DONE)
+    scene.add("letters-change", "letters_change", broker.slug, changed.pk)
 
 
 def _add_scheduled(scene: Scene, letter: ScheduledMessage) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db import transaction
 
+from delayboard.dead_letters import journal
 from delayboard.dead_letters.browse import Letter, number
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay.verdict import Target
-from delayboard.models import Publication, ReplayBatch
+from delayboard.models import DeadLetter, Publication, ReplayBatch
 from delayboard.models.publication import Sent
 from tests.topology.builders import NOON, a_queue, a_snapshot
 from topology.broker.properties import build_properties
@@ -116,3 +118,11 @@ def started(user: User, broker: Broker, bodies: list[bytes]) -> ReplayBatch:
 
 def states(batch: ReplayBatch) -> list[str]:
     return list(batch.items.values_list("state", flat=True))
+
+
+def parked(
+    broker: Broker, *messages: Message, queue: str = "dead", at: datetime = NOON
+) -> list[DeadLetter]:
+    """Rows of the journal, as parking writes them."""
+    with transaction.atomic():
+        return journal.put(broker, queue, messages, at=at)

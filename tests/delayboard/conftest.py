@@ -37,4 +37,5 @@ def there(monkeypatch: pytest.MonkeyPatch) -> dict[str, Definitions]:
     """What the broker holds when the journal looks; tests may change it."""
     seen = {"now": TAPPED}
     monkeypatch.setattr(sending, "observe", lambda management: a_snapshot(seen["now"]))
+    monkeypatch.setattr(sending, "look_along", lambda management, known, exchange: seen["now"])
     return seen

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 
 from delayboard.dead_letters import browse
 from delayboard.dead_letters.browse import Letter, number, permission
-from delayboard.dead_letters.candidates import candidates
+from delayboard.dead_letters.look_budget import Budget
 from tests.delayboard.builders import a_message
 from tests.topology.builders import a_queue, a_snapshot
 from topology.broker.consumer import Delivery
@@ -21,7 +21,7 @@ from topology.snapshot import QueueNumbers
 
 LIMIT = {"x_delivery_limit": 20}
 END = "at the end of the queue"
-COSTS = "costs each message one of its 20 deliveries"
+COSTS = "20 of 20 deliveries are left to the messages at the head: a look costs one"
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,14 @@ def test_a_classic_queue_may_be_looked_into_on_every_broker(version: str) -> Non
     ("version", "arguments", "allowed", "said"),
     [
         ("3.10.8", {}, False, END),
-        ("3.10.8", LIMIT, False, COSTS),
+        ("3.10.8", LIMIT, True, COSTS),
         ("3.10.8", {"x_delivery_limit": -1}, False, END),
         ("3.13.7", {}, False, END),
-        ("3.13.7", {"x_delivery_limit": 5}, False, "one of its 5 deliveries"),
-        ("4.0.5", {}, False, COSTS),
-        ("4.2.9", LIMIT, False, COSTS),
+        ("3.13.7", {"x_delivery_limit": 5}, True, "5 of 5 deliveries are left"),
+        ("3.13.7", {"x_delivery_limit": 3}, False, "The last 3 are not spent on looks."),
+        ("4.0.5", {}, True, COSTS),
+        ("4.0.5", {"x_delivery_limit": 0}, False, "0 of 0 deliveries are left"),
+        ("4.2.9", LIMIT, True, COSTS),
         ("4.2.9", {"x_delivery_limit": -1}, False, END),
         ("4.3.0", {}, True, "no failed delivery"),
         ("4.3.6", LIMIT, True, "no failed delivery"),
@@ -57,13 +59,14 @@ def test_a_classic_queue_may_be_looked_into_on_every_broker(version: str) -> Non
         ("", {}, False, END),
     ],
 )
-def test_a_quorum_queue_only_where_a_look_takes_nothing_from_its_messages(
+def test_a_quorum_queue_only_where_a_look_does_no_harm_or_can_be_counted(
     version: str, arguments: dict[str, Any], allowed: bool, said: str
 ) -> None:
     queue = a_queue("q", type="quorum", **arguments)
     found = permission(queue, a_snapshot(Definitions.of([queue]), version=version))
     assert found.allowed == allowed
     assert said in " ".join(found.sentences)
+    assert found.parks == (not version.startswith("4.3") or not allowed)
 
 
 @pytest.mark.parametrize(("kind", "said"), [("stream", "A stream has no"), ("mqtt", "“mqtt”")])
@@ -93,6 +96,18 @@ def test_messages_of_equal_content_are_numbered_apart() -> None:
     assert found[0].history.deaths[0].queue == "orders"
 
 
+def test_a_short_budget_is_refused_and_what_is_unknown_of_it_is_said() -> None:
+    queue = a_queue("q", type="quorum")
+    there = a_snapshot(Definitions.of([queue]), version="4.0.5")
+    enough = permission(queue, there, Budget(20, 16))
+    assert enough.allowed
+    assert "4 of 20 deliveries are left" in enough.sentences[-1]
+    assert "is known only of what was looked at" in enough.sentences[-1]
+    short = permission(queue, there, Budget(20, 17))
+    assert not short.allowed
+    assert short.sentences[0].startswith("3 of 20 deliveries are left")
+
+
 class Source:
     """Gives its messages one by one; counts how many were taken."""
 
@@ -107,75 +122,56 @@ class Source:
         return Delivery(self._messages[self.taken - 1], self.taken, datetime.now(UTC))
 
 
-def look(
-    monkeypatch: pytest.MonkeyPatch, bodies: list[bytes], **changes: Any
-) -> tuple[tuple[Letter, ...], bool, int]:
-    source = Source([a_message(body) for body in bodies])
+@pytest.fixture
+def filled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Source]:
+    """Put messages into the queue that is looked into."""
 
-    @contextmanager
-    def getter(*args: Any, **kwargs: Any) -> Iterator[Source]:
-        yield source
+    def fill(*messages: Message) -> Source:
+        source = Source(list(messages))
 
-    monkeypatch.setattr(browse, "getter", getter)
+        @contextmanager
+        def getter(*args: Any, **kwargs: Any) -> Iterator[Source]:
+            yield source
+
+        monkeypatch.setattr(browse, "getter", getter)
+        return source
+
+    return fill
+
+
+def look(*, limit: int = browse.MAXIMUM_MESSAGES) -> tuple[tuple[Letter, ...], bool]:
     queue = a_queue("dead")
     broker = Broker(host="h", management_url="http://h")
-    found = browse.look(broker, queue, a_snapshot(Definitions.of([queue])), **changes)
-    return found.letters, found.more, source.taken
+    found = browse.look(broker, queue, a_snapshot(Definitions.of([queue])), limit)
+    return found.letters, found.more
 
 
-def test_a_look_ends_with_the_queue_or_one_after_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    letters, more, _ = look(monkeypatch, [b"1", b"2"])
+def test_a_look_ends_with_the_queue_or_one_after_its_limit(filled: Callable[..., Source]) -> None:
+    filled(a_message(b"1"), a_message(b"2"))
+    letters, more = look()
     assert (len(letters), more) == (2, False)
-    letters, more, taken = look(monkeypatch, [b"1", b"2", b"3", b"4"], limit=2)
-    assert (len(letters), more, taken) == (2, True, 3)
-    assert look(monkeypatch, []) == ((), False, 0)
+    source = filled(*(a_message(b"%d" % n) for n in range(4)))
+    letters, more = look(limit=2)
+    assert (len(letters), more, source.taken) == (2, True, 3)
+    filled()
+    assert look() == ((), False)
 
 
-def test_a_look_stops_at_so_many_bytes_and_so_many_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_stops_at_so_many_bytes_and_so_many_seconds(
+    filled: Callable[..., Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(browse, "MAXIMUM_BYTES", 3)
-    letters, more, taken = look(monkeypatch, [b"12", b"34", b"56"])
-    assert (len(letters), more, taken) == (2, True, 2)
+    source = filled(a_message(b"12"), a_message(b"34"), a_message(b"56"))
+    letters, more = look()
+    assert (len(letters), more, source.taken) == (2, True, 2)
     monkeypatch.setattr(browse, "HOLDING_SECONDS", -1.0)
-    letters, more, taken = look(monkeypatch, [b"1", b"2"])
-    assert (len(letters), more, taken) == (1, True, 1)
+    source = filled(a_message(b"1"), a_message(b"2"))
+    letters, more = look()
+    assert (len(letters), more, source.taken) == (1, True, 1)
 
 
 def test_a_queue_that_may_not_be_looked_into_is_not_touched() -> None:
-    queue = a_queue("q", type="quorum")
+    queue = a_queue("q", type="quorum", x_delivery_limit=-1)
     there = a_snapshot(Definitions.of([queue]), version="4.0.5")
-    with pytest.raises(Unsupported, match=COSTS):
+    with pytest.raises(Unsupported, match=END):
         browse.look(Broker(), queue, there)
-
-
-def test_likely_dead_letter_queues_come_first_the_deepest_before_the_others() -> None:
-    names = ("deep", "shallow", "unknown")
-    queues = [
-        *(a_queue(name) for name in names),
-        a_queue("work"),
-        a_queue("hold", ttl=5),
-        a_queue("own"),
-        a_queue("log", type="stream"),
-        a_queue("delayboard.tap.orders"),
-    ]
-    numbers = {
-        "deep": QueueNumbers(messages=9, consumers=0),
-        "shallow": QueueNumbers(messages=1, consumers=0),
-        "work": QueueNumbers(messages=50, consumers=1),
-    }
-    found = candidates(a_snapshot(Definitions.of(queues), numbers), {"own"})
-    assert [(c.queue, c.is_likely) for c in found] == [
-        ("deep", True),
-        ("shallow", True),
-        ("unknown", True),
-        ("work", False),
-        ("hold", False),
-        ("log", False),
-        ("own", False),
-    ]
-    assert {c.queue: c.why for c in found} == {
-        **dict.fromkeys(names, "nobody consumes it"),
-        "work": "has consumers: a work queue",
-        "hold": "its messages expire: a delay",
-        "log": "a stream: nothing dies into it for good",
-        "own": "part of a topology",
-    }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -9,11 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.show import Row, rows, show, shown, type_name
+from delayboard.dead_letters.show import (
+    Row,
+    rows,
+    show,
+    show_whole,
+    shown,
+    type_name,
+    widths,
+)
 from tests.delayboard.builders import a_message, letters, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
 from topology.bodies import HEX_BYTES, SHOWN_BYTES, hex_dump, show_body
+from topology.masks import Masks
 
 
 def exactly(text: str) -> Any:
@@ -191,3 +201,40 @@ def test_a_letter_is_shown_whole() -> None:
     ]
     assert found.target is not None
     assert (found.target.exchange, found.target.routing_key) == ("orders", "orders")
+
+
+def test_numbers_among_the_headers_are_shown_with_their_width() -> None:
+    headers = {"small": 5, "long": 2**40, "float": 1.5, "yes": True, "text": "5"}
+    (letter,) = letters(a_message(headers=headers, content_type="a", content_encoding="b"))
+    assert {row.name: row.width for row in show(letter, shop(), set()).headers} == {
+        "small": "32 bits",
+        "long": "64 bits",
+        "float": "64 bits",
+        "yes": "",
+        "text": "",
+    }
+
+
+@pytest.mark.parametrize("raw", [b"", b"\x20", b"\x20\x00\x00\x00\x00\x09ab", b"\xe0\x00\x05"])
+def test_of_headers_that_cannot_be_read_no_width_is_told(raw: bytes) -> None:
+    assert widths(raw) == {}
+
+
+def test_what_a_rule_hides_is_hidden_in_a_packed_body_too() -> None:
+    packed = gzip.compress(b'{"card": 4111, "n": 1.10}')
+    (letter,) = letters(a_message(packed, {"token": 5}))
+    found = show_whole(letter, masks=Masks(("token",), ("card",)))
+    assert json.loads(found.body.text) == {"card": "hidden by a rule", "n": 1.1}
+    assert [line.text for line in found.lines if line.name == "card"] == ["hidden by a rule"]
+    assert found.headers == (Row("token", "text", "hidden by a rule"),)
+    assert found.is_masked
+    assert "4111" not in found.hex
+    assert found.body.size == len(packed)
+
+
+def test_a_body_that_cannot_be_told_is_hidden_whole() -> None:
+    (letter,) = letters(a_message(b"card=4111", {}))
+    found = show_whole(letter, masks=Masks((), ("card",)))
+    assert found.hides_body
+    assert (found.hex, found.lines) == ("", ())
+    assert "4111" not in found.body.text

@@ -18,6 +18,7 @@ from topology.definitions import Definitions
 from topology.models import Broker, State, Topology
 from topology.patterns import busy_wait
 from topology.provision import create_topology, take_over
+from topology.rows import waiters_at
 from topology.snapshot import QueueNumbers
 
 pytestmark = pytest.mark.django_db
@@ -73,8 +74,11 @@ def test_the_command_refuses_what_was_adopted(broker: Broker) -> None:
 
 
 def test_the_prediction_counts_on_no_waiter_of_ours_in_what_was_adopted(broker: Broker) -> None:
-    row = take_over(None, broker, busy_wait.KIND, HOOKS)
-    assert Letter("", "hooks-delay", b"", topology=row).waiters == ()
+    take_over(None, broker, busy_wait.KIND, HOOKS)
+    there = busy_wait.definitions(HOOKS) | Definitions.of([a_queue("hooks")])
+    found = predict(a_snapshot(there), "", "hooks-delay", waiters=waiters_at(broker))
+    assert found.queue == "hooks-busy-wait"
+    assert "a consumer that is not ours" in found.sentence
 
 
 @pytest.mark.parametrize("consumers", [0, 1])
@@ -89,9 +93,10 @@ def test_the_publish_page_predicts_the_arrival_in_the_processing_queue(
         a_snapshot(there, numbers),
         letter.exchange,
         letter.routing_key,
-        headers=letter.steered,
-        waiters=letter.waiters,
+        headers=letter.steered(1000),
+        waiters=waiters_at(hooks.broker),
+        now_ms=1000,
     )
-    assert letter.steered == {"a": 1, "due-at-ms": 90 * 60_000}
+    assert letter.steered(1000) == {"a": 1, "due-at-ms": 1000 + 90 * 60_000}
     assert (found.queue, found.arrives_after) == ("hooks", 90 * MINUTE)
     assert found.sentence == "It arrives in hooks after 1h30m."

@@ -131,9 +131,11 @@ def test_a_short_retry_is_not_held_up_by_a_long_one_and_equals_keep_their_order(
     vhost: Vhost, ladder: Topology
 ) -> None:
     with Consumer(address_of(vhost), "orders") as consumer:
-        send_by(vhost, 600 * MS, b"long")
-        for body in (b"first", b"second", b"third"):
-            send_by(vhost, 200 * MS, body)
+        with publisher(address_of(vhost), "test") as channel:
+            for body in (b"long", b"first", b"second", b"third"):
+                delay = (600 if body == b"long" else 200) * MS
+                way = retry_ladder.route(PARAMS, delay, "orders")
+                channel.publish(Publish(way.exchange, way.routing_key, body=body))
         bodies = [next_of(consumer)[0].message.body for _ in range(4)]
     assert bodies == [b"first", b"second", b"third", b"long"]
 

@@ -272,8 +272,8 @@ def test_each_message_waits_for_its_own_timeout_in_every_round_and_none_is_lost(
                 assert 0 <= at - rejected[name] - messages[name] < SLACK, name
                 assert waited_in(delivery, params) == {timedelta(seconds=messages[name])}
             if failures(delivery, params) < RETRY_COUNT:
-                consumer.reject(delivery)
                 rejected[name] = time.monotonic()
+                consumer.reject(delivery)
         assert is_quiet(consumer)
 
 

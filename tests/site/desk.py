@@ -12,8 +12,9 @@ from django.urls import reverse
 from delayboard.dead_letters import browse
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay.verdict import Target
-from delayboard.models import Publication, ReplayBatch
+from delayboard.models import LetterChange, Parking, Publication, ReplayBatch
 from tests.builders import make_user
+from tests.delayboard.builders import parked
 from topology import latest
 from topology.definitions import Definitions, Queue
 from topology.latest import Latest
@@ -65,6 +66,9 @@ def text_of(answer: Any) -> str:
 def pages(pair: Topology) -> dict[str, str]:
     """Every page to look at, by the name of its address; a queue's page is without its name."""
     replay = draft(pair.broker)
+    letter = parked(pair.broker, Message("", "parked", Properties(), b"secret-body"))[0]
+    parking = Parking.objects.create(broker=pair.broker, queue="parked")
+    change = LetterChange.objects.create(broker=pair.broker, newest=0, asked=0)
     message = Publication.objects.create(broker=pair.broker, size=1, exchange="secret-exchange")
     addresses = {
         name: reverse(name)
@@ -72,6 +76,7 @@ def pages(pair: Topology) -> dict[str, str]:
             "now",
             "publish",
             "dead_letters",
+            "retrying_anywhere",
             "replays",
             "topology:brokers",
             "topology:broker_add",
@@ -85,6 +90,15 @@ def pages(pair: Topology) -> dict[str, str]:
         "dead_letter_queue": f"{reverse('dead_letter_queue', args=['test-broker'])}?name=parked",
         "replay_batch": reverse("replay_batch", args=[replay.pk]),
         "firehose": reverse("firehose", args=["test-broker"]),
+        "letters": reverse("letters", args=["test-broker"]),
+        "letters_export": reverse("letters_export", args=["test-broker"]) + "?as=csv",
+        "letter": reverse("letter", args=["test-broker", letter.pk]),
+        "letter_body": reverse("letter_body", args=["test-broker", letter.pk]),
+        "letter_group": reverse("letter_group", args=["test-broker", letter.group_id]),
+        "masks": reverse("masks", args=["test-broker"]),
+        "parking": reverse("parking", args=["test-broker", parking.pk]),
+        "letters_change": reverse("letters_change", args=["test-broker", change.pk]),
+        "retrying": reverse("retrying", args=["test-broker"]),
         "topology:broker": reverse("topology:broker", args=["test-broker"]),
         "topology:broker_edit": reverse("topology:broker_edit", args=["test-broker"]),
         "topology:found": reverse("topology:found", args=["test-broker"]),
@@ -107,6 +121,17 @@ def actions(pair: Topology) -> dict[str, str]:
         "topology:topology_unbind": reverse("topology:topology_unbind", args=[pair.slug]),
         "topology:topology_bodies": reverse("topology:topology_bodies", args=[pair.slug]),
         "topology:topology_teardown": reverse("topology:topology_teardown", args=[pair.slug]),
+        "letter_queue_decide": reverse("letter_queue_decide", args=["test-broker"]),
+        "letter_group_edit": reverse("letter_group_edit", args=["test-broker", 1]),
+        "letter_searches": reverse("letter_searches", args=["test-broker"]),
+        "letters_discard": reverse("letters_discard", args=["test-broker"]),
+        "letters_restore": reverse("letters_restore", args=["test-broker"]),
+        "letters_import": reverse("letters_import", args=["test-broker"]),
+        "letters_change_cancel": reverse("letters_change_cancel", args=["test-broker", 1]),
+        "mask_change": reverse("mask_change", args=["test-broker"]),
+        "park": reverse("park", args=["test-broker"]),
+        "parking_cancel": reverse("parking_cancel", args=["test-broker", 1]),
+        "watch": reverse("watch", args=["test-broker"]),
         "replay_prepare": reverse("replay_prepare", args=["test-broker"]),
         "replay_start": reverse("replay_start", args=[replay.pk]),
         "replay_cancel": reverse("replay_cancel", args=[replay.pk]),

@@ -148,3 +148,19 @@ def test_a_view_for_all_brokers_needs_the_role_on_all(
         with pytest.raises(PermissionDenied, match="needs the role admin"):
             rule(request)
     assert on_here is None or on_all is None or on_here == on_all
+
+
+@pytest.mark.parametrize("who", [who for who, _, _ in MATRIX])
+def test_roles_on_many_brokers_are_those_on_each(who: str, here: Broker, there: Broker) -> None:
+    user = person(who, here)
+    each = {broker.pk: access.role_for(user, broker) for broker in (here, there)}
+    assert access.roles_for(user, [here, there]) == each
+    assert access.roles_for(user, []) == {}
+
+
+def test_of_two_grants_the_higher_holds_on_many_brokers_too(here: Broker, there: Broker) -> None:
+    user = make_user("ann", Role.OPERATOR)
+    Grant.objects.create(user=user, role=Role.ADMIN, broker=here)
+    Grant.objects.create(user=user, role=Role.VIEWER, broker=there)
+    held = {here.pk: Role.ADMIN, there.pk: Role.OPERATOR}
+    assert access.roles_for(user, [here, there]) == held

@@ -1,0 +1,55 @@
+"""Letters to search for, and what a search finds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import orjson
+
+from delayboard.dead_letters.search import asked_by, texts
+from delayboard.dead_letters.search.find import find
+from delayboard.models import DeadLetter
+from tests.delayboard.builders import a_death, a_message, deaths_header, parked
+from topology.models import Broker
+
+
+def put(
+    broker: Broker,
+    body: Any = None,
+    headers: dict[str, Any] | None = None,
+    *,
+    queue: str = "dead",
+    reason: str = "rejected",
+    **stated: Any,
+) -> DeadLetter:
+    """One parked letter; a body that is no bytes is written as JSON."""
+    data = body if isinstance(body, bytes) else orjson.dumps(body)
+    told = deaths_header(a_death(reason=reason)) | (headers or {})
+    (letter,) = parked(broker, a_message(data, told, **stated), queue=queue)
+    return letter
+
+
+def index() -> None:
+    """Index everything that was parked."""
+    progress = texts.begin()
+    while texts.keep_up(progress):
+        pass
+    progress.to_sweep = progress.reached
+    texts.sweep(progress)
+
+
+def found(broker: Broker, query: str, wanted: int = 7) -> list[int]:
+    """The ids that page after page shows, to the end."""
+    asked = asked_by(None, broker, query)
+    ids: list[int] = []
+    before: int | None = None
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        page = find(asked, before, wanted)
+        assert page.is_all or page.ids or page.searched_to is not None
+        ids += page.ids
+        if page.is_all:
+            return ids
+        before = page.searched_to or page.ids[-1]
+    raise AssertionError(f"{query} never came to its end")

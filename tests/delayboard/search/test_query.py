@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayboard.dead_letters.search.query import (
+    Compared,
+    Condition,
+    Pattern,
+    Query,
+    QueryError,
+    Span,
+    Word,
+    number_of,
+    parse,
+)
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def day(number: int) -> datetime:
+    return datetime(2026, 11, number, tzinfo=UTC)
+
+
+def condition(text: str) -> Condition:
+    (one,) = parse(text, NOW).conditions
+    return one
+
+
+def test_the_query_of_the_issue_is_read() -> None:
+    read = parse("reason:expired queue:orders.* header.tenant:42 body.amount:>100", NOW)
+    assert read == Query(
+        conditions=(
+            Condition("reason", Pattern(("expired",))),
+            Condition("queue", Pattern(("orders.", ""))),
+            Condition("header.tenant", Pattern(("42",))),
+            Condition("body.amount", Compared(">", 100.0)),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("one TWO", (Word("one"), Word("two"))),
+        ('"two  words"', (Word("two  words"),)),
+        ("-no", (Word("no", True),)),
+        ('-"no no"', (Word("no no", True),)),
+        ("-", (Word("-"),)),
+        ('"http://x"', (Word("http://x"),)),
+        ('"say \\"hi\\""', (Word('say "hi"'),)),
+        ("a*b", (Word("a*b"),)),
+        ('a"b', (Word('a"b'),)),
+        ("Größe", (Word("grösse"),)),
+        (" \u3000\n", ()),
+        ('""', ()),
+    ],
+)
+def test_words(text: str, words: tuple[Word, ...]) -> None:
+    assert parse(text, NOW) == Query(words=words)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('key:""', Pattern(("",))),
+        ('"header.my name":x', Pattern(("x",))),
+        ('key:"a b*"', Pattern(("a b", ""))),
+        ("key:a\\*b", Pattern(("a*b",))),
+        ("key:*x**y*", Pattern(("", "x", "", "y", ""))),
+        ("key:a:b", Pattern(("a:b",))),
+        ("size:>10k", Compared(">", 10_000)),
+        ("size:<=1.5MB", Compared("<=", 1_500_000)),
+        ("deaths:3", Compared(None, 3)),
+        ("body.x:>=-2.5e3", Compared(">=", -2500)),
+        ("parked:>2026-11-01", Span(from_at=day(2))),
+        ("parked:>=2026-11-01", Span(from_at=day(1))),
+        ("parked:<2026-11-01", Span(until_at=day(1))),
+        ("parked:<=2026-11-01", Span(until_at=day(2))),
+        ("died-at:2026-11-01", Span(day(1), day(2))),
+        ('died-at:"2026-11-01 00:00"', Span(day(1), day(1) + timedelta(minutes=1))),
+        ("died-at:>=2026-11-01T02:00+02:00", Span(from_at=day(1))),
+        ("died-at:<2h", Span(from_at=NOW - timedelta(hours=2))),
+        ("died-at:>1d", Span(until_at=NOW - timedelta(days=1))),
+    ],
+)
+def test_values(text: str, value: object) -> None:
+    assert condition(text).value == value
+    assert condition(f"-{text}") == Condition(condition(text).field, condition(text).value, True)
+
+
+def test_states_and_repeats() -> None:
+    assert parse("", NOW).state == "parked"
+    assert parse("state:Discarded repeat:no", NOW) == Query(state="discarded", repeats=False)
+    assert parse("-repeat:yes", NOW).repeats is False
+    assert parse("state:any state:any", NOW).state == "any"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("foo:1", "In “foo:1” the field is not known. Fields are reason, died, exchange"),
+        ("header.:1", "not known"),
+        ("header:1", "not known"),
+        ('x "open', "The quote that begins at sign 3 is not closed."),
+        ('key:"open', "sign 5"),
+        ("key:", 'Write key:"" for an empty one.'),
+        ("deaths:many", "In “deaths:many” a number is expected, such as deaths:>3."),
+        ("body.x:>many", "a number is expected"),
+        ("reason:>x", "reason is a text: it is not compared"),
+        ("size:big", "a size is expected"),
+        ("parked:soon", "a time is expected"),
+        ("parked:2h", "say < or > before an age: parked:<2h"),
+        ("parked:>999999999h", "a time is expected"),
+        ("parked:>9999-12-31", "a time is expected"),
+        ("state:lost", "one of parked, discarded, any"),
+        ("-state:parked", "one of"),
+        ("repeat:maybe", "repeat:yes or repeat:no"),
+        ("state:parked state:discarded", "“state:” is said twice"),
+        ("repeat:yes repeat:no", "“repeat:” is said twice"),
+        ("x " * 21, "more than 20"),
+        ("x" * 501, "longer than 500"),
+    ],
+)
+def test_what_is_no_query_is_explained(text: str, said: str) -> None:
+    with pytest.raises(QueryError) as refused:
+        parse(text, NOW)
+    assert said in str(refused.value)
+
+
+@given(st.text(alphabet=st.sampled_from('ab:"*\\-<>=. 0129keyhadrsizparkd\x00ß'), max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        read = parse(text, NOW)
+    except QueryError as error:
+        said = str(error)
+        assert said.endswith((".", '".'))
+    else:
+        assert all(word.text for word in read.words)
+
+
+@given(st.lists(st.text(alphabet="ab"), min_size=1, max_size=4), st.text(alphabet="ab"))
+def test_a_pattern_fits_what_a_regular_expression_does(pieces: list[str], text: str) -> None:
+    import re
+
+    assert Pattern(tuple(pieces)).fits(text) == bool(re.fullmatch(".*".join(pieces), text))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("42", 42.0), ("-1.5", -1.5), ("1e3", 1000.0), ("", None), ("nan", None), ("0x1", None),
+     ("9007199254740993", None), ("1" * 60, None), ("1e99", None), ("٣", 3.0)],
+)  # fmt: skip
+def test_numbers_are_those_that_can_be_told_exactly(text: str, number: float | None) -> None:
+    assert number_of(text) == number

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db import connection
+
+from delayboard.dead_letters.search import texts
+from delayboard.dead_letters.search.holding import contents_of, read_to
+from delayboard.models import DeadLetter, LetterField, LetterPosition, LetterText
+from delayboard.worker import duties
+from tests.delayboard.search.builders import found, index, put
+from topology.models import Broker
+
+
+def indexed() -> list[int]:
+    return list(LetterText.objects.order_by("pk").values_list("pk", flat=True))
+
+
+def test_letters_are_indexed_in_steps(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "STEP", 2)
+    ids = [put(broker, {"n": number}).pk for number in range(5)]
+    progress = texts.begin()
+    assert [texts.keep_up(progress) for _ in range(4)] == [2, 2, 1, 0]
+    assert indexed() == ids
+    assert LetterField.objects.filter(name="body.n").count() == 5
+
+
+def test_what_came_to_be_seen_behind_others_is_swept_up(broker: Broker) -> None:
+    first, late, last = (put(broker, {}) for _ in range(3))
+    progress = texts.begin()
+    texts.keep_up(progress)
+    LetterText.objects.filter(pk=late.pk).delete()
+    assert texts.keep_up(progress) == 0
+    texts.sweep(progress)
+    assert texts.sweep(progress) == 1
+    assert indexed() == [first.pk, late.pk, last.pk]
+    assert read_to() == last.pk
+    assert texts.not_searchable(broker) == 0
+
+
+def test_an_indexer_that_begins_anew_goes_on(broker: Broker) -> None:
+    put(broker, {})
+    index()
+    young = put(broker, {})
+    assert texts.unindexed(None, 10) == [young.pk]
+    assert texts.not_searchable(broker) == 1
+    assert texts.keep_up(texts.begin()) == 1
+    assert texts.unindexed(None, 10) == []
+
+
+def test_two_indexers_write_each_letter_once(broker: Broker) -> None:
+    put(broker, {})
+    one, two = texts.begin(), texts.begin()
+    assert texts.keep_up(one) + texts.keep_up(two) == 1
+    assert LetterText.objects.count() == 1
+
+
+def test_a_letter_that_is_deleted_takes_its_index_along(broker: Broker) -> None:
+    gone, stays = put(broker, {"a": "uncommon"}), put(broker, {"a": "uncommon"})
+    index()
+    DeadLetter.objects.filter(pk=gone.pk).delete()
+    assert indexed() == [stays.pk]
+    assert set(LetterField.objects.values_list("letter", flat=True)) == {stays.pk}
+    assert found(broker, "uncommon") == [stays.pk]
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO delayboard_letterindex (delayboard_letterindex, rank)"
+                " VALUES ('integrity-check', 1)"
+            )
+
+
+def test_a_letter_that_goes_while_it_is_read_is_left_out(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, stays = put(broker, {}), put(broker, {})
+    reading = contents_of
+
+    def read_and_lose(ids: list[int]) -> object:
+        contents = reading(ids)
+        DeadLetter.objects.filter(pk=gone.pk).delete()
+        return contents
+
+    monkeypatch.setattr(texts, "contents_of", read_and_lose)
+    assert texts.keep_up(texts.begin()) == 1
+    assert indexed() == [stays.pk]
+
+
+@pytest.mark.django_db
+def test_the_worker_keeps_the_index(broker: Broker) -> None:
+    (task,) = [one for one in duties.wanted("me").values() if one.key == "letter-index"]
+    letter = put(broker, {})
+    stop, beats = threading.Event(), []
+
+    def beat(details: object) -> None:
+        beats.append(details)
+        stop.set()
+
+    task.run(stop, beat)
+    assert beats == [{"indexed": 1}]
+    assert indexed() == [letter.pk]
+    assert LetterPosition.objects.count() <= 1

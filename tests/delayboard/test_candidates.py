@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayboard.dead_letters.candidates import Candidate, candidates
+from delayboard.dead_letters.feeds import feeds, reasons
+from tests.topology.builders import PAIR, a_queue, a_snapshot
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.patterns import PATTERNS
+from topology.snapshot import QueueNumbers
+
+NEWEST = (4, 3, 6)
+
+
+def consumed(*names: str) -> dict[str, QueueNumbers]:
+    return {name: QueueNumbers(messages=3, consumers=1) for name in names}
+
+
+def found(*things: Thing, **numbers: QueueNumbers) -> dict[str, Candidate]:
+    snapshot = a_snapshot(Definitions.of(things), numbers)
+    return {one.queue: one for one in candidates(snapshot, ())}
+
+
+def likely(*things: Thing, **numbers: QueueNumbers) -> list[str]:
+    return [name for name, one in found(*things, **numbers).items() if one.is_likely]
+
+
+def test_what_is_fed_by_failures_and_read_by_nobody_is_proposed_the_deepest_first() -> None:
+    things: list[Thing] = [
+        *(a_queue(name, dlx="", key=f"{name}.dead") for name in ("a", "b")),
+        a_queue("a.dead"),
+        a_queue("b.dead"),
+        a_queue("lonely"),
+    ]
+    numbers = {"b.dead": QueueNumbers(messages=9, consumers=0)}
+    told = found(*things, **numbers)
+    assert list(told)[:2] == ["b.dead", "a.dead"]
+    assert [one.is_likely for one in told.values()] == [True, True, False, False, False]
+    assert told["a.dead"].why == "what fails in “a” dies into it, and nobody consumes it"
+    assert told["lonely"].why == "no queue’s messages die into it"
+
+
+@pytest.mark.parametrize(
+    ("queue", "numbers", "why"),
+    [
+        (a_queue("dead", ttl=5000), {}, "its messages expire: a delay"),
+        (a_queue("dead", type="stream"), {}, "a stream: nothing is ever taken out of it"),
+        (a_queue("dead"), consumed("dead"), "has consumers: a work queue"),
+    ],
+)
+def test_what_is_fed_by_failures_may_be_something_else(
+    queue: Queue, numbers: dict[str, QueueNumbers], why: str
+) -> None:
+    told = found(a_queue("work", dlx="", key="dead"), queue, **numbers)
+    assert (told["dead"].is_likely, told["dead"].why) == (False, why)
+
+
+def test_where_a_delay_ends_is_a_work_queue_even_while_nobody_consumes_it() -> None:
+    told = found(a_queue("hold", ttl=5000, dlx="", key="work"), a_queue("work"))
+    assert not told["work"].is_likely
+    assert told["work"].why == "only what has waited comes here: where a delay ends"
+
+
+def test_neither_side_of_a_retry_pair_is_proposed_managed_or_not() -> None:
+    snapshot = a_snapshot(PAIR)
+    assert not any(one.is_likely for one in candidates(snapshot, ()))
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_no_pattern_s_delays_or_targets_are_proposed(kind: str) -> None:
+    pattern = PATTERNS[kind]
+    definitions = pattern.definitions(pattern.EXAMPLE)
+    targets = set(pattern.targets(pattern.EXAMPLE))
+    proposed = {one.queue for one in candidates(a_snapshot(definitions), targets) if one.is_likely}
+    assert not proposed & targets
+    delays = {q.name for q in definitions.queues if q.message_ttl_ms is not None}
+    assert not proposed & delays
+
+
+def test_the_parking_of_a_ladder_is_proposed() -> None:
+    pattern = PATTERNS["retry_ladder"]
+    definitions = pattern.definitions(pattern.EXAMPLE)
+    targets = set(pattern.targets(pattern.EXAMPLE))
+    told = candidates(a_snapshot(definitions), targets)
+    assert sum(one.is_likely for one in told) == 1
+
+
+def test_own_taps_are_no_candidates_and_feed_nothing() -> None:
+    told = found(a_queue("delayboard.tap.x", dlx="", key="dead"), a_queue("dead"))
+    assert list(told) == ["dead"]
+    assert not told["dead"].is_likely
+
+
+def test_names_of_error_queues_come_first_among_the_others() -> None:
+    names = ["aaa", "orders_error", "error", "EasyNetQ_Default_Error_Queue_1"]
+    told = found(*(a_queue(name) for name in names))
+    assert list(told)[-1] == "aaa"
+    assert not any(one.is_likely for one in told.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "consumers", "version", "told"),
+    [
+        ({}, 0, NEWEST, ("rejected",)),
+        ({"ttl": 5}, 0, NEWEST, ("expired",)),
+        ({"ttl": 5}, 1, NEWEST, ("rejected", "expired")),
+        ({"x_max_length": 5}, 0, NEWEST, ("rejected", "maxlen")),
+        ({"x_max_length_bytes": 5, "x_overflow": "reject-publish"}, 0, NEWEST, ("rejected",)),
+        (
+            {"x_max_length": 5, "x_overflow": "reject-publish-dlx"},
+            0,
+            NEWEST,
+            ("rejected", "maxlen"),
+        ),
+        ({"ttl": 5, "x_max_length": 5}, 0, NEWEST, ("expired", "maxlen")),
+        ({"type": "quorum"}, 0, NEWEST, ("rejected", "delivery_limit")),
+        ({"type": "quorum"}, 0, (3, 10, 8), ("rejected",)),
+        ({"type": "quorum", "x_delivery_limit": 5}, 0, (3, 10, 8), ("rejected", "delivery_limit")),
+        ({"type": "quorum", "x_delivery_limit": -1}, 0, NEWEST, ("rejected",)),
+        ({"type": "quorum", "ttl": 5}, 0, NEWEST, ("expired",)),
+        ({"type": "stream"}, 0, NEWEST, ()),
+    ],
+)
+def test_for_which_reasons_messages_can_die(
+    arguments: dict[str, Any], consumers: int, version: tuple[int, ...], told: tuple[str, ...]
+) -> None:
+    numbers = QueueNumbers(consumers=consumers)
+    assert reasons(a_queue("q", dlx="", **arguments), numbers, version) == told
+
+
+def sentences(target: str, *things: Thing, **numbers: QueueNumbers) -> list[str]:
+    fed = feeds(a_snapshot(Definitions.of(things), numbers))
+    return [feed.sentence for feed in fed.get(target, ())]
+
+
+def test_how_a_queue_is_fed_in_words() -> None:
+    things: list[Thing] = [
+        Exchange("dlx", "topic"),
+        Binding("dlx", "dead", "dead.#"),
+        a_queue("dead"),
+        a_queue("a", dlx="dlx", key="dead.a", x_max_length=5),
+        a_queue("hold", ttl=5, dlx="", key="dead"),
+    ]
+    assert sentences("dead", *things) == [
+        "From “a”, when consumers reject it (rejected) or the queue is full (maxlen), through the "
+        "exchange “dlx” with the key “dead.a”.",
+        "From “hold”, when its time there runs out (expired), straight through the default "
+        "exchange.",
+    ]
+
+
+def test_many_queues_are_counted() -> None:
+    things = [a_queue("dead"), *(a_queue(f"q{n:02}", dlx="", key="dead") for n in range(20))]
+    (told,) = sentences("dead", *things)
+    assert told.startswith("From “q00”, “q01”, “q02” and 17 more queues, when")
+
+
+def own_keys(exchange_type: str, bound: str, work: Thing) -> list[str]:
+    return sentences(
+        "dead",
+        Exchange("orders", "topic"),
+        Exchange("dlx", exchange_type),
+        Binding("dlx", "dead", bound),
+        a_queue("dead"),
+        a_queue("work", dlx="dlx"),
+        work,
+    )
+
+
+def test_messages_that_keep_their_keys_go_where_these_lead() -> None:
+    literal = Binding("orders", "work", "order.placed")
+    pattern = Binding("orders", "work", "order.*")
+    assert own_keys("direct", "order.placed", literal)
+    assert own_keys("direct", "work", literal), "what comes by the queue's name"
+    assert not own_keys("direct", "invoice", literal)
+    assert own_keys("direct", "order.paid", pattern), "any key may come by a pattern"
+    assert own_keys("fanout", "", literal) == [
+        "From “work”, when consumers reject it (rejected), through the exchange “dlx”."
+    ]
+    (told,) = own_keys("topic", "order.#", literal)
+    assert told.endswith("through the exchange “dlx” with its own key.")
+
+
+def test_a_message_is_followed_through_exchanges_and_alternates() -> None:
+    things: list[Thing] = [
+        Exchange("dlx", arguments=Arguments({"alternate-exchange": "rest"})),
+        Exchange("rest", "fanout"),
+        Exchange("behind", "fanout"),
+        Binding("rest", "behind", "", destination_is_queue=False),
+        Binding("behind", "dead", ""),
+        a_queue("dead"),
+        a_queue("work", dlx="dlx", key="anything"),
+    ]
+    assert sentences("dead", *things)
+
+
+def test_a_dead_letter_exchange_that_is_not_there_feeds_nothing() -> None:
+    assert sentences("dead", a_queue("work", dlx="gone", key="dead"), a_queue("dead")) == []
+
+
+NAMES = st.text(string.ascii_letters + "*#. \u202e\x00", min_size=1, max_size=5)
+QUEUES = st.builds(
+    a_queue,
+    NAMES,
+    ttl=st.integers(-5, 5),
+    dlx=st.sampled_from(["", "a", "b"]),
+    type=st.sampled_from(["classic", "quorum", "stream", "other"]),
+)
+BINDINGS = st.builds(
+    Binding,
+    st.sampled_from(["a", "b"]),
+    NAMES | st.sampled_from(["a", "b"]),
+    NAMES,
+    st.booleans(),
+)
+
+
+@given(st.lists(QUEUES, max_size=8), st.lists(BINDINGS, max_size=8))
+def test_whatever_a_vhost_holds_every_queue_is_told_of_once(
+    queues: list[Queue], bindings: list[Binding]
+) -> None:
+    things: list[Thing] = [Exchange("a", "topic"), Exchange("b", "fanout"), *queues, *bindings]
+    definitions = Definitions.of(things)
+    told = candidates(a_snapshot(definitions), ())
+    assert len(told) == len(definitions.queues)
+    assert all(one.why for one in told)
+    assert all(feed.sentence.endswith(".") for one in told for feed in one.feeds)
+
+
+def test_ten_thousand_queues_behind_one_exchange_are_grouped_and_not_multiplied() -> None:
+    bound = [f"q{n:05}" for n in range(10_000)]
+    things: list[Thing] = [Exchange("dlx", "topic"), a_queue("dead"), Binding("dlx", "dead", "#")]
+    things += [a_queue(name, dlx="dlx") for name in bound]
+    fed = feeds(a_snapshot(Definitions.of(things)))
+    (feed,) = fed["dead"]
+    assert len(feed.queues) == 10_000

@@ -1,0 +1,181 @@
+"""Headers as the libraries write them, and as nobody should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayboard.dead_letters.causes import (
+    Origin,
+    class_of_trace,
+    exception_of,
+    message_type_of,
+    origin_of,
+)
+from delayboard.dead_letters.failure import LONGEST, REPUBLISHED, Failure, failure_of
+from tests.delayboard.builders import a_death, a_message, deaths_header
+from topology.broker.properties import build_properties
+from topology.deaths import read_history
+from topology.message import Message, Properties
+
+SPRING_TRACE = """\
+org.springframework.amqp.rabbit.support.ListenerExecutionFailedException: Listener method \
+'public void shop.Orders.on(shop.Placed)' threw exception
+\tat org.springframework.amqp.rabbit.listener.adapter.MessagingMessageListenerAdapter.invoke(\
+MessagingMessageListenerAdapter.java:274)
+\t... 9 more
+Caused by: java.lang.IllegalStateException: stock of 4711 is negative
+\tat shop.Orders.on(Orders.java:42)
+Caused by: java.sql.SQLException: gone
+"""
+SPRING = {
+    "x-exception-stacktrace": SPRING_TRACE,
+    "x-exception-message": "stock of 4711 is negative",
+    "x-original-exchange": "orders",
+    "x-original-routingKey": "orders.placed",
+    "__TypeId__": "shop.Placed",
+}
+NSERVICEBUS = {
+    "NServiceBus.FailedQ": "Sales",
+    "NServiceBus.ExceptionInfo.ExceptionType": "System.TimeoutException",
+    "NServiceBus.ExceptionInfo.Message": "The operation has timed out.",
+    "NServiceBus.EnclosedMessageTypes": "Shop.PlaceOrder, Shop, Version=1.0.0.0, Culture=neutral, "
+    "PublicKeyToken=null;Shop.IOrder, Shop, Version=1.0.0.0",
+}
+MASSTRANSIT = {
+    "MT-Reason": "fault",
+    "MT-Fault-ExceptionType": "System.InvalidOperationException",
+    "MT-Fault-Message": "boom",
+    "MT-Fault-InputAddress": "rabbitmq://rabbit.test/shop/submit%20order?temporary=true",
+    "MT-Fault-MessageType": "Shop.SubmitOrder",
+}
+REBUS = {
+    "rbs2-msg-type": "Shop.Ship, Shop",
+    "rbs2-source-queue": "shipping",
+    "rbs2-error-details": "1 unhandled exceptions: 09:17:12 +00:00: "
+    "Rebus.Exceptions.RebusApplicationException: no truck",
+}
+CELERY = {"lang": "py", "task": "shop.tasks.ship", "id": "c6b5", "retries": 3}
+WOLVERINE = {"exception-type": "System.DivideByZeroException", "message-type": "Shop.Divide"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "exception", "kind"),
+    [
+        (SPRING, "java.lang.IllegalStateException", "shop.Placed"),
+        (NSERVICEBUS, "System.TimeoutException", "Shop.PlaceOrder"),
+        (MASSTRANSIT, "System.InvalidOperationException", "Shop.SubmitOrder"),
+        (REBUS, "Rebus.Exceptions.RebusApplicationException", "Shop.Ship"),
+        (WOLVERINE, "System.DivideByZeroException", "Shop.Divide"),
+        (CELERY, "", "shop.tasks.ship"),
+        ({"MT-MessageType": "urn:message:Shop:Placed;urn:message:Shop:IOrder"}, "", "Shop:Placed"),
+        ({"cloudEvents:type": "shop.order.placed"}, "", "shop.order.placed"),
+        ({"ce-type": "shop.order.placed"}, "", "shop.order.placed"),
+        ({"x-exception-type": b"ValueError"}, "ValueError", ""),
+        ({}, "", ""),
+    ],
+)
+def test_what_each_library_tells(headers: dict[str, Any], exception: str, kind: str) -> None:
+    message = a_message(headers=headers)
+    assert (exception_of(message.headers), message_type_of(message)) == (exception, kind)
+
+
+def test_the_property_type_counts_when_no_header_does() -> None:
+    assert message_type_of(a_message(headers={}, type="Shop.Placed, Shop")) == "Shop.Placed"
+    assert message_type_of(a_message(headers=CELERY, type="direct")) == "shop.tasks.ship"
+
+
+@pytest.mark.parametrize(
+    ("trace", "told"),
+    [
+        ("java.io.IOException: disk\n\tat a.B.c(B.java:1)", "java.io.IOException"),
+        ("ValueError: invalid literal", "ValueError"),
+        ("shop.Outer$InnerException\n\tat x", "shop.Outer$InnerException"),
+        ("", ""),
+        ("\n", ""),
+        ("*** no class", ""),
+        (SPRING_TRACE.split("Caused by")[0], SPRING_TRACE.split(":")[0]),
+    ],
+)
+def test_the_class_of_a_stack_trace(trace: str, told: str) -> None:
+    assert class_of_trace(trace) == told
+
+
+@pytest.mark.parametrize(
+    ("headers", "origin"),
+    [
+        (SPRING, Origin("", "orders", "orders.placed")),
+        (NSERVICEBUS, Origin("Sales")),
+        ({"NServiceBus.FailedQ": "Sales@MACHINE"}, Origin("Sales")),
+        (MASSTRANSIT, Origin("submit order")),
+        ({"MT-Fault-InputAddress": "rabbitmq://[bad"}, None),
+        (REBUS, Origin("shipping")),
+        ({"x-exception-message": "boom"}, Origin()),
+        (CELERY, None),
+    ],
+)
+def test_where_a_republished_message_failed(headers: dict[str, Any], origin: Origin | None) -> None:
+    assert origin_of(headers) == origin
+
+
+def failure(headers: dict[str, Any]) -> Failure:
+    message = a_message(headers=headers)
+    return failure_of(message, read_history(message.headers))
+
+
+def test_a_death_that_was_no_expiry_says_where_it_failed() -> None:
+    told = failure(NSERVICEBUS | deaths_header(a_death("orders"), a_death("hold", "expired")))
+    assert (told.died_in, told.reason, told.exchange) == ("orders", "rejected", "orders")
+    assert told.exception == "System.TimeoutException"
+
+
+def test_what_was_delayed_and_then_published_on_failed_where_its_consumer_says() -> None:
+    told = failure(NSERVICEBUS | deaths_header(a_death("nsb.v2.delay-level-03", "expired")))
+    assert (told.died_in, told.reason) == ("Sales", REPUBLISHED)
+    assert told.message_type == "Shop.PlaceOrder"
+
+
+def test_what_only_expired_died_in_the_first_queue_that_it_expired_in() -> None:
+    assert failure(deaths_header(a_death("hold", "expired"))).reason == "expired"
+    assert failure({}) == Failure()
+
+
+def test_failures_differ_by_exception_and_type_and_not_by_what_the_exception_says() -> None:
+    first, same, other = (
+        failure(NSERVICEBUS | changed)
+        for changed in (
+            {},
+            {"NServiceBus.ExceptionInfo.Message": "Another order."},
+            {"NServiceBus.ExceptionInfo.ExceptionType": "System.OtherException"},
+        )
+    )
+    assert first.fingerprint == same.fingerprint != other.fingerprint
+
+
+NAMES = st.sampled_from(sorted({*SPRING, *NSERVICEBUS, *MASSTRANSIT, *REBUS, *WOLVERINE, "task"}))
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.binary() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(NAMES, ANYTHING), st.none() | st.text())
+def test_whatever_headers_hold_a_failure_is_texts_that_fit(
+    headers: dict[str, Any], kind: str | None
+) -> None:
+    message = Message("", "dead", Properties(headers=headers, type=kind), b"")
+    told = failure_of(message, read_history(headers))
+    for text in (told.died_in, told.exchange, told.exception, told.message_type):
+        assert "\x00" not in text
+        text.encode()
+        assert len(text) <= LONGEST
+    assert len(told.fingerprint) == 32
+
+
+def test_a_long_trace_is_read_in_no_time() -> None:
+    properties = build_properties({"rbs2-error-details": "a." * 100_000})
+    assert exception_of(properties.headers) == ""

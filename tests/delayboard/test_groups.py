@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayboard.dead_letters.failure import Failure
+from delayboard.dead_letters.groups import Asked, grouped, parse
+from delayboard.dead_letters.groups_trend import BARS, DAY, HOUR, SPANS, begin, counted
+from tests.delayboard.builders import a_death, a_message, deaths_header, letters
+
+NOW = datetime(2026, 11, 22, 12, 34, tzinfo=UTC)
+
+
+def test_letters_of_a_look_are_grouped_by_failure_the_largest_group_first() -> None:
+    invoice = a_message(b"9", headers=deaths_header(a_death("invoices")))
+    seen = letters(invoice, a_message(b"1"), a_message(b"2"))
+    (first, orders), (second, invoices) = grouped(seen)
+    assert first == Failure("orders", "rejected", "orders", "orders")
+    assert [one.message.body for one in orders] == [b"1", b"2"]
+    assert (second.died_in, len(invoices)) == ("invoices", 1)
+    assert grouped([]) == []
+
+
+def test_what_an_address_asks_for() -> None:
+    asked = parse({"q": " shop ", "sort": "count", "gone": "1", "after": "5,7"})
+    assert asked == Asked("shop", "count", with_gone=True, after=(5, 7))
+    assert parse({"sort": "worst", "gone": "yes"}) == Asked()
+
+
+def test_steps_begin_at_whole_hours_quarters_and_days() -> None:
+    assert begin(SPANS["day"], NOW) == datetime(2026, 11, 21, 13, tzinfo=UTC)
+    assert begin(SPANS["week"], NOW) == datetime(2026, 11, 15, 18, tzinfo=UTC)
+    assert begin(BARS["day"], NOW) == datetime(2026, 9, 24, tzinfo=UTC)
+
+
+@given(st.dictionaries(st.integers(-100, 100), st.integers(1, 1000)), st.sampled_from([*SPANS]))
+def test_every_hour_within_is_counted_once(hours: dict[int, int], name: str) -> None:
+    span = SPANS[name]
+    this = NOW.replace(minute=0)
+    rows = [(this + hour * HOUR, number) for hour, number in hours.items()]
+    trend = counted(rows, span, NOW)
+    assert len(trend.counts) == span.steps
+    end = trend.from_at + span.step * span.steps
+    assert end > NOW
+    assert trend.total == sum(n for at, n in rows if trend.from_at <= at < end)
+    assert trend.highest == max(trend.counts)
+    assert all(0 <= bar.y <= 100 and bool(bar.height) == bool(bar.number) for bar in trend.bars)
+
+
+def test_an_empty_trend_has_words_too() -> None:
+    trend = counted([], SPANS["week"], NOW)
+    assert trend.described == "None died in the last 7 days."
+    assert trend.highest == 0
+    assert counted([(NOW - 2 * DAY, 5)], BARS["day"], NOW).described.endswith("at most 5 in a day.")
+    assert trend.from_at + timedelta(days=7) > NOW

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from threading import Event
+
+import pytest
+
+from delayboard.dead_letters import growth
+from delayboard.dead_letters.growth import KEPT, Growth, growths, keep_sampling, sample
+from delayboard.models import DeadLetterQueue, QueueDepth
+from tests.builders import make_broker
+from tests.topology.builders import a_snapshot
+from topology import latest
+from topology.definitions import Definitions, Queue
+from topology.latest import Latest
+from topology.models import Broker
+from topology.snapshot import QueueNumbers
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return make_broker()
+
+
+@pytest.fixture
+def row(broker: Broker) -> DeadLetterQueue:
+    return a_row(broker, "dead")
+
+
+def a_row(broker: Broker, name: str, *, is_confirmed: bool = True) -> DeadLetterQueue:
+    return DeadLetterQueue.objects.create(
+        broker=broker, queue=name, is_confirmed=is_confirmed, decided_at=NOW
+    )
+
+
+def answers(
+    monkeypatch: pytest.MonkeyPatch, depths: Mapping[str, int | None], error: str = ""
+) -> None:
+    numbers = {name: QueueNumbers(messages=depth) for name, depth in depths.items()}
+    snapshot = a_snapshot(Definitions.of(Queue(name) for name in depths), numbers)
+    monkeypatch.setattr(latest, "fresh", lambda _: Latest(snapshot, NOW, error))
+
+
+def was(row: DeadLetterQueue, messages: int, **ago: int) -> None:
+    QueueDepth.objects.create(queue=row, at=NOW - timedelta(**ago), messages=messages)
+
+
+def test_growth_is_against_the_newest_sample_that_is_an_hour_old(row: DeadLetterQueue) -> None:
+    was(row, 1, minutes=69)
+    was(row, 5, minutes=61)
+    was(row, 90, minutes=30)
+    assert growths({row.pk: 17}, NOW) == {row.pk: Growth(12)}
+
+
+def test_growth_is_unknown_without_a_sample_or_a_depth(row: DeadLetterQueue) -> None:
+    assert growths({row.pk: 17}, NOW) == {}
+    was(row, 5, minutes=59)
+    was(row, 5, minutes=71)
+    assert growths({row.pk: 17}, NOW) == {}
+    was(row, 5, minutes=60)
+    assert growths({row.pk: None}, NOW) == {}
+    assert growths({row.pk: 5}, NOW) == {row.pk: Growth(0)}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (12, "+12 in the last hour"),
+        (-1200, "−1\u202f200 in the last hour"),
+        (0, "unchanged in the last hour"),
+    ],
+)
+def test_growth_in_words(change: int, words: str) -> None:
+    assert Growth(change).words == words
+
+
+def test_only_confirmed_queues_with_a_known_depth_are_sampled(
+    row: DeadLetterQueue, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_row(broker, "dismissed", is_confirmed=False)
+    a_row(broker, "gone")
+    a_row(broker, "silent")
+    answers(monkeypatch, {"dead": 7, "dismissed": 8, "silent": None, "other": 9})
+    assert sample(NOW) == 1
+    (depth,) = QueueDepth.objects.all()
+    assert (depth.queue, depth.at, depth.messages) == (row, NOW, 7)
+
+
+def test_a_broker_that_does_not_answer_has_no_depth(
+    row: DeadLetterQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers(monkeypatch, {"dead": 7}, error="It does not answer.")
+    assert sample(NOW) == 0
+    assert not QueueDepth.objects.exists()
+
+
+def test_samples_are_forgotten_after_two_days(
+    row: DeadLetterQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers(monkeypatch, {})
+    for ago in (KEPT - timedelta(seconds=1), KEPT + timedelta(seconds=1)):
+        QueueDepth.objects.create(queue=row, at=NOW - ago, messages=1)
+    sample(NOW)
+    assert QueueDepth.objects.count() == 1
+
+
+def test_the_duty_samples_at_its_start_and_then_every_minute(
+    row: DeadLetterQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers(monkeypatch, {"dead": 7})
+    monkeypatch.setattr(growth, "CHECK_SECONDS", 0)
+    stop, told = Event(), []
+
+    def beat(details: Mapping[str, object]) -> None:
+        told.append(details)
+        if len(told) == 3:
+            stop.set()
+
+    keep_sampling(stop, beat)
+    assert QueueDepth.objects.count() == 1
+    assert [details["sampled"] for details in told] == [1, 1, 1]

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from delayboard.dead_letters import look_budget
+from delayboard.dead_letters.look_budget import Budget, costs_of, deliveries
+from delayboard.models import LookCount
+from tests.builders import make_broker
+from tests.delayboard.builders import a_message
+from tests.topology.builders import NOON, a_queue, a_snapshot
+from topology.broker.errors import Unsupported
+from topology.definitions import Definitions, Queue
+from topology.models import Broker
+from topology.snapshot import QueueNumbers, Snapshot
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return make_broker()
+
+
+QUEUE = a_queue("dead", type="quorum")
+
+
+def known(version: str = "4.0.5", **numbers: Any) -> Snapshot:
+    counted = {"dead": QueueNumbers(**numbers)} if numbers else {}
+    return a_snapshot(Definitions.of([QUEUE]), counted, version=version)
+
+
+def budget(broker: Broker, **numbers: Any) -> Budget:
+    found = look_budget.budget(broker, QUEUE, known(**numbers))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("queue", "version", "limit"),
+    [
+        (a_queue("q"), (4, 0, 5), None),
+        (a_queue("q", type="quorum"), (4, 0, 5), 20),
+        (a_queue("q", type="quorum"), (3, 13, 7), None),
+        (a_queue("q", type="quorum", x_delivery_limit=7), (3, 10, 8), 7),
+        (a_queue("q", type="quorum", x_delivery_limit=-1), (4, 2, 0), None),
+        (a_queue("q", type="quorum", x_delivery_limit=7), (4, 3, 0), None),
+    ],
+)
+def test_a_look_costs_a_delivery_only_where_returns_are_counted(
+    queue: Queue, version: tuple[int, ...], limit: int | None
+) -> None:
+    assert costs_of(queue, version) == limit
+
+
+def test_each_look_is_counted_before_it_is_made_and_the_last_three_are_not_spent(
+    broker: Broker,
+) -> None:
+    assert budget(broker).left == 20
+    for made in range(1, 18):
+        assert look_budget.spend(broker, QUEUE, budget(broker)) == made
+    assert (budget(broker).left, budget(broker).is_short) == (3, True)
+    with pytest.raises(Unsupported, match="3 of 20 deliveries are left"):
+        look_budget.spend(broker, QUEUE, budget(broker))
+    assert LookCount.objects.get().looks == 17
+
+
+def test_two_looks_that_begin_at_once_cannot_both_take_the_last(broker: Broker) -> None:
+    look_budget.learn(
+        broker, QUEUE, look_budget.spend(broker, QUEUE, budget(broker)), 15, saw_all=False
+    )
+    before = budget(broker)
+    look_budget.spend(broker, QUEUE, before)
+    with pytest.raises(Unsupported):
+        look_budget.spend(broker, QUEUE, before)
+
+
+def test_what_messages_say_raises_the_count_and_lowers_it_only_where_all_were_seen(
+    broker: Broker,
+) -> None:
+    counted = look_budget.spend(broker, QUEUE, budget(broker))
+    look_budget.learn(broker, QUEUE, counted, 9, saw_all=False)
+    assert budget(broker).spent == 10
+    counted = look_budget.spend(broker, QUEUE, budget(broker))
+    look_budget.learn(broker, QUEUE, counted, 2, saw_all=False)
+    assert budget(broker).spent == 11
+    other = look_budget.spend(broker, QUEUE, budget(broker))
+    assert other == 12
+    look_budget.learn(broker, QUEUE, counted, 2, saw_all=True)
+    assert budget(broker).spent == 12
+    look_budget.learn(broker, QUEUE, other, 2, saw_all=True)
+    assert budget(broker).spent == 3
+
+
+def test_a_queue_that_was_empty_after_the_last_look_owes_nothing(broker: Broker) -> None:
+    for _ in range(9):
+        look_budget.spend(broker, QUEUE, budget(broker))
+    LookCount.objects.update(last_at=NOON - timedelta(minutes=1))
+    assert budget(broker, messages=1).left == 11
+    empty = budget(broker, messages=0)
+    assert empty.left == 20
+    assert look_budget.spend(broker, QUEUE, empty) == 1
+    assert look_budget.spend(broker, QUEUE, empty) == 2
+
+
+def test_numbers_from_before_the_last_look_forgive_nothing(broker: Broker) -> None:
+    """They may say for seconds that a queue is empty which was filled and looked into since."""
+    for made in range(1, 18):
+        assert look_budget.spend(broker, QUEUE, budget(broker, messages=0)) == made
+    with pytest.raises(Unsupported):
+        look_budget.spend(broker, QUEUE, budget(broker, messages=0))
+    LookCount.objects.update(last_at=NOON - timedelta(seconds=2))
+    assert budget(broker, messages=0).left == 3
+
+
+def test_queues_and_brokers_are_counted_apart(broker: Broker) -> None:
+    look_budget.spend(broker, QUEUE, budget(broker))
+    other = make_broker(name="Other")
+    assert budget(other).left == 20
+    assert look_budget.budget(broker, a_queue("q\x00" * 60, type="quorum"), known()) == Budget(
+        20, 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("headers", "count"),
+    [
+        ({}, 0),
+        ({"x-delivery-count": 3}, 3),
+        ({"x-delivery-count": 3, "x-acquired-count": 5}, 5),
+        ({"x-delivery-count": "many"}, 0),
+        ({"x-delivery-count": True}, 0),
+    ],
+)
+def test_deliveries_are_what_the_broker_counted(headers: dict[str, Any], count: int) -> None:
+    assert deliveries(a_message(headers=headers)) == count

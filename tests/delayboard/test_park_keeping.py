@@ -1,0 +1,179 @@
+"""Retention of letters: discarded ones by age and size, unresolved ones never."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.checks import run_checks
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from pytest_django import Settings
+
+from analytics.retention.rules import BadSetting
+from delayboard.dead_letters import discard, keeping
+from delayboard.dead_letters.keeping import DISCARDED, SIZE, clean_letters, held
+from delayboard.models import Body, DeadLetter, Duty, LetterGroup, LetterState, ParkSession
+from delayboard.models.duty import CLEANING
+from tests.delayboard.builders import a_message, parked
+from tests.site.desk import signed_in, text_of
+from topology.models import Broker, Role
+
+pytestmark = pytest.mark.django_db
+LARGE = 300_000
+
+
+def discarded(user: User, *letters: DeadLetter, days: int = 0) -> None:
+    keys = [letter.pk for letter in letters]
+    discard.change_these(user, letters[0].broker, discard.DISCARD, keys)
+    at = timezone.now() - timedelta(days=days)
+    DeadLetter.objects.filter(pk__in=keys).update(state_at=at)
+
+
+def left() -> list[str]:
+    return list(DeadLetter.objects.order_by("pk").values_list("message_id", flat=True))
+
+
+def some(broker: Broker, *names: str, size: int = 2) -> list[DeadLetter]:
+    return parked(broker, *(a_message(n.encode() * size, message_id=n) for n in names))
+
+
+def test_discarded_letters_go_after_their_days_and_unresolved_ones_never(
+    broker: Broker, user: User
+) -> None:
+    old, young, _ = some(broker, "o", "y", "p")
+    DeadLetter.objects.update(parked_at=timezone.now() - timedelta(days=900))
+    discarded(user, old, days=31)
+    discarded(user, young, days=29)
+    assert clean_letters(timezone.now())[DISCARDED.setting] == 1
+    assert left() == ["y", "p"]
+    group = LetterGroup.objects.get()
+    assert (group.parked, group.discarded, group.total) == (1, 1, 3)
+    assert Body.objects.count() == 2
+
+
+def test_a_body_stays_as_long_as_one_letter_has_it(broker: Broker, user: User) -> None:
+    one, _ = parked(broker, a_message(b"same"), a_message(b"same"))
+    discarded(user, one, days=31)
+    clean_letters(timezone.now())
+    assert Body.objects.count() == 1
+
+
+def test_the_repeat_of_a_letter_that_goes_is_kept(broker: Broker, user: User) -> None:
+    old, young = some(broker, "o", "y")
+    DeadLetter.objects.filter(pk=young.pk).update(repeat_of=old)
+    discarded(user, old, days=31)
+    clean_letters(timezone.now())
+    assert left() == ["y"]
+
+
+def test_by_size_the_longest_discarded_go_first_and_only_as_many_as_must(
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "CHUNK", 10)
+    a, b, c, _, _ = some(broker, *"abcde", size=LARGE)
+    discarded(user, b, days=3)
+    discarded(user, a, days=2)
+    discarded(user, c, days=1)
+    monkeypatch.setenv(SIZE, "1")
+    assert clean_letters(timezone.now())[SIZE] == 2
+    assert left() == ["c", "d", "e"]
+    assert not held(keeping.size()).is_over
+
+
+def test_by_size_unresolved_ones_stay_and_the_page_says_so(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path
+) -> None:
+    settings.EVENT_LOG = tmp_path / "log"
+    some(broker, *"abcde", size=LARGE)
+    monkeypatch.setenv(SIZE, "1")
+    assert clean_letters(timezone.now())[SIZE] == 0
+    assert len(left()) == 5
+    assert held(keeping.size()).is_over
+    assert not held(None).is_over
+    Duty.objects.create(key=CLEANING, name="Cleaning", details={"letters_bytes": keeping.size()})
+    text = text_of(signed_in(Role.VIEWER).get("/kept/"))
+    assert re.search(r"more than the 1(\.0)?\sMB of KEEP_LETTERS_MB", text)
+    assert "KEEP_DISCARDED_DAYS" in text
+
+
+@pytest.mark.parametrize("odd", ["much", "-1", "0", "1.5", "²", "9" * 12])
+def test_an_odd_limit_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, odd: str
+) -> None:
+    monkeypatch.setenv(SIZE, odd)
+    with pytest.raises(BadSetting, match=SIZE):
+        keeping.limit_bytes()
+    assert any(SIZE in str(found.msg) for found in run_checks())
+
+
+def test_a_letter_that_is_restored_meanwhile_stays(broker: Broker, user: User) -> None:
+    one, two = some(broker, "a", "b")
+    discarded(user, one, two, days=31)
+
+    def restore() -> None:
+        discard.change_these(user, broker, discard.RESTORE, [two.pk])
+
+    restore()
+    clean_letters(timezone.now(), restore)
+    assert left() == ["b"]
+    assert DeadLetter.objects.get().state == LetterState.PARKED
+
+
+def test_ended_sessions_without_letters_go(broker: Broker, user: User) -> None:
+    long_ago = timezone.now() - timedelta(days=2)
+    told = {"broker": broker, "queue": "dead", "began_at": long_ago}
+    ParkSession.objects.create(**told, ended_at=long_ago)
+    ParkSession.objects.create(**told)
+    young = timezone.now() - timedelta(hours=23)
+    idle = ParkSession.objects.create(**(told | {"began_at": young}))
+    killed = ParkSession.objects.create(**told, kept_to=7)
+    (letter,) = some(broker, "a")
+    full = ParkSession.objects.create(**told, ended_at=long_ago)
+    DeadLetter.objects.filter(pk=letter.pk).update(session=full)
+    clean_letters(timezone.now())
+    assert set(ParkSession.objects.values_list("pk", flat=True)) == {idle.pk, killed.pk, full.pk}
+
+
+def test_bodies_are_deleted_unread(broker: Broker, user: User) -> None:
+    letters = some(broker, "a", "b")
+    discarded(user, *letters, days=31)
+    Body.objects.create(sha256="left", data=b"left", size=4)
+    with CaptureQueriesContext(connection) as asked:
+        clean_letters(timezone.now())
+    assert not Body.objects.exists()
+    column = f'"{Body._meta.db_table}"."data"'
+    assert [query["sql"] for query in asked.captured_queries if column in query["sql"]] == []
+
+
+def test_by_size_is_measured_at_the_beginning_and_the_end(
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "CHUNK", 10)
+    discarded(user, *some(broker, *"abcdef", size=LARGE))
+    monkeypatch.setenv(SIZE, "1")
+    measured: list[int] = []
+    real = keeping.size
+
+    def size() -> int:
+        measured.append(real())
+        return measured[-1]
+
+    monkeypatch.setattr(keeping, "size", size)
+    assert clean_letters(timezone.now())[SIZE] == 3
+    assert len(measured) == 2
+
+
+def test_bodies_that_two_share_free_nothing_before_the_last(
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "CHUNK", 10)
+    letters = parked(broker, *(a_message(b"x" * 1_100_000, message_id=n) for n in "ab"))
+    discarded(user, *letters)
+    monkeypatch.setenv(SIZE, "1")
+    assert clean_letters(timezone.now())[SIZE] == 2
+    assert not Body.objects.exists()

@@ -1,0 +1,392 @@
+"""What parking works out: repeats, limits, runs, what is left, who may be parked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from threading import Event
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import OperationalError
+from django.utils import timezone
+
+from delayboard.dead_letters import journal
+from delayboard.dead_letters.parking import ask, keep, once, session
+from delayboard.dead_letters.parking.keep import JournalFailed, Keeper, Room
+from delayboard.dead_letters.parking.limits import Limits, limits_of, read
+from delayboard.dead_letters.parking.repeats import earlier, identity
+from delayboard.dead_letters.parking.taking import Taking
+from delayboard.models import Body, DeadLetter, DeadLetterQueue, Parking, ParkSession
+from tests.delayboard.builders import a_message
+from tests.topology.builders import a_snapshot
+from topology import work
+from topology.broker.consumer import Consumer, Delivery
+from topology.broker.errors import Conflict
+from topology.broker.management import Management
+from topology.broker.properties import build_properties
+from topology.definitions import Arguments, Definitions, Queue
+from topology.message import Message
+from topology.models import AuditEntry, Broker, Work, WorkState
+
+
+def a_session(broker: Broker, **stated: Any) -> ParkSession:
+    return ParkSession.objects.create(
+        broker=broker, queue="dead", began_at=timezone.now(), **stated
+    )
+
+
+def again(message: Message, **headers: Any) -> Message:
+    """As a quorum queue delivers it a second time."""
+    stated = {"x-delivery-count": 1, **message.headers, **headers}
+    properties = build_properties(stated, **message.properties.stated())
+    return Message(message.exchange, message.routing_key, properties, message.body, True)
+
+
+def marked(session: ParkSession, *messages: Message) -> list[int | None]:
+    return earlier(session, [journal.prepare(message) for message in messages])
+
+
+def of(name: str) -> Message:
+    return a_message(message_id=name)
+
+
+@pytest.mark.django_db
+def test_only_what_is_flagged_and_not_surely_acknowledged_may_be_a_repeat(broker: Broker) -> None:
+    before = a_session(broker)
+    one, two, three = Keeper(before).keep([of("a"), of("b"), of("c")])
+    ParkSession.objects.filter(pk=before.pk).update(acked_to=one)
+    now = a_session(broker)
+    assert marked(now, of("b")) == [None]
+    assert marked(now, again(of("a")), again(of("b")), again(of("new"))) == [None, two, None]
+    assert marked(now, again(of("c"), tenant=1)) == [None]
+    assert marked(before, again(of("c"))) == [None]
+    assert marked(now, again(of("c"))) == [three]
+
+
+@pytest.mark.django_db
+def test_sessions_that_left_doubt_are_as_many_as_they_like(broker: Broker) -> None:
+    (old,) = Keeper(a_session(broker)).keep([of("a")])
+    ParkSession.objects.bulk_create(
+        ParkSession(broker=broker, queue="dead", began_at=NOW, kept_to=old) for _ in range(1100)
+    )
+    assert marked(a_session(broker), again(of("a"))) == [old]
+
+
+@pytest.mark.django_db
+def test_each_letter_has_one_repeat_and_the_next_repeats_the_repeat(broker: Broker) -> None:
+    first = a_session(broker)
+    one, two = Keeper(first).keep([of("a"), of("a")])
+    second = a_session(broker)
+    keeper = Keeper(second)
+    keeper.keep([again(of("a")), again(of("a")), again(of("a"))])
+    pairs = list(DeadLetter.objects.filter(session=second).values_list("repeat_of", flat=True))
+    assert sorted(pairs, key=lambda key: key or 0) == [None, one, two]
+    assert keeper.repeats == 2
+    third = a_session(broker)
+    newest = DeadLetter.objects.filter(session=second).values_list("pk", flat=True)
+    assert set(marked(third, again(of("a")), again(of("a")), again(of("a")))) == set(newest)
+
+
+@pytest.mark.django_db
+def test_another_queue_has_other_letters(broker: Broker) -> None:
+    before = a_session(broker)
+    before.queue = "other"
+    before.save()
+    Keeper(before).keep([of("a")])
+    assert marked(a_session(broker), again(of("a"))) == [None]
+
+
+def test_what_a_queue_counts_is_no_difference() -> None:
+    plain = of("a").properties.raw
+    assert identity(again(of("a")).properties.raw) == plain
+    assert identity(b"x-delivery-count garbage") == b"x-delivery-count garbage"
+
+
+@pytest.mark.parametrize(
+    ("told", "limit"),
+    [
+        ({"type": "classic"}, None),
+        ({"type": "quorum"}, 20),
+        ({}, 20),
+        ({"type": "quorum", "arguments": {"x-delivery-limit": 7}}, 7),
+        ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, None),
+        (
+            {
+                "type": "quorum",
+                "arguments": {"x-delivery-limit": 9},
+                "effective_policy_definition": {"delivery-limit": 5},
+            },
+            5,
+        ),
+        ({"type": "quorum", "arguments": [], "effective_policy_definition": "odd"}, 20),
+    ],
+)
+def test_the_delivery_limit_is_the_least_that_is_said(told: Any, limit: int | None) -> None:
+    assert read(told).deliveries == limit
+
+
+def test_large_messages_make_the_prefetch_small() -> None:
+    assert read({"type": "classic", "messages": 10, "message_bytes": 10}).prefetch == 1500
+    large = {"type": "classic", "messages": 10, "message_bytes": 10 * 10_000_000}
+    assert read(large).prefetch == 13
+    assert read({"type": "classic", "messages": 1, "message_bytes": 10**12}).prefetch == 2
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+def test_at_a_low_limit_each_is_near_its_end_and_comes_alone(limit: int) -> None:
+    limits = read({"type": "quorum", "arguments": {"x-delivery-limit": limit}})
+    assert limits.prefetch == 1
+    assert limits.is_near(of("never delivered before"))
+    assert not read({"type": "quorum"}).is_near(of("never delivered before"))
+
+
+def test_a_queue_that_destroys_what_is_put_back_is_not_taken_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = {"type": "quorum", "arguments": {"x-delivery-limit": 0}}
+    monkeypatch.setattr(Management, "queue", lambda *args: told)
+    with pytest.raises(Conflict, match="delivery limit 0"):
+        limits_of(Broker(host="127.0.0.1"), "dead")
+
+
+@pytest.mark.django_db
+def test_what_stands_before_one_that_is_near_its_limit_is_not_given_up(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[tuple[int, bool]] = []
+
+    def hold(self: Keeper, messages: Sequence[Message], *, for_good: bool, **more: Any) -> Any:
+        held.append((len(messages), for_good))
+        return list(range(1, len(messages) + 1))
+
+    monkeypatch.setattr(Keeper, "hold", hold)
+    taking = Taking(Quiet(), Keeper(a_session(broker)), Limits(900, 20))
+    counts = [0, 0, 15, 0]
+    deliveries = [
+        Delivery(a_message(headers={"x-delivery-count": count}), place, NOW)
+        for place, count in enumerate(counts, start=1)
+    ]
+    taking.keep(deliveries, stop=Event(), say=lambda trouble: None)
+    assert held == [(2, True), (1, True), (1, False)]
+
+
+class Quiet(Consumer):
+    """A consumer without a connection."""
+
+    def __init__(self) -> None:
+        pass
+
+    def ack_through(self, delivery: Delivery) -> None:
+        pass
+
+
+def test_one_that_is_near_its_limit_is_kept_alone() -> None:
+    counts = [0, 14, 15, 20, None, "many"]
+    deliveries = [
+        Delivery(a_message(headers={"x-delivery-count": count, "n": place}), place, NOW)
+        for place, count in enumerate(counts)
+    ]
+    runs = [[d.tag for d in run] for run in Limits(900, 20).runs(deliveries)]
+    assert runs == [[0, 1], [2], [3], [4, 5]]
+    assert [len(run) for run in Limits(900, None).runs(deliveries)] == [6]
+
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken", "left"),
+    [
+        (["a.1", "b.1"], ["a.1"], ["b.1"]),
+        (["a.1", "a.3"], ["a.1"], ["a.2"]),
+        (["a.1", "a.3"], ["a.3"], ["a.1"]),
+        (["a.1"], [], ["a.1"]),
+    ],
+)
+def test_those_behind_a_taken_one_of_equal_content_move_up(
+    wanted: Sequence[str], taken: Sequence[str], left: Sequence[str]
+) -> None:
+    assert once.left(wanted, taken) == left
+
+
+@pytest.mark.django_db
+def test_an_ack_is_sure_some_time_after_the_broker_has_answered(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(session, "monotonic", lambda: clock[0])
+    row = a_session(broker)
+    acks = session.Acks(row)
+    acks.sent(7)
+    clock[0] += 3
+    acks.sent(9)
+    acks.confirmed()
+    row.refresh_from_db()
+    assert row.acked_to == 0
+    clock[0] += session.SURE_AFTER_SECONDS - 1
+    assert acks.are_due
+    acks.confirmed()
+    row.refresh_from_db()
+    assert (row.acked_to, row.ended_at) == (7, None)
+    acks.ended()
+    row.refresh_from_db()
+    assert row.acked_to == 7
+    assert row.ended_at is not None
+
+
+@pytest.mark.django_db
+def test_what_was_acknowledged_long_before_the_end_is_sure(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(session, "monotonic", lambda: clock[0])
+    row = a_session(broker)
+    acks = session.Acks(row)
+    acks.sent(7)
+    clock[0] += session.SURE_AFTER_SECONDS + 1
+    acks.sent(9)
+    acks.ended()
+    row.refresh_from_db()
+    assert row.acked_to == 7
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_that_refuses_is_asked_again_and_then_given_up(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = Keeper(a_session(broker))
+    said: list[str] = []
+
+    def refuse(self: Keeper, *args: Any) -> list[int]:
+        raise OperationalError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "keep", refuse)
+        patch.setattr(keep, "HOLD_SECONDS", 0.1)
+        patch.setattr(keep, "RETRY_SECONDS", 0.05)
+        with pytest.raises(JournalFailed, match="database or disk is full"):
+            keeper.hold([a_message(b"12345")], stop=Event(), say=said.append)
+    assert said
+    assert keeper.room.refused_bytes == 5
+    assert keeper.hold([a_message(b"12345")], stop=Event(), say=said.append)
+    assert keeper.room.refused_bytes == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_commit_whose_answer_was_lost_is_not_repeated(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = Keeper(a_session(broker))
+    first = keeper.keep([of("before")])
+    commit = Keeper._commit
+    parking = Parking.objects.create(broker=broker, queue="dead")
+    keeper.session.parking = parking
+
+    def lose(self: Keeper, *args: Any) -> None:
+        commit(self, *args)
+        monkeypatch.setattr(Keeper, "_commit", commit)
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(Keeper, "_commit", lose)
+    monkeypatch.setattr(keep, "RETRY_SECONDS", 0.0)
+    letters = keeper.hold([of("a"), of("b")], stop=Event(), say=lambda trouble: None)
+    rows = DeadLetter.objects.exclude(pk__in=first).order_by("pk")
+    assert letters == list(rows.values_list("pk", flat=True))
+    assert [row.message_id for row in rows] == ["a", "b"]
+    assert (keeper.kept, keeper.session.kept_to) == (3, letters[-1])
+    parking.refresh_from_db()
+    assert parking.parked == 2
+    assert keeper.hold([of("c")], stop=Event(), say=lambda trouble: None) > letters
+
+
+@pytest.mark.django_db
+def test_a_session_that_was_cleaned_away_is_there_with_its_first_letter(broker: Broker) -> None:
+    row = a_session(broker)
+    ParkSession.objects.filter(pk=row.pk).delete()
+    (letter,) = Keeper(row).keep([of("a")])
+    found = ParkSession.objects.get()
+    assert (found.pk, found.kept_to) == (row.pk, letter)
+
+
+@pytest.mark.django_db
+def test_room_is_looked_for_and_leaves_nothing() -> None:
+    Room(refused_bytes=1_000_000).check()
+    assert not Body.objects.exists()
+
+
+DEAD = Queue("dead")
+
+
+def confirmed(broker: Broker, **stated: Any) -> DeadLetterQueue:
+    values: dict[str, Any] = {"is_confirmed": True, "decided_at": timezone.now()}
+    return DeadLetterQueue.objects.create(broker=broker, queue="dead", **(values | stated))
+
+
+@pytest.mark.parametrize(
+    ("queue", "why"),
+    [
+        (None, "no queue of this name"),
+        (Queue("delayboard.tap.orders"), "own tap"),
+        (Queue("dead", arguments=Arguments({"x-queue-type": "stream"})), "stream"),
+        (Queue("dead", arguments=Arguments({"x-queue-type": "odd"})), "“odd”"),
+        (DEAD, "confirm it first"),
+    ],
+)
+def test_what_may_not_be_parked(queue: Queue | None, why: str) -> None:
+    assert why in ask.refusal(None, queue)
+    assert "confirm it first" in ask.refusal(DeadLetterQueue(is_confirmed=False), DEAD)
+    assert ask.refusal(DeadLetterQueue(is_confirmed=True), DEAD) == ""
+
+
+@pytest.mark.django_db
+def test_watching_is_switched_once_and_written_down(broker: Broker, user: User) -> None:
+    row = confirmed(broker)
+    snapshot = a_snapshot(Definitions.of([DEAD]))
+    for _ in range(2):
+        ask.watch(user, broker, "dead", snapshot, on=True)
+    row.refresh_from_db()
+    assert (row.is_watched, row.watched_by) == (True, user)
+    ask.watch(user, broker, "dead", None, on=False)
+    row.refresh_from_db()
+    assert not row.is_watched
+    actions = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
+    assert list(actions) == ["queue watched", "queue no longer watched"]
+    with pytest.raises(ask.ParkError, match="does not answer"):
+        ask.watch(user, broker, "dead", None, on=True)
+    with pytest.raises(ask.ParkError):
+        ask.watch(user, broker, "other", snapshot, on=False)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("handles", [[], ["x"], ["a" * 32], ["a" * 32 + ".0"], ["é" * 32 + ".1"]])
+def test_only_handles_of_a_list_are_taken(broker: Broker, user: User, handles: list[str]) -> None:
+    confirmed(broker)
+    with pytest.raises(ask.ParkError, match="Choose messages"):
+        ask.park_these(user, broker, "dead", a_snapshot(Definitions.of([DEAD])), handles)
+    assert not Work.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_parking_whose_database_is_full_is_given_back_and_says_why(
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    confirmed(broker)
+    parking = ask.park_all(user, broker, "dead", a_snapshot(Definitions.of([DEAD])))
+    claimed = work.claim((once.KIND,), "worker")
+    assert claimed is not None
+
+    def refuse(self: Room) -> None:
+        raise keep.failed(OperationalError("database or disk is full"))
+
+    monkeypatch.setattr(Room, "check", refuse)
+    once.park(claimed, stop=Event())
+    row = Parking.objects.get(pk=parking.pk).work
+    assert row is not None
+    assert row.state == WorkState.WAITING
+    assert "cannot be written" in row.error
+    ask.cancel(user, Parking.objects.get())
+    assert Parking.objects.get().is_ended
+    with pytest.raises(ask.ParkError):
+        ask.cancel(user, Parking.objects.get())

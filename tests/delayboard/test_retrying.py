@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from analytics.models import Firehose
+from analytics.models import ScheduledMessage as Row
+from analytics.scheduled.due import change
+from analytics.scheduled.filter import parse
+from delayboard.dead_letters import retrying
+from delayboard.dead_letters.retrying import Desk
+from tests.builders import make_broker
+from tests.topology.builders import a_snapshot
+from topology.masks import NOTHING
+from topology.models import Broker, State, Topology
+from topology.patterns import PATTERNS
+from topology.provision import create_topology
+from topology.snapshot import QueueNumbers, Snapshot
+
+pytestmark = pytest.mark.django_db
+NOW = datetime.now(UTC)
+REJECTED = {"x-death": [{"queue": "a", "reason": "rejected", "count": 2, "time": None}]}
+EXPIRED = {"x-death": [{"queue": "a", "reason": "expired", "count": 2}]}
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return make_broker()
+
+
+def a_topology(broker: Broker, kind: str = "retry_pair", **values: Any) -> Topology:
+    topology = create_topology(None, broker, kind, PATTERNS[kind].EXAMPLE)
+    for name, value in ({"state": State.APPLIED, "applied_at": NOW} | values).items():
+        setattr(topology, name, value)
+    topology.save()
+    return topology
+
+
+def waits(topology: Topology, due: int = 60, headers: Any = None, **values: Any) -> Row:
+    """A message that is due in so many seconds, as the follower writes it."""
+    due_at = NOW + timedelta(seconds=due)
+    told = {
+        "key": f"m{due}",
+        "message_id": f"m{due}",
+        "content_id": "c",
+        "attempt": 1,
+        "requested_delay": timedelta(minutes=5),
+        "entered_at": NOW - timedelta(minutes=1),
+        "due_at": due_at,
+        "destination": "orders",
+        "headers_json": json.dumps(headers or {}),
+    }
+    row = Row.objects.create(broker=topology.broker, topology=topology, **(told | values))
+    change(topology, {(row.destination, due_at): 1})
+    return row
+
+
+def desk(broker: Broker, snapshot: Snapshot | None = None, **query: str) -> Desk:
+    place = None
+    if after := query.pop("after", ""):
+        moment, _, pk = after.partition(",")
+        place = (datetime.fromisoformat(moment), int(pk))
+    wanted = parse(query, NOW)
+    return retrying.retrying(broker, wanted, snapshot, NOW, hidden=NOTHING, place=place)
+
+
+def listed(shown: Desk) -> list[str]:
+    return [retry.line.row.message_id for retry in shown.retries]
+
+
+def test_only_what_is_in_retries_of_this_broker_is_listed(broker: Broker) -> None:
+    waits(a_topology(broker), 60)
+    waits(a_topology(broker, "delay_levels"), 61)
+    waits(a_topology(make_broker(name="Other")), 62)
+    assert listed(desk(broker)) == ["m60"]
+
+
+def test_a_message_says_its_round_and_why_it_is_here(broker: Broker) -> None:
+    pair, ladder = a_topology(broker), a_topology(broker, "retry_ladder")
+    queues = a_topology(broker, "delay_queues")
+    waits(pair, 1, REJECTED, attempt=2)
+    waits(pair, 2)
+    waits(pair, 3, EXPIRED)
+    waits(ladder, 4, REJECTED, attempt=1)
+    waits(queues, 5, attempt=1)
+    waits(pair, 6, {"x-death": "nonsense"}, attempt=3)
+    rungs = len(ladder.pattern.delays(ladder.parsed))
+    assert [(one.round, one.of, one.failed) for one in desk(broker).retries] == [
+        (2, None, "rejected 2 times in a"),
+        (0, None, ""),
+        (0, None, ""),
+        (1, rungs, "rejected 2 times in a"),
+        (1, None, ""),
+        (3, None, ""),
+    ]
+
+
+def test_pages_of_several_topologies_follow_each_other_in_due_order(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrying, "PAGE", 3)
+    topologies = [a_topology(broker), a_topology(broker, "retry_ladder")]
+    for due in range(10, 20):
+        waits(topologies[due % 2], due)
+    seen, after = [], ""
+    while True:
+        shown = desk(broker, after=after)
+        assert shown.is_first == (not after)
+        seen += listed(shown)
+        after = shown.next_place
+        if not after:
+            break
+    assert seen == [f"m{due}" for due in range(10, 20)]
+
+
+def test_the_filter_narrows_by_topology_queue_and_text(broker: Broker) -> None:
+    pair, ladder = a_topology(broker), a_topology(broker, "retry_ladder")
+    waits(pair, 1)
+    waits(ladder, 2, destination="invoices")
+    waits(pair, 3, {"tenant": "acme"})
+    assert listed(desk(broker, topology=ladder.slug)) == ["m2"]
+    assert listed(desk(broker, destination="invoices")) == ["m2"]
+    assert listed(desk(broker, text="ACME")) == ["m3"]
+    assert listed(desk(broker, text="acme", topology=ladder.slug)) == []
+    assert listed(desk(broker, topology="x" * 300)) == []
+
+
+def test_of_what_no_tap_sees_the_depth_is_said(broker: Broker) -> None:
+    topology = a_topology(broker, "delay_queues")
+    numbers = {
+        queue.name: QueueNumbers(messages=2)
+        for queue in topology.definitions.queues
+        if queue.message_ttl_ms is not None
+    }
+    snapshot = a_snapshot(topology.definitions, numbers)
+    shown = desk(broker, snapshot)
+    (depth,) = shown.depths
+    assert (depth.is_watched, depth.queued) == (False, 2 * len(numbers))
+    assert "Only its depth is known" in depth.said
+    assert shown.is_all_unwatched
+    assert desk(broker).depths[0].queued is None
+    Firehose.objects.create(broker=broker, switched_on_at=NOW)
+    assert desk(broker, snapshot).depths[0].is_watched
+
+
+def test_a_depth_of_which_a_part_is_unknown_is_unknown(broker: Broker) -> None:
+    topology = a_topology(broker)
+    assert desk(broker, a_snapshot(topology.definitions)).depths[0].queued is None
+
+
+def test_a_quorum_retry_waits_inside_its_queue(broker: Broker) -> None:
+    topology = a_topology(broker, "quorum_retry")
+    numbers = {name: QueueNumbers(messages=4) for name in topology.pattern.targets(topology.parsed)}
+    (depth,) = desk(broker, a_snapshot(topology.definitions, numbers)).depths
+    assert (depth.queued, depth.is_watched) == (4, False)
+    assert "does so in the queue" in depth.said
+
+
+def test_what_was_torn_down_is_left_out(broker: Broker) -> None:
+    waits(a_topology(broker, state=State.TORN_DOWN))
+    shown = desk(broker)
+    assert (listed(shown), list(shown.topologies)) == ([], [])

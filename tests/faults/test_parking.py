@@ -1,0 +1,195 @@
+"""Killed parkers and brokers, a full database: nothing is lost, what is double is told."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from threading import Event, get_ident
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.backends.signals import connection_created
+from django.utils import timezone
+from pytest_django import Settings
+
+from analytics.models import Fact
+from delayboard.demo.node import PrivateNode
+from delayboard.models import DeadLetter, DeadLetterQueue, Duty, LetterGroup
+from delayboard.models.duty import parker_key
+from delayboard.worker.duties import parker_of
+from delayboard.worker.supervise import keep_running
+from tests.brokers import SUITES, Vhost, call_api, root_of
+from tests.builders import address_of, eventually, make_broker, running
+from tests.faults.processes import environment, kill, started
+from topology.broker.depths import live_depths
+from topology.broker.errors import BrokerError
+from topology.broker.management import Management
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.definitions import Arguments, Queue
+from topology.message import Publish
+
+pytestmark = pytest.mark.django_db(transaction=True)
+DEAD = "dead"
+PATIENCE = 90.0
+KINDS = ("classic", "quorum")
+# Enough for the duty's row and the look for room, not for the letters.
+ROOM_PAGES = 100
+
+
+@pytest.fixture(autouse=True)
+def event_log(settings: Settings, tmp_path: Path) -> None:
+    settings.EVENT_LOG = tmp_path / "log"
+
+
+def watched(vhost: Vhost, kind: str) -> DeadLetterQueue:
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(Queue(DEAD, arguments=Arguments({"x-queue-type": kind})))
+    now = timezone.now()
+    return DeadLetterQueue.objects.create(
+        broker=make_broker(vhost),
+        queue=DEAD,
+        is_confirmed=True,
+        decided_at=now,
+        is_watched=True,
+        watched_at=now,
+    )
+
+
+def send(vhost: Vhost, number: int, *, size: int = 1) -> None:
+    """Numbered messages, some with equal bodies if they are small."""
+    with publisher(address_of(vhost), "test") as channel:
+        for count in range(number):
+            stated = build_properties({"n": count}, message_id=f"m{count}", delivery_mode=2)
+            body = b"%04d" % (count if size > 1 else count % 100) * size
+            channel.publish(Publish("", DEAD, stated, body))
+
+
+def letters() -> int:
+    return DeadLetter.objects.count()
+
+
+def has(number: int) -> bool:
+    return letters() >= number
+
+
+def is_empty(vhost: Vhost) -> bool:
+    """Nothing ready, and nothing on its way."""
+    try:
+        with Management(address_of(vhost)) as management:
+            told = management.queue(DEAD)
+    except BrokerError:
+        return False
+    return told.get("messages") == 0 and not live_depths(address_of(vhost), [DEAD])[DEAD]
+
+
+def distinct() -> int:
+    return DeadLetter.objects.values("message_id").distinct().count()
+
+
+def all_is_there_and_adds_up(messages: int) -> None:
+    """Each at least once, what is more is marked, and counters and facts say the same."""
+    kept = Counter(DeadLetter.objects.values_list("message_id", flat=True))
+    assert set(kept) == {f"m{number}" for number in range(messages)}
+    marked = DeadLetter.objects.exclude(repeat_of=None).select_related("repeat_of")
+    assert kept.total() - messages == marked.count()
+    assert all(m.repeat_of and m.repeat_of.message_id == m.message_id for m in marked)
+    assert len({m.repeat_of_id for m in marked}) == marked.count()
+    groups = LetterGroup.objects.all()
+    assert sum(g.parked for g in groups) == sum(g.total for g in groups) == kept.total()
+
+
+@pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kills", "messages"), [(10, 5000), pytest.param(50, 10_000, marks=pytest.mark.long)]
+)
+def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
+    vhost: Vhost, kind: str, kills: int, messages: int
+) -> None:
+    """On each broker 10,000 messages and 20 kills, over its two types of queue."""
+    row = watched(vhost, kind)
+    send(vhost, messages)
+    for count in range(kills):
+        with started("run_parker", row.broker.slug, DEAD, variables=environment()) as parker:
+            goal = min(messages, letters() + random.randint(1, messages // kills))
+            eventually(partial(has, goal), f"it is at work, time {count}", seconds=PATIENCE)
+            kill(parker)
+    with started("run_parker", row.broker.slug, DEAD, variables=environment()):
+        eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
+    all_is_there_and_adds_up(messages)
+    assert Fact.objects.count() == letters()
+
+
+@pytest.fixture(params=SUITES)
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PrivateNode]:
+    node = PrivateNode(
+        tmp_path / "node", "parked", statistics_interval_ms=1000, root=root_of(request.param)
+    )
+    node.start()
+    yield node
+    node.kill()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_broker_that_dies_in_the_middle_loses_nothing(node: PrivateNode, kind: str) -> None:
+    call_api(node, "PUT", "vhosts/v", {})
+    url = f"{node.amqp_url.rpartition('/')[0]}/v"
+    vhost = Vhost(url, node.management_url, "v", node.username, node.password)
+    row = watched(vhost, kind)
+    send(vhost, 2000)
+    with started("run_parker", row.broker.slug, DEAD, variables=environment()):
+        eventually(partial(has, 200), "it is at work", seconds=PATIENCE)
+        node.kill()
+        node.start()
+        eventually(lambda: distinct() == 2000, "all are kept", seconds=PATIENCE)
+        eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
+    all_is_there_and_adds_up(2000)
+
+
+@contextmanager
+def full_database() -> Iterator[Event]:
+    """SQLite connections of other threads have little room, as long as the event is set."""
+    full = Event()
+    full.set()
+    own = get_ident()
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM")
+        pages = cursor.execute("PRAGMA page_count").fetchone()[0] + ROOM_PAGES
+
+    def limit(connection: Any, **more: Any) -> None:
+        if full.is_set() and get_ident() != own:
+            connection.cursor().execute(f"PRAGMA max_page_count={pages}")
+
+    connection_created.connect(limit)
+    try:
+        yield full
+    finally:
+        connection_created.disconnect(limit)
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_database_stops_the_parking_is_said_and_is_got_over(vhost: Vhost, kind: str) -> None:
+    row = watched(vhost, kind)
+    send(vhost, 500, size=10_000)
+    duty = Duty.objects.filter(key=parker_key(row.pk))
+    with full_database() as full, running(partial(keep_running, parker_of(row))):
+        eventually(
+            lambda: any("cannot be written" in d.last_error for d in duty.all()),
+            "the duty says it",
+            seconds=PATIENCE,
+        )
+        assert letters() < 500
+        full.clear()
+        eventually(lambda: is_empty(vhost), "it goes on by itself", seconds=PATIENCE)
+        eventually(
+            lambda: not any(d.last_error for d in duty.all()), "all is well", seconds=PATIENCE
+        )
+    all_is_there_and_adds_up(500)

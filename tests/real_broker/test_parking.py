@@ -1,0 +1,315 @@
+"""Parking on real brokers: watched, all at once, chosen; what comes again is marked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.utils import timezone
+
+from analytics import facts
+from delayboard.dead_letters.parking import ask, once
+from delayboard.dead_letters.parking.keep import Keeper, Room
+from delayboard.dead_letters.parking.watch import watch
+from delayboard.models import DeadLetter, DeadLetterQueue, LetterGroup, Parking, ParkSession
+from tests.brokers import Vhost
+from tests.builders import address_of, eventually, make_broker, make_user
+from topology import latest, work
+from topology.broker.consumer import getter
+from topology.broker.errors import NotFound
+from topology.broker.management import Management
+from topology.broker.properties import build_properties, read_properties
+from topology.broker.publisher import publisher
+from topology.definitions import Arguments, Queue
+from topology.message import Message, Properties, Publish
+from topology.models import Broker, Role, Work, WorkState
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
+DEAD = "dead"
+SECONDS = 30.0
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def queue(request: pytest.FixtureRequest, vhost: Vhost) -> Queue:
+    made = Queue(DEAD, arguments=Arguments({"x-queue-type": request.param}))
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(made)
+    return made
+
+
+@pytest.fixture
+def row(vhost: Vhost, queue: Queue) -> DeadLetterQueue:
+    return confirmed(make_broker(vhost), DEAD)
+
+
+@pytest.fixture
+def user(row: DeadLetterQueue) -> User:
+    return make_user("ann", Role.OPERATOR, row.broker)
+
+
+def confirmed(broker: Broker, name: str) -> DeadLetterQueue:
+    return DeadLetterQueue.objects.create(
+        broker=broker, queue=name, is_confirmed=True, decided_at=timezone.now()
+    )
+
+
+def send(
+    vhost: Vhost, *ids: str, body: bytes = b"{}", properties: Properties | None = None
+) -> None:
+    with publisher(address_of(vhost), "test") as channel:
+        for name in ids:
+            stated = properties or build_properties({"n": name}, message_id=name, delivery_mode=2)
+            channel.publish(Publish("", DEAD, stated, body))
+
+
+def left(vhost: Vhost) -> list[Message]:
+    messages = []
+    with getter(address_of(vhost), DEAD) as source:
+        while delivery := source.get():
+            source.ack(delivery)
+            messages.append(delivery.message)
+    return messages
+
+
+@contextmanager
+def watched(row: DeadLetterQueue) -> Iterator[list[BaseException]]:
+    """The duty for the length of a block; what it raised."""
+    stop = Event()
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            watch(row.pk, stop=stop, beat=lambda details: None, room=Room())
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            connection.close()
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield raised
+    finally:
+        stop.set()
+        thread.join(15)
+        assert not thread.is_alive()
+
+
+def parked() -> Counter[str]:
+    return Counter(DeadLetter.objects.values_list("message_id", flat=True))
+
+
+def counts_add_up() -> bool:
+    letters = DeadLetter.objects.count()
+    return sum(g.parked for g in LetterGroup.objects.all()) == letters
+
+
+def snapshot_of(broker: Broker) -> Any:
+    known = latest.poll(broker)
+    assert known.snapshot is not None
+    return known.snapshot
+
+
+def done(parking: Parking) -> Parking:
+    """What the worker does, without waiting for leases and pauses to run out."""
+    while True:
+        parking.refresh_from_db()
+        if parking.is_ended:
+            return parking
+        long_ago = datetime.now(UTC) - timedelta(seconds=1)
+        Work.objects.update(leased_until_at=long_ago, not_before_at=None)
+        claimed = work.claim((once.KIND,), "test worker")
+        assert claimed is not None
+        once.park(claimed, stop=Event())
+
+
+def test_a_watched_queue_moves_into_the_journal_as_it_comes(
+    vhost: Vhost, row: DeadLetterQueue
+) -> None:
+    send(vhost, *(f"a{number}" for number in range(50)))
+    with watched(row) as raised:
+        eventually(lambda: DeadLetter.objects.count() == 50, "what was there", seconds=SECONDS)
+        send(vhost, "late")
+        eventually(lambda: DeadLetter.objects.count() == 51, "what came later", seconds=SECONDS)
+    assert raised == []
+    assert left(vhost) == []
+    assert set(parked().values()) == {1}
+    assert counts_add_up()
+    session = ParkSession.objects.get()
+    assert session.acked_to <= session.kept_to == DeadLetter.objects.latest("pk").pk
+    assert session.ended_at is not None
+    assert Counter(e.kind for _, e in facts.oldest(100)) == {"parked": 51}
+
+
+def test_what_was_parked_is_what_lay_there_whatever_it_holds(
+    vhost: Vhost, row: DeadLetterQueue
+) -> None:
+    odd = b"\x01dD\x01\x00\x00\x00\x0f\x01tT\x00\x00\xff\xff\xff\xff\xff\xff"
+    raw = b"\x20\x00" + len(odd).to_bytes(4, "big") + odd
+    send(vhost, "odd", body=b"\x00\xff", properties=read_properties(raw))
+    with getter(address_of(vhost), DEAD) as source:
+        got = eventually(source.get, "it is there")
+    with watched(row):
+        letter = eventually(DeadLetter.objects.first, "it is parked", seconds=SECONDS)
+    assert letter.message.body == b"\x00\xff"
+    assert b"\x01dD\x01\x00\x00\x00\x0f" in letter.message.properties.raw
+    assert letter.content_id == got.message.content_id
+
+
+def test_a_queue_that_vanishes_is_said_and_gone_on_with_when_it_is_back(
+    vhost: Vhost, row: DeadLetterQueue, queue: Queue
+) -> None:
+    with Management(address_of(vhost)) as management:
+        with watched(row) as raised:
+            send(vhost, "first")
+            eventually(lambda: parked()["first"] == 1, "it is at work", seconds=SECONDS)
+            management.delete_queue(DEAD, only_if_empty=False)
+            eventually(lambda: raised, "it ends", seconds=SECONDS)
+        assert isinstance(raised[0], NotFound)
+        management.declare_queue(queue)
+    send(vhost, "second")
+    with watched(row) as raised:
+        eventually(lambda: parked()["second"] == 1, "it goes on", seconds=SECONDS)
+    assert raised == []
+
+
+def test_what_comes_again_after_a_crash_between_commit_and_ack_is_kept_and_marked(
+    vhost: Vhost, row: DeadLetterQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them are equal, and both are real."""
+    send(vhost, "m0", "same", "same")
+    keep = Keeper.keep
+
+    def die(self: Keeper, *args: Any) -> list[int]:
+        keep(self, *args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "keep", die)
+        with watched(row) as raised:
+            eventually(lambda: raised, "it dies", seconds=SECONDS)
+    assert DeadLetter.objects.count() == 3
+    send(vhost, "m0")
+    with watched(row):
+        eventually(lambda: DeadLetter.objects.count() == 7, "all are kept", seconds=SECONDS)
+    assert parked() == {"m0": 3, "same": 4}
+    pairs = DeadLetter.objects.exclude(repeat_of=None).values_list("repeat_of", flat=True)
+    assert set(pairs) == set(DeadLetter.objects.order_by("pk").values_list("pk", flat=True)[:3])
+    assert len(pairs) == 3
+    assert counts_add_up()
+    assert left(vhost) == []
+
+
+def test_all_that_is_there_is_parked_and_not_what_comes_meanwhile(
+    vhost: Vhost, row: DeadLetterQueue, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(vhost, *(f"a{number}" for number in range(40)))
+    eventually(lambda: once._depth(Parking(broker=row.broker, queue=DEAD)) == 40, "all are there")
+    parking = ask.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
+    keep = Keeper.keep
+
+    def more(self: Keeper, *args: Any) -> list[int]:
+        send(vhost, "later", "later too")
+        return keep(self, *args)
+
+    monkeypatch.setattr(Keeper, "keep", more)
+    parking = done(parking)
+    assert parking.work is not None
+    assert parking.work.state == WorkState.DONE
+    assert (parking.asked, parking.parked, parking.repeats) == (40, 40, 0)
+    assert {m.properties.message_id for m in left(vhost)} == {"later", "later too"}
+    assert ParkSession.objects.get().ended_at is not None
+
+
+def test_chosen_ones_are_parked_and_the_others_stay_in_their_order(
+    vhost: Vhost, row: DeadLetterQueue, queue: Queue, user: User
+) -> None:
+    send(vhost, "a", "b", "c", "b", "d")
+    with getter(address_of(vhost), DEAD) as source:
+        eventually(lambda: source.get(), "they are there")
+    messages = {}
+    with getter(address_of(vhost), DEAD) as source:
+        for _ in range(5):
+            delivery = source.get()
+            assert delivery is not None
+            messages[delivery.message.properties.message_id or ""] = delivery.message
+    handles = [f"{messages['b'].content_id}.2", f"{messages['d'].content_id}.1", f"{'0' * 32}.1"]
+    snapshot = snapshot_of(row.broker)
+    if queue.type == "quorum" and snapshot.version_tuple < (4, 3):
+        with pytest.raises(ask.ParkError, match="harms the others"):
+            ask.park_these(user, row.broker, DEAD, snapshot, handles)
+        return
+    parking = done(ask.park_these(user, row.broker, DEAD, snapshot, handles))
+    assert (parking.asked, parking.parked, parking.handles) == (3, 2, [f"{'0' * 32}.1"])
+    assert parked() == {"b": 1, "d": 1}
+    assert [m.properties.message_id for m in left(vhost)] == ["a", "b", "c"]
+
+
+def test_a_parking_is_cancelled_and_what_was_not_parked_stays(
+    vhost: Vhost, row: DeadLetterQueue, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(vhost, *(f"a{number}" for number in range(20)))
+    parking = ask.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
+    keep = Keeper.keep
+
+    def cancel(self: Keeper, *args: Any) -> list[int]:
+        letters = keep(self, *args)
+        ask.cancel(user, parking)
+        return letters
+
+    monkeypatch.setattr(Keeper, "keep", cancel)
+    parking.asked = 30
+    parking.save()
+    parking = done(parking)
+    assert parking.work is not None
+    assert parking.work.state == WorkState.CANCELLED
+    assert parking.parked == DeadLetter.objects.count() > 0
+    assert parking.parked + len(left(vhost)) == 20
+
+
+def test_a_parking_of_a_queue_that_is_gone_ends_and_says_so(
+    vhost: Vhost, row: DeadLetterQueue, user: User
+) -> None:
+    parking = ask.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
+    with Management(address_of(vhost)) as management:
+        management.delete_queue(DEAD, only_if_empty=False)
+    parking = done(parking)
+    assert parking.work is not None
+    assert parking.work.state == WorkState.FAILED
+    assert "no queue" in parking.work.error
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_parking_goes_on_after_a_crash_and_asks_for_no_more_than_before(
+    vhost: Vhost, row: DeadLetterQueue, user: User, monkeypatch: pytest.MonkeyPatch, crash: bool
+) -> None:
+    send(vhost, *(f"a{number}" for number in range(20)))
+    depth = partial(once._depth, Parking(broker=row.broker, queue=DEAD))
+    eventually(lambda: depth() == 20, "all are there")
+    parking = ask.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
+    claimed = work.claim((once.KIND,), "doomed worker")
+    assert claimed is not None
+    keep = Keeper.keep
+
+    def die(self: Keeper, *args: Any) -> list[int]:
+        if crash:
+            keep(self, *args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "keep", die)
+        with pytest.raises(KeyboardInterrupt):
+            once.park(claimed, stop=Event())
+    parking = done(parking)
+    assert (parking.parked - parking.repeats, left(vhost)) == (20, [])
+    assert set(parked()) == {f"a{number}" for number in range(20)}
+    again = DeadLetter.objects.exclude(repeat_of=None).count()
+    assert parking.repeats == again == DeadLetter.objects.count() - len(parked())

@@ -1,0 +1,44 @@
+"""Long bodies where a rule hides parts of bodies: hidden whole, and the pages say so."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from django.urls import reverse
+
+from delayboard.dead_letters.search import listing
+from delayboard.models import MaskRule
+from tests.delayboard.builders import a_message, parked
+from tests.site.desk import know, signed_in, text_of
+from topology.definitions import Queue
+from topology.masks import MASKED_BYTES
+from topology.models import Broker, Role
+
+pytestmark = pytest.mark.django_db
+
+
+def body_of(size: int) -> bytes:
+    return json.dumps({"name": "Lovelace", "filling": "x" * size}).encode()
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_long_body_is_hidden_whole_and_says_why(broker: Broker, is_packed: bool) -> None:
+    know(broker, Queue("dead"))
+    body = body_of(MASKED_BYTES)
+    (row,) = parked(broker, a_message(gzip.compress(body) if is_packed else body))
+    client, address = signed_in(Role.OPERATOR), reverse("letter", args=["test-broker", row.pk])
+    assert "Lovelace" in text_of(client.get(address))
+    MaskRule.objects.create(kind="body", pattern="card")
+    text = text_of(client.get(address))
+    assert "It has more than 64 kB" in text
+    assert "Lovelace" not in text
+
+
+def test_a_list_shows_only_the_beginnings_of_shorter_ones(broker: Broker) -> None:
+    parked(broker, a_message(body_of(listing.MASKED_BYTES)), a_message(body_of(10)))
+    MaskRule.objects.create(kind="body", pattern="card")
+    text = text_of(signed_in(Role.OPERATOR).get(reverse("letters", args=["test-broker"])))
+    assert text.count("Lovelace") == 1
+    assert text.count("hidden by a rule") == 1

@@ -1,0 +1,164 @@
+"""What a rule hides of headers, wherever a letter or its group would tell it again."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from delayboard.models import DeadLetter, LetterGroup, MaskRule, SavedSearch
+from tests.delayboard.builders import a_death, a_message, deaths_header, parked
+from tests.site.desk import know, signed_in, text_of
+from topology.definitions import Queue
+from topology.masks import HIDDEN
+from topology.models import Broker, Role
+
+pytestmark = pytest.mark.django_db
+
+HEADERS = {
+    "x-exception-type": "shop.SecretException",
+    "task": "shop.SecretTask",
+    **deaths_header(
+        a_death(
+            "secret-queue",
+            "secret-reason",
+            exchange="secret-exchange",
+            routing_keys=("secret-key",),
+        )
+    ),
+}
+CAUSES = ("shop.SecretException",)
+TYPES = ("shop.SecretTask",)
+PLACES = ("secret-queue", "secret-exchange", "secret-key", "secret-reason")
+RULES = [
+    ("*exception*", CAUSES, (*TYPES, *PLACES)),
+    ("task", TYPES, (*CAUSES, *PLACES)),
+    ("x-death", PLACES, (*CAUSES, *TYPES)),
+    ("routing-keys", PLACES[2:3], (*CAUSES, *TYPES, *PLACES[:2], PLACES[3])),
+    ("*", (*CAUSES, *TYPES, *PLACES), ()),
+]
+
+
+@pytest.fixture
+def letter(broker: Broker) -> DeadLetter:
+    know(broker, Queue("dead"))
+    return parked(broker, a_message(b"{}", HEADERS))[0]
+
+
+def hide(pattern: str) -> None:
+    MaskRule.objects.create(kind="header", pattern=pattern)
+
+
+def of(client: Client, name: str, *args: Any, **query: str) -> str:
+    return text_of(client.get(reverse(name, args=["test-broker", *args]), query))
+
+
+def pages(letter: DeadLetter, role: Role) -> dict[str, str]:
+    client = signed_in(role)
+    told = {
+        "rows": of(client, "letters"),
+        "groups": text_of(client.get(reverse("dead_letters"))),
+        "group": of(client, "letter_group", letter.group_id),
+    }
+    return told | ({"letter": of(client, "letter", letter.pk)} if role > Role.VIEWER else {})
+
+
+@pytest.mark.parametrize(("pattern", "hidden", "shown"), RULES)
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
+def test_no_page_tells_what_is_hidden(
+    letter: DeadLetter, role: Role, pattern: str, hidden: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
+    for text in pages(letter, role).values():
+        assert all(secret in text for secret in (*CAUSES, *PLACES[:1]))
+    hide(pattern)
+    told = pages(letter, role)
+    assert HIDDEN in told["group"]
+    for name, text in told.items():
+        for secret in hidden:
+            assert secret not in text, (name, secret)
+    assert all(value in told["group"] for value in shown)
+
+
+def test_who_may_see_all_sees_all(letter: DeadLetter) -> None:
+    hide("*")
+    for text in pages(letter, Role.ADMIN).values():
+        assert "shop.SecretException" in text
+        assert HIDDEN not in text
+
+
+@pytest.mark.parametrize(("pattern", "hidden", "shown"), RULES)
+def test_no_export_tells_what_is_hidden(
+    letter: DeadLetter, pattern: str, hidden: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
+    hide(pattern)
+    client = signed_in(Role.OPERATOR)
+    for form in ("csv", "jsonl"):
+        answer = client.get(reverse("letters_export", args=["test-broker"]), {"as": form})
+        text = b"".join(answer.streaming_content).decode()  # type: ignore[attr-defined]
+        assert all(secret not in text for secret in hidden), form
+        assert all(told in text for told in shown), form
+        if form == "jsonl":
+            told = json.loads(text)
+            assert told["masked"] is True
+            assert told["group"]["fingerprint"] == HIDDEN
+        else:
+            (row,) = csv.DictReader(io.StringIO(text))
+            assert HIDDEN in row.values()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "query"),
+    [
+        ("*exception*", "exception:s*"),
+        ("*exception*", "-exception:s*"),
+        ("ce-type", "type:shop.SecretTask"),
+        ("x-death", "died:secret-*"),
+        ("x-death", "reason:rejected"),
+        ("x-first-death-exchange", "exchange:x"),
+        ("NServiceBus.FailedQ", "key:x"),
+        ("x-death", "deaths:>0"),
+        ("x-death", "died-at:<2h"),
+    ],
+)
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
+def test_what_is_hidden_cannot_be_searched(
+    letter: DeadLetter, role: Role, pattern: str, query: str
+) -> None:
+    client = signed_in(role)
+    assert "hidden from you" not in of(client, "letters", q=query)
+    hide(pattern)
+    field = query.removeprefix("-").partition(":")[0]
+    text = of(client, "letters", q=query)
+    assert f"“{field}” is hidden from you and cannot be searched." in text
+    assert "hidden from you" not in of(signed_in(Role.ADMIN), "letters", q=query)
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
+def test_words_find_no_group_by_what_is_hidden(letter: DeadLetter, role: Role) -> None:
+    LetterGroup.objects.update(note="known note")
+    hide("*exception*")
+    client = signed_in(role)
+    for word, is_found in (("SecretException", False), ("known", True), ("secret-queue", True)):
+        text = text_of(client.get(reverse("dead_letters"), {"q": word}))
+        assert ("known note" in text) == is_found, word
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
+def test_saved_searches_do_not_tell_it(letter: DeadLetter, broker: Broker, role: Role) -> None:
+    for name, query in (
+        ("one", "exception:shop.SecretException"),
+        ("two", "SecretWord"),
+        ("three", "queue:dead"),
+    ):
+        SavedSearch.objects.create(broker=broker, name=name, query=query)
+    client = signed_in(role)
+    assert "SecretWord" in of(client, "letters")
+    hide("*exception*")
+    text = of(client, "letters")
+    assert "Secret" not in text
+    assert "queue:dead" in text

@@ -1,0 +1,225 @@
+"""The forms and pages of parking: who may, what is said, what is never an error of the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.template.loader import render_to_string
+from django.test import Client, RequestFactory
+from django.urls import reverse
+from django.utils import timezone
+
+from delayboard.dead_letters import discard
+from delayboard.models import DeadLetter, DeadLetterQueue, Duty, LetterChange, Parking
+from delayboard.models.duty import parker_key
+from tests.builders import make_broker
+from tests.delayboard.builders import a_message, parked
+from tests.site.desk import know, signed_in, text_of
+from topology.definitions import Queue
+from topology.models import Broker, Role, Work, WorkState
+
+pytestmark = pytest.mark.django_db
+DEAD = "dead"
+ODD = ("", "nowhere", "<script>alert(1)</script>", "\u202eodd\x00", "d" * 300)
+
+
+@pytest.fixture
+def broker() -> Broker:
+    broker = make_broker()
+    know(broker, Queue(DEAD))
+    return broker
+
+
+@pytest.fixture
+def row(broker: Broker) -> DeadLetterQueue:
+    return DeadLetterQueue.objects.create(
+        broker=broker, queue=DEAD, is_confirmed=True, decided_at=timezone.now()
+    )
+
+
+@pytest.fixture
+def client(broker: Broker) -> Client:
+    return signed_in(Role.OPERATOR, broker)
+
+
+def post(client: Client, broker: Broker, address: str, *more: Any, **values: Any) -> Any:
+    return client.post(reverse(address, args=[broker.slug, *more]), values, follow=True)
+
+
+def a_parking(broker: Broker, state: WorkState = WorkState.RUNNING, **stated: Any) -> Parking:
+    work = Work.objects.create(kind="park", subject=0, broker=broker, state=state)
+    return Parking.objects.create(broker=broker, queue=DEAD, work=work, **stated)
+
+
+def test_an_operator_watches_and_stops_watching(row: DeadLetterQueue, client: Client) -> None:
+    answer = post(client, row.broker, "watch", name=DEAD, on="1", next="/kept/")
+    assert answer.redirect_chain[0][0] == "/kept/"
+    row.refresh_from_db()
+    assert row.is_watched
+    post(client, row.broker, "watch", name=DEAD, on="0", next="//elsewhere/")
+    row.refresh_from_db()
+    assert not row.is_watched
+
+
+@pytest.mark.parametrize("name", ["watch", "park", "letters_discard", "letters_restore"])
+def test_a_viewer_may_do_none_of_it(row: DeadLetterQueue, name: str) -> None:
+    viewer = signed_in(Role.VIEWER, row.broker)
+    assert post(viewer, row.broker, name, name=DEAD, on="1", all="1").status_code == 403
+    assert post(signed_in(), row.broker, name).status_code == 404
+    assert not Work.objects.exists()
+
+
+@pytest.mark.parametrize("queue", ODD)
+@pytest.mark.parametrize("name", ["watch", "park"])
+def test_odd_names_change_nothing_and_are_said(
+    broker: Broker, client: Client, name: str, queue: str
+) -> None:
+    url = reverse(name, args=[broker.slug])
+    answer = client.post(url, {"name": queue, "on": "1", "all": "1", "next": "/kept/"}, follow=True)
+    assert "Nothing was" in text_of(answer)
+    assert not Work.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["letters_discard", "letters_restore"])
+def test_a_nul_in_a_form_is_taken_for_nothing(broker: Broker, client: Client, name: str) -> None:
+    parked(broker, a_message())
+    odd = {"all": "1", "q": "no\x00where", "next": "/kept/\x00"}
+    answer = client.post(reverse(name, args=[broker.slug]), odd, follow=True)
+    assert answer.status_code == 200
+    assert "Nothing was" in text_of(answer)
+
+
+def test_letters_that_are_not_counted_yet_are_said_to_be_so(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discard, "AT_ONCE", 0)
+    parked(broker, a_message())
+    answer = post(client, broker, "letters_discard", all="1", q="word")
+    assert "not known yet" in text_of(answer)
+    assert "None" not in text_of(answer)
+
+
+def test_a_queue_that_nobody_confirmed_is_not_parked(broker: Broker, client: Client) -> None:
+    answer = post(client, broker, "park", name=DEAD, all="1", next="/kept/")
+    assert "confirm it first" in text_of(answer)
+
+
+def test_all_is_parked_and_its_page_follows_it(row: DeadLetterQueue, client: Client) -> None:
+    text = text_of(post(client, row.broker, "park", name=DEAD, all="1"))
+    assert "Everything that was in" in text
+    assert "not known yet" in text
+    assert 'http-equiv="refresh"' in text
+    assert "gives no sign of life" in text
+    parking = Parking.objects.get()
+    text = text_of(post(client, row.broker, "parking_cancel", parking.pk))
+    assert "Cancelled" in text
+    assert 'http-equiv="refresh"' not in text
+    assert "is not running" in text_of(post(client, row.broker, "parking_cancel", parking.pk))
+
+
+@pytest.mark.parametrize(
+    ("state", "stated", "told"),
+    [
+        (WorkState.DONE, {"asked": 3, "parked": 3}, "All of them are in the journal"),
+        (WorkState.DONE, {"asked": 0}, "The queue was empty."),
+        (WorkState.DONE, {"asked": 3, "parked": 1, "handles": ["a.1"]}, "not found 2"),
+        (WorkState.CANCELLED, {"asked": 3, "parked": 1}, "not parked 2"),
+        (WorkState.FAILED, {"asked": 3}, "still in the queue"),
+        (
+            WorkState.DONE,
+            {"asked": 3, "parked": 3, "repeats": 2},
+            "2 of the letters may be repeats",
+        ),
+    ],
+)
+def test_the_end_is_told_as_it_was(
+    row: DeadLetterQueue, client: Client, state: WorkState, stated: dict[str, Any], told: str
+) -> None:
+    parking = a_parking(row.broker, state, **stated)
+    assert told in text_of(client.get(reverse("parking", args=[row.broker.slug, parking.pk])))
+
+
+def test_a_parking_of_another_broker_is_not_shown(row: DeadLetterQueue, client: Client) -> None:
+    other = make_broker(name="Other")
+    parking = a_parking(other)
+    assert client.get(reverse("parking", args=[row.broker.slug, parking.pk])).status_code == 404
+
+
+def test_chosen_letters_are_discarded_and_restored(broker: Broker, client: Client) -> None:
+    one, two = parked(broker, a_message(b"1"), a_message(b"2"))
+    answer = post(client, broker, "letters_discard", letter=[one.pk, "x", "9" * 30], next="/kept/")
+    assert "1 letter discarded." in text_of(answer)
+    assert set(DeadLetter.objects.values_list("pk", "state")) == {
+        (one.pk, "discarded"),
+        (two.pk, "parked"),
+    }
+    text = text_of(post(client, broker, "letters_restore", letter=two.pk, next="/kept/"))
+    assert "Nothing was restored" in text
+    post(client, broker, "letters_restore", group=one.group_id, next="/kept/")
+    assert not DeadLetter.objects.filter(state="discarded").exists()
+
+
+def test_all_that_match_are_discarded_up_to_the_newest_that_was_shown(
+    broker: Broker, client: Client
+) -> None:
+    one, _ = parked(broker, a_message(b"1"), a_message(b"2"))
+    values = {"all": "1", "q": "state:parked", "newest": one.pk, "next": "/kept/"}
+    assert "1 letter discarded." in text_of(post(client, broker, "letters_discard", **values))
+
+
+@pytest.mark.parametrize("query", ['"', "no.such.field:1 (", "size:>much", "\x00"])
+def test_a_query_that_is_none_is_said(broker: Broker, client: Client, query: str) -> None:
+    parked(broker, a_message(b"1"))
+    values = {"all": "1", "q": query, "next": "/kept/"}
+    assert post(client, broker, "letters_discard", **values).status_code == 200
+
+
+def test_many_have_a_page_of_their_own(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discard, "AT_ONCE", 1)
+    parked(broker, a_message(b"1"), a_message(b"2"))
+    group = DeadLetter.objects.latest("pk").group_id
+    text = text_of(post(client, broker, "letters_discard", group=group))
+    assert "Discarding 2 letters" in text
+    change = LetterChange.objects.get()
+    assert "Cancelled" in text_of(post(client, broker, "letters_change_cancel", change.pk))
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        (None, "no worker is at work"),
+        ({"beat_at": True, "details": {"kept": 1234, "repeats": 2}}, "1 234 parked"),
+        ({"beat_at": True, "last_error": "The journal cannot be written."}, "Watching fails"),
+        ({"beat_at": True, "details": {"trouble": "It is full."}}, "held up"),
+    ],
+)
+def test_the_part_of_a_queue_says_how_its_parker_does(
+    row: DeadLetterQueue, stated: dict[str, Any] | None, told: str
+) -> None:
+    row.is_watched = True
+    row.save()
+    if stated is not None:
+        values = {**stated, "beat_at": timezone.now()}
+        Duty.objects.create(key=parker_key(row.pk), name="Parker", **values)
+    assert told in part(row, may_operate=True)
+    assert "Stop watching" in part(row, may_operate=True)
+
+
+def test_the_part_of_a_queue_offers_what_one_may(row: DeadLetterQueue) -> None:
+    assert "Watch it" in part(row, may_operate=True)
+    assert "needs the role operator" in part(row, may_operate=False)
+    assert "<form" not in part(None, may_operate=True, broker=row.broker)
+
+
+def part(row: DeadLetterQueue | None, *, may_operate: bool, broker: Broker | None = None) -> str:
+    context = {
+        "broker": row.broker if row else broker,
+        "queue": DEAD,
+        "row": row,
+        "may_operate": may_operate,
+    }
+    text = render_to_string("delayboard/_park_queue.html", context, RequestFactory().get("/"))
+    return text.replace("\u202f", " ").replace("\u00a0", " ")

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology import bodies
+from topology.bodies import (
+    FOLDED_DEPTH,
+    FOLDED_LINES,
+    UNPACKED_BYTES,
+    Line,
+    Unpacked,
+    folded,
+    show_body,
+    unpack,
+)
+
+TEXT = b'{"a": 1.10}'
+
+
+def raw_deflate(data: bytes) -> bytes:
+    engine = zlib.compressobj(wbits=-15)
+    return engine.compress(data) + engine.flush()
+
+
+@pytest.mark.parametrize(
+    ("packed", "encoding", "how"),
+    [
+        (gzip.compress(TEXT), "gzip", "gzip"),
+        (gzip.compress(TEXT), "", "gzip"),
+        (gzip.compress(TEXT[:5]) + gzip.compress(TEXT[5:]), "", "gzip"),
+        (zlib.compress(TEXT), "deflate", "deflate"),
+        (raw_deflate(TEXT), " Deflate", "deflate"),
+        (TEXT, "", ""),
+        (TEXT, "utf-8", ""),
+    ],
+)
+def test_what_is_packed_is_unpacked(packed: bytes, encoding: str, how: str) -> None:
+    found = unpack(packed, encoding)
+    assert (found.data, found.how, found.notes) == (TEXT, how, ())
+    shown = show_body(packed, "application/json", encoding)
+    assert shown.size == len(packed)
+    assert shown.unpacked == (len(TEXT) if how else None)
+    assert "1.1" in shown.text
+
+
+@pytest.mark.parametrize(
+    ("packed", "encoding", "said"),
+    [
+        (gzip.compress(TEXT)[:-12], "", "It ends before"),
+        (gzip.compress(TEXT) + b"rest", "", "What follows its first 11 bytes"),
+        (b"\x1f\x8b\x08damaged", "", "It cannot be unpacked by gzip"),
+        (b"plain", "gzip", "It says that it is packed by gzip, and is not."),
+        (b"plain", "deflate", "It cannot be unpacked by deflate"),
+        (b"\x28\xb5\x2f\xfd1234", "", "packed by zstd"),
+        (b"1234", "br", "packed by br"),
+    ],
+)
+def test_what_cannot_be_unpacked_is_said(packed: bytes, encoding: str, said: str) -> None:
+    assert said in unpack(packed, encoding).notes[0]
+    assert said in show_body(packed, "", encoding).notes[0]
+
+
+def test_a_bomb_is_unpacked_up_to_a_size() -> None:
+    bomb = gzip.compress(bytes(20 * UNPACKED_BYTES))
+    found = unpack(bomb)
+    assert len(found.data) == UNPACKED_BYTES
+    assert found.notes == ("Only its first 5,000,000 bytes were unpacked.",)
+    many = gzip.compress(bytes(UNPACKED_BYTES - 1)) * 3
+    assert len(unpack(many).data) == UNPACKED_BYTES
+
+
+@given(st.binary(max_size=80), st.sampled_from(["", "gzip", "deflate", "zstd"]))
+def test_nothing_breaks_unpacking(data: bytes, encoding: str) -> None:
+    unpack(data, encoding)
+    unpack(b"\x1f\x8b\x08" + data, encoding)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "encoding", "text", "charset"),
+    [
+        ("é".encode("latin-1"), "text/plain; charset=ISO-8859-1", "", "é", "iso-8859-1"),
+        ("é".encode("utf-16"), 'text/plain; a=b; CharSet="utf-16"', "", "é", "utf-16"),
+        ("é".encode("cp1252"), "text/plain", "windows-1252", "é", "windows-1252"),
+        ("é".encode(), "text/plain; charset=punycode", "", "é", "utf-8"),
+        ("é".encode(), "text/plain; charset", "binary", "é", "utf-8"),
+    ],
+)
+def test_the_charset_that_it_says_is_honoured(
+    body: bytes, kind: str, encoding: str, text: str, charset: str
+) -> None:
+    found = show_body(body, kind, encoding)
+    assert (found.form, found.text, found.charset) == ("text", text, charset)
+
+
+def test_a_wrong_charset_is_said() -> None:
+    found = show_body(b"\xff\xfe\xff", "text/plain; charset=ascii")
+    assert (found.form, found.notes) == ("hex", ("It says that it is ascii, and is not.",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("application/x-protobuf", "protobuf"),
+        ("application/vnd.google.protobuf; proto=A", "protobuf"),
+        ("application/msgpack", "MessagePack"),
+        ("application/x-msgpack", "MessagePack"),
+        ("application/x-python-serialize", "a Python pickle"),
+    ],
+)
+def test_what_is_no_text_is_shown_as_bytes_under_its_name(kind: str, named: str) -> None:
+    found = show_body(b"looks like text", kind)
+    assert (found.form, found.named) == ("hex", named)
+
+
+def test_a_document_is_folded_with_its_numbers_as_they_are_written() -> None:
+    assert folded(b'{"a": 1e5, "a": [12345678901234567890.10, null, "x"], "e": {}}') == (
+        Line("open", "", "object", "", 3, 0),
+        Line("value", "a", "number", "1e5", 0, 1),
+        Line("open", "a", "list", "", 3, 1),
+        Line("value", "0", "number", "12345678901234567890.10", 0, 2),
+        Line("value", "1", "word", "null", 0, 2),
+        Line("value", "2", "text", "x", 0, 2),
+        Line("close", "a", "list", "", 3, 1),
+        Line("value", "e", "object", "{}", 0, 1),
+        Line("close", "", "object", "", 3, 0),
+    )
+
+
+@pytest.mark.parametrize("body", [b"", b"text", b"12", b'{"cut":', b"\xff", b"[" * 100_000])
+def test_what_is_no_document_is_not_folded(body: bytes) -> None:
+    assert folded(body) == ()
+
+
+def test_a_document_is_folded_up_to_a_depth_and_a_length() -> None:
+    deep = b'{"a":' * 300 + b"1" + b"}" * 300
+    lines = folded(deep)
+    assert max(line.depth for line in lines) == FOLDED_DEPTH
+    assert sum(line.does == "open" for line in lines) == FOLDED_DEPTH
+    assert folded(json.dumps(list(range(FOLDED_LINES))).encode()) == ()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=12,
+)
+
+
+@given(st.lists(json_values))
+def test_what_is_opened_is_closed(value: Any) -> None:
+    depth = 0
+    for line in folded(json.dumps(value).encode()):
+        depth -= line.does == "close"
+        assert line.depth == depth
+        depth += line.does == "open"
+    assert depth == 0
+
+
+def test_of_very_many_packed_pieces_the_first_are_unpacked() -> None:
+    piece, empty = gzip.compress(b"one"), gzip.compress(b"")
+    found = unpack((piece + empty) * (bodies.MOST_PIECES // 2) + piece)
+    assert found.data == b"one" * (bodies.MOST_PIECES // 2)
+    assert found.notes == (f"Only its first {bodies.MOST_PIECES:,} packed pieces were unpacked.",)
+    exact = unpack(piece * bodies.MOST_PIECES)
+    assert (exact.data, exact.notes) == (b"one" * bodies.MOST_PIECES, ())
+
+
+def test_packed_pieces_longer_than_what_is_fed_at_once() -> None:
+    told = random.Random(1).randbytes(3 * bodies.FED_BYTES)
+    packed = gzip.compress(told) + gzip.compress(b"end")
+    assert unpack(packed) == Unpacked(told + b"end", "gzip")
+    torn = unpack(packed[: 2 * bodies.FED_BYTES])
+    assert told.startswith(torn.data)
+    assert torn.notes == ("It ends before what was packed does.",)
+    damaged = unpack(packed + b"rest")
+    assert damaged.data == told + b"end"
+    assert damaged.notes == (f"What follows its first {len(told) + 3} bytes cannot be unpacked.",)
