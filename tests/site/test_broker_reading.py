@@ -11,13 +11,25 @@ from tests.builders import eventually
 from tests.site.desk import pages, signed_in, text_of
 from tests.topology.broker.slow import Slow, slow
 from topology import latest
-from topology.models import Role, Topology
+from topology.models import Broker, Role, Topology
 
 __all__ = ["slow"]
 
 pytestmark = pytest.mark.django_db
 FILLED_BY_FEED = ["topology:broker", "topology:topology", "dead_letters", "dead_letter_queue"]
 FETCHED_ANEW = ["topology:vhost", "topology:found", "topology:where"]
+
+
+def being_read(broker: Broker) -> None:
+    """Forget it and look anew, until it has answered to something."""
+
+    def is_answered() -> bool:
+        poll = latest._polls.get(broker.pk)
+        return poll is not None and poll.is_answered
+
+    latest.forget(broker.pk)
+    latest.fresh(broker)
+    eventually(is_answered, "it answers")
 
 
 def shown(text: str, part: str) -> bool:
@@ -33,7 +45,7 @@ def test_a_page_says_that_it_is_being_read_and_nothing_of_trouble_or_emptiness(
 ) -> None:
     client = signed_in(Role.ADMIN)
     address = pages(pair)[name]
-    latest.forget(pair.broker_id)
+    being_read(pair.broker)
     text = text_of(client.get(address))
     assert shown(text, "data-live-reading")
     assert not shown(text, "data-live-trouble")
@@ -50,7 +62,7 @@ def test_a_page_says_that_it_is_being_read_and_nothing_of_trouble_or_emptiness(
 def test_a_page_shows_the_broker_when_it_is_read(pair: Topology, slow: Slow, name: str) -> None:
     client = signed_in(Role.ADMIN)
     address = pages(pair)[name].replace("name=parked", "name=one")
-    latest.forget(pair.broker_id)
+    being_read(pair.broker)
     before = text_of(client.get(address))
     # Who asks again: the page's feed, its refreshing, or a script of its own.
     assert re.search("data-live-blank|data-refresh=|delayboard/reading", before)
@@ -63,7 +75,7 @@ def test_a_page_shows_the_broker_when_it_is_read(pair: Topology, slow: Slow, nam
 
 
 def test_the_first_page_warns_of_it_and_calls_it_no_trouble(pair: Topology, slow: Slow) -> None:
-    latest.forget(pair.broker_id)
+    being_read(pair.broker)
     text = text_of(signed_in(Role.VIEWER).get(reverse("now")))
     assert "Test broker: It answers, and is being read for the first time: " in text
     (said,) = (line for line in text.splitlines() if "is being read" in line)
@@ -71,7 +83,7 @@ def test_the_first_page_warns_of_it_and_calls_it_no_trouble(pair: Topology, slow
 
 
 def test_a_page_of_other_things_does_not_call_it_silent(pair: Topology, slow: Slow) -> None:
-    latest.forget(pair.broker_id)
+    being_read(pair.broker)
     client = signed_in(Role.VIEWER)
     client.get(reverse("now"))
     assert "does not answer" not in text_of(client.get(reverse("replays")))
