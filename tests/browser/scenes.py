@@ -271,7 +271,8 @@ def _add_letters(scene: Scene, broker: Broker, queue: str, names: list[str]) -> 
     scene.add("letter-binary", "letter", broker.slug, died.binary(broker, queue).pk)
     preview = {"kind": "body", "pattern": "$.order.lines[*].price"}
     scene.add("masks", "masks", broker.slug, query=preview)
-    for state in (WorkState.RUNNING, WorkState.DONE, WorkState.FAILED):
+    # Not one that runs: its page fetches itself anew all the time.
+    for state in (WorkState.DONE, WorkState.FAILED):
         error = rows.REFUSAL if state == WorkState.FAILED else ""
         ended = died.parking(broker, queue, state, error)
         scene.add(f"parking-{state}", "parking", broker.slug, ended.pk)

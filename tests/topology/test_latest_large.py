@@ -130,14 +130,15 @@ def test_a_poll_that_was_answered_lately_is_not_lost_however_long_it_takes(
 
 def test_of_many_polls_the_last_snapshot_alone_is_kept(broker: Broker, slow: Slow) -> None:
     slow.let(1000)
+    began_at = datetime.now(UTC)
     for _ in range(30):
         latest.poll(broker, 20)
     eventually(lambda: not latest._polls, "the last one ends")
     gc.collect()
-    # Of this broker: other tests may hold some of their own.
-    left = [one for one in gc.get_objects() if isinstance(one, (Snapshot, latest._Poll))]
-    ours = [one for one in left if isinstance(one, latest._Poll) or one.node == "lone@node"]
-    assert ours == [latest._latest[broker.pk].snapshot]
+    # Since then: what pages have worked out for the brokers of other tests keeps theirs.
+    held = [one for one in gc.get_objects() if isinstance(one, Snapshot)]
+    assert [one for one in held if one.taken_at > began_at] == [latest._latest[broker.pk].snapshot]
+    assert not [one for one in gc.get_objects() if isinstance(one, latest._Poll)]
 
 
 ONE = Queue("one")
