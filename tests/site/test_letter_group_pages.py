@@ -180,6 +180,27 @@ def test_an_operator_can_discard_and_restore_the_group(operator: Client, broker:
     assert text.count(f'name="group" value="{group.pk}"') == 2
 
 
+def test_what_is_parked_after_the_page_was_shown_is_not_discarded_with_the_group(
+    operator: Client, broker: Broker
+) -> None:
+    (first,) = parked(broker, a_message(b"1"))
+    text = text_of(operator.get(address_of(first.group)))
+    assert f'name="newest" value="{first.pk}"' in text
+    parked(broker, a_message(b"2"))
+    asked = {"group": first.group_id, "newest": first.pk}
+    operator.post(reverse("letters_discard", args=[broker.slug]), asked)
+    first.group.refresh_from_db()
+    assert (first.group.discarded, first.group.parked) == (1, 1)
+
+
+@pytest.mark.parametrize("link", ["https://wiki/orders", "http://10.0.0.7:8080/x?y=1"])
+def test_a_link_may_lead_into_the_own_network(operator: Client, broker: Broker, link: str) -> None:
+    group = a_group(broker)
+    operator.post(address_of(group, "letter_group_edit"), {"link": link})
+    group.refresh_from_db()
+    assert group.link == link
+
+
 def test_what_people_write_is_kept_and_audited(operator: Client, broker: Broker) -> None:
     group = a_group(broker)
     make_user("ann", Role.VIEWER, broker)

@@ -37,6 +37,15 @@ def one(broker: Broker, *args: Any, **stated: Any) -> DeadLetter:
     return row
 
 
+def test_controls_in_headers_can_be_seen(broker: Broker) -> None:
+    know(broker, *shop())
+    text = page(broker, one(broker, headers={"file": "abc\u202egnp.exe", "null": "a\x00b"}))
+    assert "\u202e" not in text
+    assert "\x00" not in text
+    assert "abc\ufffdgnp.exe" in text
+    assert "a\u2400b" in text
+
+
 def test_a_message_is_shown_with_its_life_its_way_and_what_a_replay_would_do(
     broker: Broker,
 ) -> None:
