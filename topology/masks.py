@@ -19,6 +19,7 @@ from topology.access import User
 from topology.json_tree import Tree, read_json, write_json
 from topology.message import Message
 from topology.models import Broker, MaskKind, MaskRule
+from topology.wildcards import fits
 
 HIDDEN = "hidden by a rule"
 LONGEST = 255
@@ -64,12 +65,14 @@ class Masks:
 
     def hides_header(self, name: str) -> bool:
         folded = name.casefold()
-        return any(_fits(pattern.casefold(), folded) for pattern in self.header_patterns)
+        return any(fits(pattern.casefold().split("*"), folded) for pattern in self.header_patterns)
 
     def hides_body_path(self, path: str) -> bool:
         """Of names joined by dots, such as `order.amount` or `items[0].card`."""
         plain = _INDEX.sub("", path).casefold()
-        return any(_fits(glob, plain) for pattern in self.body_paths for glob in _globs(pattern))
+        return any(
+            fits(glob.split("*"), plain) for pattern in self.body_paths for glob in _globs(pattern)
+        )
 
     def headers(self, headers: Mapping[str, Any]) -> dict[str, Any]:
         """The headers with HIDDEN in the place of what is hidden, also within tables."""
@@ -95,10 +98,6 @@ class Masks:
         except (RecursionError, _TooManyPaths):
             pass
         return HIDDEN.encode()
-
-    def hides_whole(self, body: bytes) -> bool:
-        """Whether nothing of this body is shown."""
-        return bool(body) and bool(self.body_paths) and self.body(body) == HIDDEN.encode()
 
     def tree(self, tree: Tree) -> Tree:
         """A JSON document with HIDDEN in the place of what is hidden.
@@ -219,22 +218,6 @@ def _globs(pattern: str) -> tuple[str, ...]:
         else:
             globs = [glob + step.casefold() + "." for glob in globs]
     return tuple(form for glob in globs for form in (glob[:-1], glob + "*"))
-
-
-def _fits(pattern: str, text: str) -> bool:
-    """Whether the whole text is as the pattern says; in one pass, whatever both hold."""
-    first, *rest = pattern.split("*")
-    if not rest:
-        return text == pattern
-    if not text.startswith(first):
-        return False
-    place = len(first)
-    for piece in rest[:-1]:
-        found = text.find(piece, place)
-        if found < 0:
-            return False
-        place = found + len(piece)
-    return len(text) - len(rest[-1]) >= place and text.endswith(rest[-1])
 
 
 def _below(path: str, part: Tree) -> str:

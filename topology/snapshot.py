@@ -56,6 +56,11 @@ class Snapshot:
     def version_tuple(self) -> tuple[int, ...]:
         return version_numbers(self.version)
 
+    @property
+    def consumed(self) -> frozenset[str]:
+        """The queues that have consumers."""
+        return frozenset(name for name, numbers in self.numbers.items() if numbers.consumers)
+
 
 def version_numbers(version: str) -> tuple[int, ...]:
     """A version cut at the first part that is no number: "4.1.0-rc.1" is (4, 1, 0)."""

@@ -13,6 +13,7 @@ from django.db.models import F, Q, QuerySet
 from analytics.models import Recording, ScheduledMessage
 from analytics.observation import SILENT_AFTER, left_unseen
 from analytics.scheduled.filter import Filter
+from topology import paging
 from topology.models import Broker, State, Topology
 
 Place: TypeAlias = tuple[datetime, int]
@@ -110,6 +111,18 @@ def asked(
     if wanted.until_at is not None:
         rows = rows.filter(due_at__lt=wanted.until_at)
     return overdue(rows, now) if wanted.is_overdue else rows
+
+
+def read_place(text: str) -> Place | None:
+    """The due time and id that a page begins after, as the desk wrote it; None for the first."""
+    moment, _, row_text = text.partition(",")
+    row_id = paging.row_number(row_text)
+    try:
+        due_at = datetime.fromisoformat(moment)
+        # A moment of the first or the last day may have none in UTC.
+        return (due_at.astimezone(UTC), row_id) if due_at.tzinfo and row_id is not None else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def after(rows: QuerySet[ScheduledMessage], place: Place | None) -> QuerySet[ScheduledMessage]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from asgiref.sync import sync_to_async
-from django.core.handlers.asgi import ASGIRequest
-from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
@@ -19,7 +17,8 @@ from analytics.scheduled.desk import desk
 from analytics.scheduled.filter import Filter, parse
 from analytics.scheduled.lines import Line
 from analytics.views.due_bars import due_bars, strip
-from topology import access, audit, masks, paging
+from analytics.views.streaming import download
+from topology import access, audit, masks
 from topology.masks import Masks
 from topology.models import Broker, Role
 
@@ -39,7 +38,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     form = request.GET.get("as", "")
     if form:
         return _export(request, brokers, wanted, form, now, hidden)
-    place = _place(request.GET.get("after", ""))
+    place = listing.read_place(request.GET.get("after", ""))
     span = request.GET.get("span", "")
     shown = desk(brokers, wanted, now, hidden=hidden, place=place, span=span)
     context = {
@@ -86,30 +85,4 @@ def _export(
     rows = listing.asked(brokers, wanted, now)
     parts = write(records.lines(rows, wanted.text, hidden))
     name = f"scheduled-{now:%Y%m%dT%H%M%SZ}.{form}"
-    return StreamingHttpResponse(
-        one_by_one(parts) if isinstance(request, ASGIRequest) else parts,
-        content_type=content_type,
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
-
-
-async def one_by_one(parts: Iterator[str]) -> AsyncIterator[str]:
-    """Under ASGI Django would gather the whole of a plain iterator first."""
-
-    def following() -> str | None:
-        return next(parts, None)
-
-    while (part := await sync_to_async(following)()) is not None:
-        yield part
-
-
-def _place(text: str) -> listing.Place | None:
-    """The due time and id that a page begins after, as the desk wrote it; None for the first."""
-    moment, _, row_text = text.partition(",")
-    row_id = paging.row_number(row_text)
-    try:
-        due_at = datetime.fromisoformat(moment)
-        # A moment of the first or the last day may have none in UTC.
-        return (due_at.astimezone(UTC), row_id) if due_at.tzinfo and row_id is not None else None
-    except (ValueError, OverflowError):
-        return None
+    return download(request, parts, content_type, name)

@@ -41,18 +41,19 @@ def failure_of(message: Message, history: History) -> Failure:
     """Of the first death that was no expiry, else what its consumer wrote when it published it on
     (the reason is REPUBLISHED), else of the first expiry."""
     exception, kind = exception_of(message.headers), message_type_of(message)
-    causes = (_told(exception), _told(kind))
+    causes = (kept(exception), kept(kind))
     death = history.first_failure
     if death is None and (origin := origin_of(message.headers)) is not None:
-        place = (_told(origin.queue), REPUBLISHED, _told(origin.exchange))
-        return Failure(*place, _told(origin.routing_key), *causes)
+        place = (kept(origin.queue), REPUBLISHED, kept(origin.exchange))
+        return Failure(*place, kept(origin.routing_key), *causes)
     death = death or next(iter(history.deaths), None)
     if death is None:
         return Failure("", "", "", "", *causes)
     key = death.routing_keys[0] if death.routing_keys else ""
-    place = (_told(death.queue), _told(death.reason), _told(death.exchange))
-    return Failure(*place, _told(key), *causes)
+    place = (kept(death.queue), kept(death.reason), kept(death.exchange))
+    return Failure(*place, kept(key), *causes)
 
 
-def _told(text: str) -> str:
+def kept(text: str) -> str:
+    """A broker's text as a column holds it."""
     return clean(text)[:LONGEST]

@@ -14,8 +14,7 @@ from django.db import connection
 from django.db.models import AutoField, F, Model
 from django.db.models.functions import Greatest, Least
 
-from analytics.events import clean
-from delayboard.dead_letters.failure import LONGEST, Failure, failure_of
+from delayboard.dead_letters.failure import Failure, failure_of, kept
 from delayboard.models import Body, DeadLetter, GroupHour, LetterGroup, LetterState, ParkSession
 from topology.deaths import History, read_history
 from topology.message import Message
@@ -99,7 +98,7 @@ def put_prepared(
     groups = _counted(broker, prepared, at)
     alike = DeadLetter(
         broker=broker,
-        queue=clean(queue)[:LONGEST],
+        queue=kept(queue),
         session=session,
         parked_at=at,
         state=LetterState.PARKED,
@@ -113,14 +112,14 @@ def put_prepared(
         [
             {
                 "group_id": groups[p.failure],
-                "exchange": clean(p.message.exchange)[:LONGEST],
-                "routing_key": clean(p.message.routing_key)[:LONGEST],
+                "exchange": kept(p.message.exchange),
+                "routing_key": kept(p.message.routing_key),
                 "properties": p.message.properties.raw,
                 "body_id": p.sha256,
                 "size": len(p.message.body),
                 "redelivered": p.message.redelivered,
                 "content_id": p.content_id,
-                "message_id": clean(p.message.properties.message_id or "")[:LONGEST],
+                "message_id": kept(p.message.properties.message_id or ""),
                 "deaths": p.deaths,
                 "died_at": moment(p.died_at(at)),
                 "repeat_of_id": earlier,

@@ -15,10 +15,10 @@ from analytics.events import clean
 from delayboard.dead_letters.candidates import Candidate
 from delayboard.dead_letters.growth import Growth, growths
 from delayboard.models import DeadLetter, DeadLetterQueue, LetterState, Parking
-from delayboard.models.parking import ENDED
 from topology import audit, work
 from topology.definitions import is_tap
 from topology.models import Broker, State, Topology
+from topology.models.work import ENDED
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import QueueNumbers, Snapshot
 

@@ -100,20 +100,21 @@ def show(
 
 def show_whole(letter: Letter, *, masks: Masks = NOTHING) -> Shown:
     """Everything of one message, whatever is known of its broker."""
-    content = _content(letter.message, masks)
     data = _readable(letter.message, masks)
+    content = _content(letter.message, masks, data)
     dump = "" if content["hides_body"] else hex_dump(data[:HEX_BYTES])
     return Shown(letter, target=None, onward="", lines=folded(data), hex=dump, **content)
 
 
-def _content(message: Message, masks: Masks) -> dict[str, Any]:
+def _content(message: Message, masks: Masks, readable: bytes | None = None) -> dict[str, Any]:
+    """`readable` is what `_readable` gives, where the caller has it already."""
     headers = masks.headers(message.headers)
     properties = message.properties
     kind, encoding = properties.content_type or "", properties.content_encoding or ""
     body = show_body(message.body, kind, encoding)
     hides_body = False
     if masks.body_paths and message.body:
-        data = _readable(message, masks)
+        data = _readable(message, masks) if readable is None else readable
         hides_body = data == HIDDEN.encode()
         form = show_body(data)
         is_long = max(body.size, body.unpacked or 0) > MASKED_BYTES

@@ -6,9 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from delayboard.models.letter_group import LetterGroup
-from topology.models import Broker, Work, WorkState
-
-ENDED = (WorkState.DONE, WorkState.FAILED, WorkState.CANCELLED)
+from topology.models import Broker, Work
 
 
 class Parking(models.Model):
@@ -37,7 +35,7 @@ class Parking(models.Model):
 
     @property
     def is_ended(self) -> bool:
-        return self.work is not None and self.work.state in ENDED
+        return self.work is not None and self.work.is_ended
 
 
 class ParkSession(models.Model):
@@ -91,4 +89,4 @@ class LetterChange(models.Model):
 
     @property
     def is_ended(self) -> bool:
-        return self.work is not None and self.work.state in ENDED
+        return self.work is not None and self.work.is_ended

@@ -8,7 +8,7 @@ from collections import Counter
 from django.conf import settings
 from django.db import models
 
-from topology.models import Work, WorkState
+from topology.models import Work
 
 
 class ItemState(models.TextChoices):
@@ -54,11 +54,7 @@ class ReplayBatch(models.Model):
 
     @property
     def is_ended(self) -> bool:
-        return self.work is not None and self.work.state in (
-            WorkState.DONE,
-            WorkState.FAILED,
-            WorkState.CANCELLED,
-        )
+        return self.work is not None and self.work.is_ended
 
     def counts(self) -> dict[str, int]:
         """Items by state; they always add up to all of them."""

@@ -52,7 +52,6 @@ def predict(
     `waiters` are taken to be at work; what they read in `headers` counts from `now_ms`, the
     moment of the publish. `note` begins the sentence.
     """
-    consumed = {name for name, numbers in snapshot.numbers.items() if numbers.consumers}
     walked = walk(
         snapshot.definitions.without_taps() | declares,
         exchange,
@@ -60,7 +59,7 @@ def predict(
         version=snapshot.version_tuple,
         headers=headers,
         expiration=expiration,
-        consumed=consumed,
+        consumed=snapshot.consumed,
         waiters=waiters,
         now_ms=now_ms,
     )

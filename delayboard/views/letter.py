@@ -98,12 +98,11 @@ def _replay(row: DeadLetter, seen: browse.Letter, known: Latest) -> dict[str, An
     target = default_target(seen.history, index, batches.delay_queues(row.broker))
     if target is None:
         return {"asked": True}
-    consumed = [name for name, numbers in snapshot.numbers.items() if numbers.consumers]
     verdict = judge(
         target,
         row.queue,
         index,
-        consumed,
+        snapshot.consumed,
         seen.message,
         version=snapshot.version_tuple,
         waiters=waiters_at(row.broker),

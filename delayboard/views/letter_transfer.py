@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.contrib import messages
-from django.core.handlers.asgi import ASGIRequest
-from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
+from analytics.views.streaming import download
 from delayboard.dead_letters.search import QueryError, matching
 from delayboard.dead_letters.transfer.bring import Tally, bring
 from delayboard.dead_letters.transfer.export import FORMATS, gathered
@@ -41,22 +39,8 @@ def letters_export(request: HttpRequest, broker: Broker) -> HttpResponse:
     content_type, write = FORMATS[form]
     parts = gathered(write(rows, hidden))
     name = f"dead-letters-{broker.slug}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{form}"
-    answer: Any = StreamingHttpResponse(
-        one_by_one(parts) if isinstance(request, ASGIRequest) else parts,
-        content_type=content_type,
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
+    answer: Any = download(request, parts, content_type, name)
     return answer  # type: ignore[no-any-return]
-
-
-async def one_by_one(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Under ASGI Django would gather the whole of a plain iterator first."""
-
-    def following() -> bytes | None:
-        return next(parts, None)
-
-    while (part := await sync_to_async(following)()) is not None:
-        yield part
 
 
 @require_POST

@@ -11,9 +11,9 @@ from django.views.decorators.http import require_safe
 
 from analytics.scheduled import search
 from analytics.scheduled.filter import parse
-from analytics.scheduled.listing import Place
+from analytics.scheduled.listing import read_place
 from delayboard.dead_letters import retrying as desks
-from topology import access, latest, masks, paging
+from topology import access, latest, masks
 from topology.models import Broker, Role
 
 
@@ -42,22 +42,10 @@ def _page(request: HttpRequest, broker: Broker | None, visible: list[Broker]) ->
         known = latest.fresh(broker)
         hidden = masks.rules_for(request.user, broker)
         wanted = search.allowed(parse(request.GET.dict(), now), [broker], {broker.pk: hidden})
-        place = _place(request.GET.get("after", ""))
+        place = read_place(request.GET.get("after", ""))
         context |= {
             "latest": known,
             "wanted": wanted,
             "desk": desks.retrying(broker, wanted, known.snapshot, now, hidden=hidden, place=place),
         }
     return render(request, "delayboard/retrying.html", context)
-
-
-def _place(text: str) -> Place | None:
-    """The due time and id that a page begins after, as the desk wrote it; None for the first."""
-    moment, _, row_text = text.partition(",")
-    row_id = paging.row_number(row_text)
-    try:
-        due_at = datetime.fromisoformat(moment)
-        # A moment of the first or the last day may have none in UTC.
-        return (due_at.astimezone(UTC), row_id) if due_at.tzinfo and row_id is not None else None
-    except (ValueError, OverflowError):
-        return None

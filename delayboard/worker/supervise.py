@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import signal
 import socket
 import threading
 import time
@@ -39,6 +40,14 @@ class Running:
     @property
     def is_alive(self) -> bool:
         return self.thread is not None and self.thread.is_alive()
+
+
+def until_stopped() -> threading.Event:
+    """An event that SIGTERM and SIGINT set, for the main thread of a command."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 class Supervisor:

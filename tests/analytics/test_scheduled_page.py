@@ -16,7 +16,7 @@ from analytics.models import Gap, Recording, ScheduledMessage
 from analytics.scheduled import projection
 from analytics.scheduled.desk import PAGE
 from analytics.scheduled.records import CHUNK, FIELDS
-from analytics.views import scheduled
+from analytics.views import scheduled, streaming
 from tests.analytics.builders import an_entry, ms
 from topology.models import AuditEntry, Grant, Role, State, Topology
 
@@ -231,7 +231,7 @@ async def test_what_is_streamed_is_made_piece_by_piece() -> None:
             made.append(number)
             yield str(number)
 
-    async for part in scheduled.one_by_one(parts()):
+    async for part in streaming.one_by_one(parts()):
         assert made[-1] == int(part)
     assert made == [0, 1, 2]
 

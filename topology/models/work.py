@@ -16,6 +16,9 @@ class WorkState(models.TextChoices):
     CANCELLED = "cancelled", "cancelled"
 
 
+ENDED = (WorkState.DONE, WorkState.FAILED, WorkState.CANCELLED)
+
+
 class Work(models.Model):
     """`fence` grows with every claim: a worker that lost its lease can no longer write."""
 
@@ -42,3 +45,7 @@ class Work(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.subject}: {self.state}"
+
+    @property
+    def is_ended(self) -> bool:
+        return self.state in ENDED

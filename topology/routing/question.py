@@ -61,7 +61,6 @@ def ask(
     """
     index = index or Index(snapshot.definitions.without_taps())
     rejecting = dict.fromkeys(question.rejecting, Consumer("rejects"))
-    consumed = {name for name, numbers in snapshot.numbers.items() if numbers.consumers}
     walked = walk(
         index,
         question.exchange,
@@ -69,7 +68,7 @@ def ask(
         version=snapshot.version_tuple,
         headers=question.headers,
         expiration=question.expiration,
-        consumed=frozenset() if question.without_consumers else consumed,
+        consumed=frozenset() if question.without_consumers else snapshot.consumed,
         consumers=rejecting,
         waiters=waiters,
         now_ms=now_ms,

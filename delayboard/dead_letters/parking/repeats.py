@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from django.db.models import Exists, F, OuterRef, Q
 
-from analytics.events import clean
-from delayboard.dead_letters.failure import LONGEST
+from delayboard.dead_letters.failure import kept
 from delayboard.dead_letters.journal import Prepared
 from delayboard.models import DeadLetter, Parking, ParkSession
 from topology.broker.fields import FieldError
@@ -67,7 +66,7 @@ def _unsure(session: ParkSession, contents: set[str]) -> dict[tuple[str, bytes],
         ~Q(session=session.pk),
         ~Exists(DeadLetter.objects.filter(repeat_of=OuterRef("pk"))),
         broker=session.broker_id,
-        queue=clean(session.queue)[:LONGEST],
+        queue=kept(session.queue),
         content_id__in=contents,
         pk__gt=F("session__acked_to"),
         pk__lte=F("session__kept_to"),

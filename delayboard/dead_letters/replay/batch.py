@@ -9,8 +9,8 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from analytics.events import clean
 from delayboard.dead_letters.browse import Letter
+from delayboard.dead_letters.failure import kept
 from delayboard.dead_letters.replay.verdict import Target, default_target, judge
 from delayboard.models import ItemState, ReplayBatch, ReplayItem
 from topology import audit, work
@@ -53,7 +53,7 @@ def freeze(
     if not letters:
         raise BatchError("No message was chosen, or the chosen ones are no longer in the queue.")
     index = Index(snapshot.definitions.without_taps())
-    consumed = [name for name, numbers in snapshot.numbers.items() if numbers.consumers]
+    consumed = snapshot.consumed
     waits = delay_queues(broker)
     waiters, now_ms = waiters_at(broker), time.time_ns() // 1_000_000
     items = []
@@ -133,7 +133,7 @@ def _item(position: int, letter: Letter, target: Target, verdict: str, is_good: 
     return ReplayItem(
         position=position,
         content_id=letter.content_id,
-        message_id=clean(letter.message.properties.message_id or "")[:255],
+        message_id=kept(letter.message.properties.message_id or ""),
         size=len(letter.message.body),
         target_exchange=target.exchange,
         target_key=target.routing_key,

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from analytics.events import clean
 from topology.delays import DelayError, parse_delay
+from topology.wildcards import fits
 
 LONGEST = 500
 MOST_PARTS = 20
@@ -65,18 +66,9 @@ class Pattern:
         return number_of(self.pieces[0]) if self.is_exact else None
 
     def fits(self, folded: str) -> bool:
-        first, *rest = self.pieces
-        if not rest:
-            return folded == first[:LONGEST_VALUE] or folded == first
-        if not folded.startswith(first):
-            return False
-        place = len(first)
-        for piece in rest[:-1]:
-            found = folded.find(piece, place)
-            if found < 0:
-                return False
-            place = found + len(piece)
-        return len(folded) - len(rest[-1]) >= place and folded.endswith(rest[-1])
+        if self.is_exact and folded == self.pieces[0][:LONGEST_VALUE]:
+            return True
+        return fits(self.pieces, folded)
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.models import DeadLetterQueue
 from delayboard.worker.duties import parker_of
-from delayboard.worker.supervise import keep_running
+from delayboard.worker.supervise import keep_running, until_stopped
 
 
 class Command(BaseCommand):
@@ -25,9 +23,7 @@ class Command(BaseCommand):
         row = rows.filter(broker__slug=options["broker"], queue=options["queue"]).first()
         if row is None:
             raise CommandError("This queue is not watched: switch that on at its page first.")
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        stop = until_stopped()
         self.stdout.write(f"The parker of {row.queue} runs.")
         self.stdout.flush()
         keep_running(parker_of(row), stop)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.worker.duties import waiter_of
-from delayboard.worker.supervise import keep_running
+from delayboard.worker.supervise import keep_running, until_stopped
 from topology.models import State, Topology
 
 
@@ -21,9 +19,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         topology = _topology(options["topology"])
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        stop = until_stopped()
         self.stdout.write(f"The waiter of {topology.name} runs.")
         self.stdout.flush()
         keep_running(waiter_of(topology), stop)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
-import threading
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from delayboard.worker.supervise import Supervisor
+from delayboard.worker.supervise import Supervisor, until_stopped
 
 GARBAGE_THRESHOLDS = (20_000, 20, 20)
 
@@ -24,9 +22,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        stop = until_stopped()
         # What was imported stays: looking through it again and again for garbage costs a busy
         # recorder a third of its time.
         gc.freeze()
