@@ -13,20 +13,18 @@ import contextlib
 import fcntl
 import json
 import os
-import random
 import secrets
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Self
 
 from delayboard.demo.place import SERVER, Place
+from delayboard.demo.ports import Holder, Ports, choose_ports, is_free
 from delayboard.demo.processes import MARK, children, end, marked_processes, send
 
 USERNAME = "delayboard"
@@ -41,24 +39,10 @@ _PLUGINS = (
     "rabbitmq_shovel_management",
     "rabbitmq_prometheus",
 )
-# Below the range from which Linux takes ports for outgoing connections (32768 up): a port kept
-# for the next start is then seldom taken meanwhile.
-_PORT_RANGE = range(20000, 32700)
 
 
 class NodeError(Exception):
     """The node cannot be started; the message holds the tail of its log."""
-
-
-@dataclass(frozen=True)
-class Ports:
-    """TCP ports on 127.0.0.1, all different."""
-
-    amqp: int
-    management: int
-    prometheus: int
-    distribution: int
-    epmd: int
 
 
 def configuration(ports: Ports, password: str, statistics_interval_ms: int) -> str:
@@ -114,32 +98,6 @@ def environment(place: Place, name: str, ports: Ports) -> dict[str, str]:
     }
 
 
-def choose_ports(kept: Mapping[str, int], path: Path) -> Ports:
-    """Return the ports of `kept` that are still free, and fresh free ones for the rest.
-
-    `path` seeds nothing but the starting point, so that two nodes that are started at the same
-    moment look in different places.
-    """
-    chosen: dict[str, int] = {}
-    candidates = random.Random(f"{path}{time.time_ns()}").sample(_PORT_RANGE, len(_PORT_RANGE))
-    fresh = (port for port in candidates if port not in kept.values() and is_free(port))
-    for field in fields(Ports):
-        port = kept.get(field.name)
-        chosen[field.name] = port if port is not None and is_free(port) else next(fresh)
-    return Ports(**chosen)
-
-
-def is_free(port: int) -> bool:
-    """Tell whether nothing listens on 127.0.0.1:`port` (a port in TIME_WAIT counts as free)."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
 class PrivateNode:
     """One node in `folder`; data survives `stop` and `start`.
 
@@ -164,6 +122,7 @@ class PrivateNode:
         self.username = USERNAME
         self.version = ""
         self._ports: Ports | None = None
+        self._holder = Holder()
         self._server: subprocess.Popen[bytes] | None = None
         self._epmd: subprocess.Popen[bytes] | None = None
         self._lock: IO[bytes] | None = None
@@ -276,7 +235,8 @@ class PrivateNode:
 
     def _prepare(self) -> Ports:
         kept = self.folder / "node.json"
-        ports = choose_ports(json.loads(kept.read_text()) if kept.exists() else {}, self.folder)
+        earlier = json.loads(kept.read_text()) if kept.exists() else {}
+        ports = choose_ports(earlier, self.folder, self._holder.take)
         kept.write_text(json.dumps(asdict(ports)))
         for name in ("data", "log"):
             (self.folder / name).mkdir(exist_ok=True)

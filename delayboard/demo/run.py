@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from delayboard.demo.node import NodeError, PrivateNode, is_free
+from delayboard.demo.node import NodeError, PrivateNode
+from delayboard.demo.ports import is_free
 
 TICK_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 30.0

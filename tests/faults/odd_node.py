@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from delayboard.demo import node as nodes
-from delayboard.demo.node import PrivateNode, is_free
+from delayboard.demo.node import PrivateNode
+from delayboard.demo.ports import is_free
 from topology.broker.address import Address, parse_address
 
 

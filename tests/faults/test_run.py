@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from delayboard.demo.node import is_free
+from delayboard.demo.ports import is_free
 from delayboard.demo.run import CannotRun, children, own_broker, pause
 from tests.builders import eventually
 from tests.faults.processes import started

@@ -16,14 +16,12 @@ import pytest
 from delayboard.demo import node as node_module
 from delayboard.demo.node import (
     NodeError,
-    Ports,
     PrivateNode,
-    choose_ports,
     configuration,
     environment,
-    is_free,
 )
 from delayboard.demo.place import Place
+from delayboard.demo.ports import Holder, Ports, choose_ports, is_free
 from delayboard.demo.processes import marked_processes
 from tests.brokers import NEWEST, Vhost, call_api, root_of
 from tests.builders import eventually
@@ -102,13 +100,23 @@ def test_environment_inherits_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_kept_ports_are_used_again_unless_taken(tmp_path: Path) -> None:
     import socket
 
-    first = choose_ports({}, tmp_path)
+    first = choose_ports({}, tmp_path, is_free)
     kept = vars(first)
     assert len(set(kept.values())) == len(kept)
     with socket.create_server(("127.0.0.1", first.amqp)):
-        second = choose_ports(kept, tmp_path)
+        second = choose_ports(kept, tmp_path, is_free)
     assert second.amqp != first.amqp
     assert second.management == first.management
+
+
+def test_a_port_is_held_while_nothing_listens_on_it_yet(tmp_path: Path) -> None:
+    holder, other = Holder(), Holder()
+    ports = choose_ports({}, tmp_path, holder.take)
+    assert not other.take(ports.amqp)
+    assert choose_ports(vars(ports), tmp_path, holder.take) == ports
+    assert other.take(choose_ports({}, tmp_path, other.take).amqp)
+    del holder
+    assert other.take(ports.amqp)
 
 
 def test_answers_and_is_at_least_of_its_generation(

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event
 from types import TracebackType
 
-from delayboard.demo.node import is_free
+from delayboard.demo.ports import is_free
 from delayboard.demo.run import answers
 
 ROOT = Path(__file__).resolve().parents[2]
