@@ -6,7 +6,7 @@ the default for those a line lacks, so that lines of every release stay readable
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
@@ -159,6 +159,25 @@ def encode(event: MessageEvent) -> bytes:
     return line if are_plain and _NUL not in line else _carefully_encoded(event)
 
 
+def encode_alike(shared: Mapping[str, Any], own: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Lines of events that have the fields `shared` in common; `own` are all with the same fields,
+    none of them a moment. What neither states has its default.
+    """
+    head = b""
+    for fields in own:
+        if not head:
+            whole = MessageEvent(**shared, **fields)
+            common = {name: _written(getattr(whole, name)) for name in FIELDS if name not in fields}
+            head = orjson.dumps(common)[:-1] + b","
+        try:
+            tail = orjson.dumps(fields)
+        except TypeError:
+            tail = b""
+        if not tail or _NUL in tail:
+            tail = orjson.dumps({name: _written(value) for name, value in fields.items()})
+        yield head + tail[1:]
+
+
 def _carefully_encoded(event: MessageEvent) -> bytes:
     """With what orjson alone writes otherwise: whole seconds, other zones, NUL, surrogates."""
     return orjson.dumps({name: _written(getattr(event, name)) for name in FIELDS})
@@ -200,12 +219,18 @@ def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES
     Long texts are cut, bytes and numbers that JSON has no form for become texts, and a key
     "(left out)" says how many headers had no room. Never raises on any header value.
     """
-    if _is_plain(headers, NESTING_LIMIT + 1):
-        try:
-            whole = orjson.dumps(headers)
-        except TypeError:
-            whole = b""
-        if whole and len(whole) <= limit and _NUL not in whole:
+    try:
+        whole = orjson.dumps(headers)
+    except TypeError:
+        whole = b""
+    if whole and len(whole) <= limit and _NUL not in whole:
+        # So short and flat that a look at each value would find nothing. A null may be a NaN.
+        is_small = (
+            len(whole) <= VALUE_LIMIT_CHARACTERS
+            and whole.count(b"{") + whole.count(b"[") <= NESTING_LIMIT
+            and b"null" not in whole
+        )
+        if is_small or _is_plain(headers, NESTING_LIMIT + 1):
             return whole.decode()
     room = limit - 64
     shown: dict[str, Any] = {}

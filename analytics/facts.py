@@ -6,13 +6,22 @@ other; the recorder alone drains facts to the event log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 from types import NoneType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-from analytics.events import Kind, MessageEvent, bounded_headers, clean, decode, encode
+from analytics.events import (
+    Kind,
+    MessageEvent,
+    bounded_headers,
+    clean,
+    decode,
+    encode,
+    encode_alike,
+)
 from analytics.models import Fact
 from topology.deaths import newest_death, read_history
 from topology.delays import milliseconds
@@ -27,24 +36,36 @@ from topology.message import (
 from topology.models import Broker, Topology
 
 SOURCE = "delayboard"
+# Of these kinds the moment is also that of the publish.
+SENT = frozenset({"published", "replayed"})
+# So many facts that were stated at once are one row: making each a row takes far longer.
+LINES = 25
 _PLAIN = frozenset({str, int, bool, float, NoneType})
 
 
 class Stated(NamedTuple):
-    """A message that something is stated of; all of its body that matters is known already."""
+    """A message that something is stated of; all of its body that matters is known already.
+
+    `exchange` and `routing_key`, where it was sent to, default to the message's own.
+    """
 
     message: Message | Publish
     content_id: str
     size: int
     deaths: int
+    replay_id: str = ""
+    exchange: str = ""
+    routing_key: str = ""
 
 
 def id_of(properties: Properties, known: str, body: Callable[[], bytes]) -> str:
     """The content id as a stream's copy has it, where `known` is the message's own."""
     is_kept = properties.delivery_mode in (1, 2) and properties.cluster_id is None
     # What dying adds is no part of the id, so that the x-death of a dead letter does not matter.
-    hashed = (v for name, v in properties.headers.items() if name not in CHANGED_ON_THE_WAY)
-    if is_kept and all(type(value) in _PLAIN for value in hashed):
+    if is_kept and all(
+        type(value) in _PLAIN or name in CHANGED_ON_THE_WAY
+        for name, value in properties.headers.items()
+    ):
         return known
     return content_id(kept_by_streams(properties), body())
 
@@ -75,17 +96,15 @@ def state(
         content_id(kept_by_streams(properties), message.body),
         len(message.body),
         read_history(properties.headers).total,
+        replay_id,
+        exchange,
+        routing_key,
     )
-    event = _event(broker, kind, told, at, queue)
+    event = MessageEvent(**_shared(broker, kind, at), **_own(f"fact:{uuid4().hex}", queue, told))
     event.topology = topology.slug if topology else ""
     event.pattern = topology.kind if topology else ""
-    event.exchange = exchange or message.exchange
-    event.routing_key = routing_key or message.routing_key
     event.destination = destination
     event.requested_delay_ms = milliseconds(requested_delay)
-    event.published_at = at if kind in ("published", "replayed") else None
-    event.published_at_source = SOURCE if kind in ("published", "replayed") else ""
-    event.replay_id = replay_id
     event.tracking_id = tracking_id
     Fact.objects.create(line=encode(event).decode())
 
@@ -93,45 +112,66 @@ def state(
 def state_all(
     *, broker: Broker, kind: Kind, of: Iterable[tuple[str, Stated]], at: datetime
 ) -> None:
-    """State the same of many messages, each with the queue it lay in, by one insert."""
-    Fact.objects.bulk_create(
-        Fact(line=encode(_event(broker, kind, one, at, queue)).decode()) for queue, one in of
-    )
+    """State the same of many messages, each with the queue it lay in, by one insert.
+
+    A replay states "replayed" with each one's replay id, exchange and routing key.
+    """
+    batch = f"fact:{uuid4().hex}"
+    own = (_own(f"{batch}.{place}", *one) for place, one in enumerate(of, start=1))
+    lines = encode_alike(_shared(broker, kind, at), own)
+    Fact.objects.bulk_create(Fact(line=some.decode()) for some in _rows(lines))
 
 
-def _event(broker: Broker, kind: Kind, of: Stated, at: datetime, queue: str) -> MessageEvent:
+def _rows(lines: Iterator[bytes]) -> Iterator[bytes]:
+    while some := list(islice(lines, LINES)):
+        yield b"\n".join(some)
+
+
+def _shared(broker: Broker, kind: Kind, at: datetime) -> dict[str, Any]:
+    is_sent = kind in SENT
+    return {
+        "kind": kind,
+        "recorded_at": at,
+        "caught_up": True,
+        "source": SOURCE,
+        "broker": broker.slug,
+        "vhost": broker.vhost,
+        "published_at": at if is_sent else None,
+        "published_at_source": SOURCE if is_sent else "",
+    }
+
+
+def _own(event_id: str, queue: str, of: Stated) -> dict[str, Any]:
     message = of.message
     properties = message.properties
     death_queue, death_reason = newest_death(properties.headers) or ("", "")
-    return MessageEvent(
-        event_id=f"fact:{uuid4().hex}",
-        kind=kind,
-        recorded_at=at,
-        caught_up=True,
-        source=SOURCE,
-        broker=broker.slug,
-        vhost=broker.vhost,
-        exchange=message.exchange,
-        routing_key=message.routing_key,
-        queue=queue,
-        message_id=properties.message_id or "",
-        correlation_id=properties.correlation_id or "",
-        content_id=of.content_id,
-        death_queue=clean(death_queue),
-        death_reason=clean(death_reason),
-        deaths=of.deaths,
-        redelivered=isinstance(message, Message) and message.redelivered,
-        size_bytes=of.size,
-        headers_json=bounded_headers(properties.headers),
-    )
+    return {
+        "event_id": event_id,
+        "exchange": of.exchange or message.exchange,
+        "routing_key": of.routing_key or message.routing_key,
+        "queue": queue,
+        "message_id": properties.message_id or "",
+        "correlation_id": properties.correlation_id or "",
+        "content_id": of.content_id,
+        "replay_id": of.replay_id,
+        "death_queue": clean(death_queue),
+        "death_reason": clean(death_reason),
+        "deaths": of.deaths,
+        "redelivered": isinstance(message, Message) and message.redelivered,
+        "size_bytes": of.size,
+        "headers_json": bounded_headers(properties.headers),
+    }
 
 
-def oldest(number: int) -> list[tuple[int, MessageEvent]]:
-    """The first facts that are not in the log yet, with their row ids."""
-    rows = Fact.objects.order_by("id")[:number]
-    return [(row.pk, decode(row.line.encode())) for row in rows]
+def oldest(rows: int) -> list[tuple[int, MessageEvent]]:
+    """The facts of the first rows that are not in the log yet, each with its row's id."""
+    return [
+        (row.pk, decode(line.encode()))
+        for row in Fact.objects.order_by("id")[:rows]
+        for line in row.line.split("\n")
+    ]
 
 
-def forget(ids: Sequence[int]) -> None:
-    """Delete facts that are in the log."""
-    Fact.objects.filter(pk__in=ids).delete()
+def forget(ids: Iterable[int]) -> None:
+    """Delete the rows of facts that are in the log."""
+    Fact.objects.filter(pk__in=set(ids)).delete()

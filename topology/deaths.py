@@ -51,7 +51,7 @@ class History:
 
     @property
     def total(self) -> int:
-        return sum(death.count for death in self.deaths)
+        return sum([death.count for death in self.deaths])
 
     def count(self, queue: str, reason: str) -> int:
         """How often the message died in this queue for this reason."""
@@ -68,15 +68,17 @@ def read_history(headers: Headers) -> History:
     raw = headers.get("x-death")
     if raw is None:
         return History()
-    if not isinstance(raw, Sequence) or isinstance(raw, (str, bytes)):
+    # A list is asked for by its type first: asking for any sequence takes long.
+    if type(raw) is not list and (not isinstance(raw, Sequence) or isinstance(raw, (str, bytes))):
         return History(problems=("x-death is no list",))
     deaths: list[Death] = []
     problems: list[str] = []
     for number, entry in enumerate(raw, start=1):
-        if isinstance(entry, Mapping):
+        if type(entry) is dict or isinstance(entry, Mapping):
             death, wrong = _read_entry(entry)
             deaths.append(death)
-            problems.extend(f"entry {number}: {problem}" for problem in wrong)
+            if wrong:
+                problems.extend(f"entry {number}: {problem}" for problem in wrong)
         else:
             problems.append(f"entry {number} is no table")
     return History(_oldest_first(deaths, headers), tuple(problems))
@@ -105,7 +107,9 @@ def _read_entry(entry: Mapping[str, Any]) -> tuple[Death, list[str]]:
         problems.append("its count is no positive number")
         count = 1
     keys = entry.get("routing-keys", ())
-    if isinstance(keys, (str, bytes)) or not isinstance(keys, Sequence):
+    if type(keys) is not list and (
+        isinstance(keys, (str, bytes)) or not isinstance(keys, Sequence)
+    ):
         problems.append("its routing keys are no list")
         keys = ()
     for name in ("queue", "reason"):
@@ -135,6 +139,8 @@ def _oldest_first(deaths: list[Death], headers: Headers) -> tuple[Death, ...]:
     The list is ordered by recency of the LAST death, so within a second its reverse is
     only a guess, and marked as one.
     """
+    if len(deaths) < 2:
+        return tuple(deaths)
     first = (headers.get("x-first-death-queue"), headers.get("x-first-death-reason"))
     numbered = list(enumerate(deaths))
     far_future = datetime.max.replace(tzinfo=UTC)

@@ -4,9 +4,9 @@ from django.db import models
 
 
 class Fact(models.Model):
-    """An event that Delayboard itself caused, on its way into the event log.
+    """Events that Delayboard itself caused, on their way into the event log: one line for each.
 
-    Written in the transaction that did it, and deleted when its line is on disk.
+    Written in the transaction that did it, and deleted when its lines are on disk.
     """
 
     line = models.TextField(help_text="The event as a line of the log.")

@@ -4,6 +4,9 @@ from datetime import datetime, timedelta
 
 from django.db import models
 
+# What a tracking id begins with that is a replay's.
+REPLAYED = "replay:"
+
 
 class ScheduledMessage(models.Model):
     """One trip of a message through a delay, as the tap saw it.
@@ -12,6 +15,8 @@ class ScheduledMessage(models.Model):
     entry may still come from another recorder, or was before the tap. `key` is the
     message id, or the content's hash where there is none; the same key may wait many times.
     `exchange` and `routing_key` are those of its entry; `source` is that of the event.
+    `tracking_id` is what Delayboard follows it by: of a replayed message REPLAYED and then its
+    replay id.
     """
 
     broker = models.ForeignKey("topology.Broker", models.CASCADE, related_name="+")

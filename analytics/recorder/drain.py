@@ -11,7 +11,8 @@ from analytics import facts
 from analytics.log import EventLog
 from analytics.recorder.record import Beat
 
-BATCH = 500
+# Rows, of which each can hold several facts.
+BATCH = 200
 IDLE_SECONDS = 1.0
 
 
@@ -41,5 +42,5 @@ def drain_once(log: EventLog) -> int:
     rows = facts.oldest(BATCH)
     if rows:
         log.append(event for _, event in rows)
-        facts.forget([row_id for row_id, _ in rows])
+        facts.forget(row_id for row_id, _ in rows)
     return len(rows)

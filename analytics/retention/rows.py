@@ -11,6 +11,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from analytics.models import DueCount, Gap, Minute, ScheduledMessage
+from analytics.models.scheduled_message import REPLAYED
 from analytics.observation import left_unseen
 from analytics.retention.rules import GAPS, LEFT, MINUTES, OVERDUE, Rule
 from analytics.scheduled import due
@@ -58,7 +59,8 @@ def _is_older(rule: Rule, cutoff: datetime) -> Q:
     if rule is OVERDUE:
         return Q(due_at__lt=cutoff)
     left = Q(left_at__lt=cutoff) | Q(left_at=None, due_at__lt=cutoff)
-    return left & Q(tracking_id="")
+    is_tracked = ~Q(tracking_id="") & ~Q(tracking_id__startswith=REPLAYED)
+    return left & ~is_tracked
 
 
 def clean_rows(rule: Rule, now: datetime, alive: Alive) -> int:

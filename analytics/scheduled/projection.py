@@ -55,8 +55,8 @@ def _may_be_repeat(event: MessageEvent) -> bool:
 def project(topology: Topology, events: Iterable[MessageEvent]) -> list[Trip]:
     """Bring the rows up to these events; the trips that came to an end among them.
 
-    Within the caller's transaction. A tracked message published past every delay leaves a
-    row that has left at once, so that its arrival can be observed too.
+    Within the caller's transaction. A tracked or replayed message published past every delay
+    leaves a row that has left at once, so that its arrival can be observed too.
     """
     told = [event for event in events if _is_projected(event)]
     trips = Trips(topology, {event.key for event in told})
@@ -72,5 +72,5 @@ def project(topology: Topology, events: Iterable[MessageEvent]) -> list[Trip]:
 
 
 def _is_projected(event: MessageEvent) -> bool:
-    is_tracked = event.kind == "published" and event.tracking_id != ""
-    return event.kind in ("scheduled", "delivered") or is_tracked
+    is_tracked = event.tracking_id != "" or event.replay_id != ""
+    return event.kind in ("scheduled", "delivered") or (event.kind == "published" and is_tracked)

@@ -18,11 +18,13 @@ from django.db.models import Q
 
 from analytics.events import MessageEvent
 from analytics.models import ScheduledBody, ScheduledMessage
+from analytics.models.scheduled_message import REPLAYED
 from analytics.scheduled import due
 from topology.models import Topology
 
 _FIELDS = {field.attname: field for field in ScheduledMessage._meta.concrete_fields}
 _DURATION = models.DurationField()
+LONGEST_TRACKING_ID = 100
 
 
 @dataclass(slots=True, eq=False)
@@ -155,7 +157,7 @@ class Trips:
             "key": trip.key,
             "message_id": event.message_id,
             "content_id": event.content_id,
-            "tracking_id": event.tracking_id,
+            "tracking_id": tracking_id(event),
             "attempt": trip.attempt,
             "requested_delay": timedelta(milliseconds=event.requested_delay_ms),
             "entered_at": trip.entered_at,
@@ -175,6 +177,13 @@ class Trips:
             "content_type": event.content_type,
             "headers_json": event.headers_json,
         }
+
+
+def tracking_id(event: MessageEvent) -> str:
+    """What the message is followed by; a replay by its replay id, whoever tracked it before."""
+    if event.replay_id:
+        return f"{REPLAYED}{event.replay_id}"[:LONGEST_TRACKING_ID]
+    return event.tracking_id
 
 
 def _leave(trips: Iterable[Trip]) -> None:

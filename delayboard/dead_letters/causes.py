@@ -16,6 +16,16 @@ from topology.message import Headers, Message
 # What of a stack trace is read: the class stands in its first lines.
 READ_CHARACTERS = 20_000
 SEARCHED_CHARACTERS = 1_000
+SPRING_NAMES = ("x-original-exchange", "x-original-routingKey")
+ORIGIN_NAMES = frozenset(
+    {
+        *SPRING_NAMES,
+        "x-exception-message",
+        "NServiceBus.FailedQ",
+        "MT-Fault-InputAddress",
+        "rbs2-source-queue",
+    }
+)
 # Spring wraps what a listener throws (ListenerExecutionFailedException of spring-rabbit).
 SPRING_WRAPPER = "ListenerExecutionFailedException"
 _CAUSED_BY = "Caused by: "
@@ -58,14 +68,15 @@ def origin_of(headers: Headers) -> Origin | None:
     MessageHeaders: MT-Fault-InputAddress; Rebus, Headers: rbs2-source-queue. What spring-rabbit
     writes tells no queue.
     """
-    spring = ("x-original-exchange", "x-original-routingKey")
-    exchange, routing_key = (_text(headers, name) for name in spring)
+    if ORIGIN_NAMES.isdisjoint(headers):
+        return None
+    exchange, routing_key = (_text(headers, name) for name in SPRING_NAMES)
     queue = (
         _queue_of_failed(_text(headers, "NServiceBus.FailedQ"))
         or _queue_of_address(_text(headers, "MT-Fault-InputAddress"))
         or _text(headers, "rbs2-source-queue")
     )
-    is_told = queue or any(name in headers for name in (*spring, "x-exception-message"))
+    is_told = queue or any(name in headers for name in (*SPRING_NAMES, "x-exception-message"))
     return Origin(queue, exchange, routing_key) if is_told else None
 
 

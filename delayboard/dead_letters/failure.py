@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 from analytics.events import clean
 from delayboard.dead_letters.causes import exception_of, message_type_of, origin_of
@@ -37,6 +38,10 @@ class Failure:
         return hashlib.sha256(told.encode()).hexdigest()[:32]
 
 
+# Many died of the same, and one that is known is found faster than another is made.
+_failure = lru_cache(maxsize=256)(Failure)
+
+
 def failure_of(message: Message, history: History) -> Failure:
     """Of the first death that was no expiry, else what its consumer wrote when it published it on
     (the reason is REPUBLISHED), else of the first expiry."""
@@ -45,15 +50,16 @@ def failure_of(message: Message, history: History) -> Failure:
     death = history.first_failure
     if death is None and (origin := origin_of(message.headers)) is not None:
         place = (kept(origin.queue), REPUBLISHED, kept(origin.exchange))
-        return Failure(*place, kept(origin.routing_key), *causes)
+        return _failure(*place, kept(origin.routing_key), *causes)
     death = death or next(iter(history.deaths), None)
     if death is None:
-        return Failure("", "", "", "", *causes)
+        return _failure("", "", "", "", *causes)
     key = death.routing_keys[0] if death.routing_keys else ""
     place = (kept(death.queue), kept(death.reason), kept(death.exchange))
-    return Failure(*place, kept(key), *causes)
+    return _failure(*place, kept(key), *causes)
 
 
 def kept(text: str) -> str:
     """A broker's text as a column holds it."""
-    return clean(text)[:LONGEST]
+    cleaned = clean(text)
+    return cleaned if len(cleaned) <= LONGEST else cleaned[:LONGEST]

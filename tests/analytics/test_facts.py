@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -94,3 +95,37 @@ def test_facts_stay_when_the_log_cannot_be_written(broker: Broker, tmp_path: Pat
     with pytest.raises(LogError):
         drain_once(EventLog(tmp_path / "log", "facts"))
     assert Fact.objects.count() == 1
+
+
+def test_facts_that_are_stated_at_once_share_rows_and_are_drained_each(
+    broker: Broker, event_log: Path
+) -> None:
+    number = 2 * facts.LINES + 1
+    odd = Message("e\x00", "k\ud800", Properties(message_id="zero \x00, half \udcff"), b"")
+    told = [facts.Stated(LETTER, f"c{n}", 5, 2, replay_id=f"r-{n}") for n in range(number - 1)]
+    told.append(facts.Stated(odd, "odd", 0, 0, exchange="to", routing_key="there"))
+    facts.state_all(broker=broker, kind="replayed", of=(("dead", one) for one in told), at=NOON)
+    assert Fact.objects.count() == 3
+    assert drain_once(EventLog(event_log, "facts")) == number
+    events = list(read_day(event_log, NOON.date()))
+    assert [event.content_id for event in events] == [one.content_id for one in told]
+    assert len({event.event_id for event in events}) == number
+    assert {(e.kind, e.broker, e.recorded_at, e.published_at) for e in events} == {
+        ("replayed", "main", NOON, NOON)
+    }
+    first, last = events[0], events[-1]
+    assert (first.exchange, first.replay_id, first.deaths) == ("orders-retry", "r-0", 2)
+    assert (last.exchange, last.routing_key) == ("to", "there")
+    assert last.message_id == "zero \\x00, half \\udcff"
+    assert not Fact.objects.exists()
+
+
+def test_many_are_stated_as_each_alone_is(broker: Broker) -> None:
+    state_one(broker, queue="dead")
+    properties = LETTER.properties
+    known = content_id(kept_by_streams(properties), LETTER.body)
+    told = facts.Stated(LETTER, known, len(LETTER.body), 2)
+    facts.state_all(broker=broker, kind="parked", of=[("dead", told)], at=NOON)
+    (_, one), (_, other) = facts.oldest(10)
+    assert one.event_id != other.event_id
+    assert replace(one, event_id="") == replace(other, event_id="")

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import pika
 
 from topology.broker.address import Address
 from topology.broker.amqp import HEARTBEAT_SECONDS, connected, translated
+from topology.broker.deliveries import Arrival, Deliveries
 from topology.broker.errors import BrokerError, NotFound, Unreachable
 from topology.broker.properties import read_properties
 from topology.message import Message, Properties
@@ -46,15 +47,6 @@ class Delivery:
     offset: int | None = None
 
 
-class _Arrival(NamedTuple):
-    """What came, when, and not looked into yet."""
-
-    at: datetime
-    method: Any
-    raw: bytes
-    body: bytes
-
-
 class Consumer:
     """Consumes one queue on a connection and thread of its own.
 
@@ -74,7 +66,7 @@ class Consumer:
         self._queue = queue
         self._prefetch = prefetch
         self._start = start
-        self._come: deque[_Arrival] = deque()
+        self._come: deque[tuple[datetime, Arrival]] = deque()
         self._news = threading.Event()
         self._wanted = 1
         self._end: BaseException | None = None
@@ -118,10 +110,12 @@ class Consumer:
         taken: list[Delivery] = []
         size = 0
         while self._come and len(taken) < limit:
-            size += len(self._come[0].body)
+            at, arrival = self._come[0]
+            size += len(arrival.body)
             if taken and size > limit_bytes:
                 break
-            taken.append(self._delivery(self._come.popleft()))
+            self._come.popleft()
+            taken.append(self._delivery(at, arrival))
         return taken
 
     def ack_through(self, delivery: Delivery) -> None:
@@ -194,17 +188,11 @@ class Consumer:
             if len(self._come) >= number or not self._news.wait(until - time.monotonic()):
                 return
 
-    def _delivery(self, come: _Arrival) -> Delivery:
-        properties = read_properties(come.raw)
-        message = Message(
-            come.method.exchange,
-            come.method.routing_key,
-            properties,
-            come.body,
-            come.method.redelivered,
-        )
+    def _delivery(self, at: datetime, came: Arrival) -> Delivery:
+        properties = read_properties(came.raw)
+        message = Message(came.exchange, came.routing_key, properties, came.body, came.redelivered)
         offset = None if self._start is None else take_offset(properties)
-        return Delivery(message, come.method.delivery_tag, come.at, offset)
+        return Delivery(message, came.tag, at, offset)
 
     def _soon(self, act: Callable[[Any], None]) -> None:
         """Have the connection's thread act on the channel."""
@@ -231,10 +219,13 @@ class Consumer:
         self._channel.basic_qos(prefetch_count=self._prefetch)
         self._channel.add_on_cancel_callback(self._on_cancel)
         arguments = None if self._start is None else {OFFSET_HEADER: self._start}
-        self._tag = self._channel.basic_consume(self._queue, self._on_message, arguments=arguments)
+        Deliveries(connection, self._channel.channel_number, self._on_arrival)
+        self._tag = self._channel.basic_consume(
+            self._queue, lambda *delivery: None, arguments=arguments
+        )
 
-    def _on_message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        self._come.append(_Arrival(datetime.now(UTC), method, properties.raw, body))
+    def _on_arrival(self, arrival: Arrival) -> None:
+        self._come.append((datetime.now(UTC), arrival))
         if len(self._come) >= self._wanted:
             self._news.set()
 

@@ -14,7 +14,10 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
-_NUMBERS = {
+_made = cache(struct.Struct)
+
+# Tag -> the form of a value whose length the tag says: a decimal is its scale and its digits.
+_FORMS = {
     b"b": ">b",
     b"B": ">B",
     b"s": ">h",
@@ -25,13 +28,16 @@ _NUMBERS = {
     b"L": ">q",
     b"f": ">f",
     b"d": ">d",
+    b"t": ">B",
+    b"T": ">Q",
+    b"D": ">Bi",
 }
+_FIXED = {tag: _made(form) for tag, form in _FORMS.items()}
+# Tags of values with their length in front: text, bytes, table, list.
+_SIZED = frozenset({b"S", b"x", b"F", b"A"})
 # A level costs up to four calls, of which Python allows a thousand.
 MAXIMUM_NESTING = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-_made = cache(struct.Struct)
 
 
 class FieldError(ValueError):
@@ -78,16 +84,7 @@ def read_table(data: bytes, nesting: int = 0) -> dict[str, Any]:
     while position < end:
         named = position + 1 + data[position]
         name = data[position + 1 : named].decode("utf-8", "backslashreplace")
-        if data[named : named + 1] == b"S":
-            start = named + 5
-            position = start + int.from_bytes(data[named + 1 : start])
-            if position > end:
-                raise FieldError(f"cut off at byte {end}")
-            table[name] = text(data[start:position])
-        else:
-            reader = Reader(data, named)
-            table[name] = read_value(reader, nesting)
-            position = reader.position
+        table[name], position = _value_at(data, named, nesting)
     return table
 
 
@@ -105,34 +102,56 @@ def table_entries(data: bytes, nesting: int = 0) -> list[tuple[bytes, Any, bytes
 
 def read_value(reader: Reader, nesting: int = 0) -> Any:
     """One tagged value. Timestamps outside of datetime's years stay whole seconds (int)."""
+    value, reader.position = _value_at(reader.data, reader.position, nesting)
+    return value
+
+
+def _value_at(data: bytes, position: int, nesting: int) -> tuple[Any, int]:
+    """The value whose tag is there, and where the next begins. Raises FieldError."""
     if nesting > MAXIMUM_NESTING:
         raise FieldError(f"nested more than {MAXIMUM_NESTING} deep")
-    tag = reader.take(1)
-    if tag in _NUMBERS:
-        return reader.number(_NUMBERS[tag])
-    match tag:
-        case b"S":
-            return text(reader.long_string())
-        case b"x":
-            return reader.long_string()
-        case b"t":
-            return reader.take(1) != b"\x00"
-        case b"T":
-            return moment(reader.number(">Q"))
-        case b"D":
-            scale, digits = reader.number(">B"), reader.number(">i")
-            return Decimal(digits).scaleb(-scale)
-        case b"F":
-            return read_table(reader.long_string(), nesting + 1)
-        case b"A":
-            inner = Reader(reader.long_string())
-            values = []
-            while inner.position < len(inner.data):
-                values.append(read_value(inner, nesting + 1))
-            return values
-        case b"V":
-            return None
-    raise FieldError(f"unknown field type {tag!r}")
+    start = position + 1
+    tag = data[position:start]
+    if tag in _SIZED:
+        first = start + 4
+        end = first + int.from_bytes(data[start:first])
+        if end > len(data):
+            raise FieldError(f"cut off at byte {len(data)}")
+        return _sized_value(tag, data[first:end], nesting), end
+    if tag == b"V":
+        return None, start
+    made = _FIXED.get(tag)
+    if made is None:
+        if not tag:
+            raise FieldError(f"cut off at byte {len(data)}")
+        raise FieldError(f"unknown field type {tag!r}")
+    try:
+        values = made.unpack_from(data, start)
+    except struct.error:
+        raise FieldError(f"cut off at byte {len(data)}") from None
+    end = start + made.size
+    if tag == b"T":
+        return moment(values[0]), end
+    if tag == b"t":
+        return values[0] != 0, end
+    if tag == b"D":
+        return Decimal(values[1]).scaleb(-values[0]), end
+    return values[0], end
+
+
+def _sized_value(tag: bytes, piece: bytes, nesting: int) -> Any:
+    if tag == b"S":
+        return text(piece)
+    if tag == b"F":
+        return read_table(piece, nesting + 1)
+    if tag == b"x":
+        return piece
+    values = []
+    position = 0
+    while position < len(piece):
+        value, position = _value_at(piece, position, nesting + 1)
+        values.append(value)
+    return values
 
 
 def text(data: bytes) -> Any:
