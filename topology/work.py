@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import F, Q
@@ -70,22 +70,30 @@ def ask(kind: str, subject: int, *, broker: Broker | None, user: Any, total: int
 
 def claim(kinds: Collection[str], owner: str) -> Work | None:
     """Take the oldest work that waits, or whose holder let its lease run out."""
+    free = Work.objects.filter(_free(timezone.now()), kind__in=kinds)
+    return next(filter(None, (claim_this(work, owner) for work in free.order_by("pk")[:10])), None)
+
+
+def claim_this(work: Work, owner: str) -> Work | None:
+    """Take this one; None when it has ended, is another's, or waits for its time."""
     now = timezone.now()
-    is_free = Q(state=WorkState.WAITING) & (Q(not_before_at=None) | Q(not_before_at__lte=now)) | Q(
-        state=WorkState.RUNNING, leased_until_at__lt=now
+    taken = Work.objects.filter(_free(now), pk=work.pk, fence=work.fence).update(
+        state=WorkState.RUNNING,
+        owner=owner,
+        fence=F("fence") + 1,
+        attempts=F("attempts") + 1,
+        leased_until_at=now + LEASE,
     )
-    for work in Work.objects.filter(is_free, kind__in=kinds).order_by("pk")[:10]:
-        taken = Work.objects.filter(is_free, pk=work.pk, fence=work.fence).update(
-            state=WorkState.RUNNING,
-            owner=owner,
-            fence=F("fence") + 1,
-            attempts=F("attempts") + 1,
-            leased_until_at=now + LEASE,
-        )
-        if taken:
-            work.refresh_from_db()
-            return work
-    return None
+    if not taken:
+        return None
+    work.refresh_from_db()
+    return work
+
+
+def _free(now: datetime) -> Q:
+    is_due = Q(not_before_at=None) | Q(not_before_at__lte=now)
+    is_left = Q(state=WorkState.RUNNING, leased_until_at__lt=now)
+    return Q(state=WorkState.WAITING) & is_due | is_left
 
 
 def lease_of(work: Work) -> Lease:

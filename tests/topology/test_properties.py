@@ -68,6 +68,23 @@ def test_a_replay_removes_exactly_what_dying_added_and_leaves_every_other_byte(
     assert after.stated() == {k: v for k, v in before.stated().items() if k != "user_id"}
 
 
+@given(strategies.raw_properties())
+def test_what_was_edited_is_what_is_read_of_its_bytes(raw: bytes) -> None:
+    after = strip_for_replay(
+        read_properties(raw), {REPLAY_HEADER: "id", "delayboard-replays": 3}, expiration="500"
+    )
+    assert after.expiration == "500"
+    # As texts, for what is no number equals nothing.
+    assert repr(after) == repr(read_properties(after.raw))
+
+
+@pytest.mark.parametrize("inner", [b"\x01aS\x00\x00\x00\x09x", b"\x01a?", b"\x01aI\x00", b"\x09a"])
+def test_headers_that_cannot_be_taken_apart_are_not_edited(inner: bytes) -> None:
+    raw = b"\x20\x00" + sized(inner)
+    with pytest.raises(FieldError):
+        strip_for_replay(read_properties(raw), {REPLAY_HEADER: "id"})
+
+
 def test_what_dying_added_leaves_no_empty_table_behind() -> None:
     dead = build_properties({"x-death": [], "x-first-death-queue": "q"}, message_id="m")
     assert strip_for_replay(dead, {}).raw == build_properties(message_id="m").raw

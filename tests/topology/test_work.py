@@ -78,6 +78,42 @@ def test_of_many_that_claim_at_once_exactly_one_gets_each() -> None:
     assert sorted(got) == [(row.pk, 1) for row in rows]
 
 
+def test_a_certain_work_is_taken_and_no_other() -> None:
+    first, second = asked(), asked()
+    row = work.claim_this(second, "shell")
+    assert row is not None
+    assert (row.pk, row.state, row.owner, row.fence) == (second.pk, WorkState.RUNNING, "shell", 1)
+    assert claimed().pk == first.pk
+
+
+def test_a_certain_work_that_is_held_or_ended_or_not_due_is_not_taken() -> None:
+    row = asked()
+    held = claimed("worker")
+    assert work.claim_this(row, "shell") is None
+    held.refresh_from_db()
+    assert work.claim_this(held, "shell") is None
+    work.lease_of(held).give_back("no broker", after=timedelta(hours=1))
+    held.refresh_from_db()
+    assert work.claim_this(held, "shell") is None
+    Work.objects.update(not_before_at=timezone.now() - SECOND)
+    row = work.claim_this(held, "shell") or pytest.fail("it is due")
+    work.lease_of(row).end(WorkState.DONE)
+    row.refresh_from_db()
+    assert work.claim_this(row, "shell") is None
+
+
+def test_of_many_that_claim_a_certain_work_at_once_one_gets_it() -> None:
+    row = asked()
+    got: list[int] = []
+
+    def take(place: int) -> None:
+        if taken := work.claim_this(Work.objects.get(pk=row.pk), f"shell {place}"):
+            got.append(taken.fence)
+
+    in_threads(4, take)
+    assert got == [1]
+
+
 def test_an_expired_lease_is_taken_over_by_one_with_a_higher_fence() -> None:
     asked()
     old = claimed("old")

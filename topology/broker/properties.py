@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,7 +17,6 @@ from topology.broker.fields import (
     Reader,
     encode_text,
     read_table,
-    table_entries,
     text,
     write_entry,
     write_table,
@@ -41,6 +41,19 @@ _NAMES = (
 )
 # All but these are short texts.
 _OTHERS = frozenset({"headers", "delivery_mode", "priority", "timestamp"})
+_USER_ID = frozenset({"user_id"})
+_LEFT_OUT = DEATH_HEADERS | {"CC", "BCC"}
+_PLAIN = frozenset({str, int, bool})
+# The bytes of a field's value by its tag; those of the others have their length in front.
+_SIZES = {
+    **dict.fromkeys((b"t", b"b", b"B"), 1),
+    **dict.fromkeys((b"s", b"u"), 2),
+    **dict.fromkeys((b"I", b"i", b"f"), 4),
+    b"D": 5,
+    **dict.fromkeys((b"l", b"L", b"d", b"T"), 8),
+    b"V": 0,
+}
+_SIZED = frozenset({b"S", b"x", b"F", b"A"})
 _FLAGS = {name: 1 << (15 - place) for place, name in enumerate(_NAMES)}
 
 
@@ -69,42 +82,84 @@ def edit_properties(
     drop_header: Callable[[str], bool] = lambda name: False,
     set_headers: Mapping[str, Any] | None = None,
     drop: frozenset[str] = frozenset(),
+    stated: Mapping[str, Any] | None = None,
 ) -> Properties:
-    """Drop and set headers, drop whole properties; every other byte stays as it is.
+    """Drop and set headers, drop and set whole properties; every other byte stays as it is.
 
     Raises FieldError when the raw bytes cannot be taken apart, so that nothing is edited
     half.
     """
     pieces = {name: data for name, data in _split(properties.raw).items() if name not in drop}
+    set_properties = dict(stated or {})
+    pieces.update({name: _write(name, value) for name, value in set_properties.items()})
     replaced = dict(set_headers or {})
-    entries = table_entries(pieces.get("headers", b"\0\0\0\0")[4:])
+    entries = _entries(pieces.get("headers", b"\0\0\0\0"))
     kept = [
-        data
-        for name, _, data in entries
-        if not drop_header(_name(name)) and _name(name) not in replaced
+        (name, data) for name, data in entries if name not in replaced and not drop_header(name)
     ]
     if replaced or len(kept) < len(entries):
-        inner = b"".join(kept) + b"".join([write_entry(*pair) for pair in replaced.items()])
+        inner = b"".join([data for _, data in kept])
+        inner += b"".join([write_entry(*pair) for pair in replaced.items()])
         pieces.pop("headers", None)
         if inner:
             pieces["headers"] = struct.pack(">I", len(inner)) + inner
-    return read_properties(_join(pieces))
+    raw = _join(pieces)
+    if properties.problems or not _reads_as_written(replaced, set_properties):
+        return read_properties(raw)
+    names = {name for name, _ in kept}
+    headers = {name: value for name, value in properties.headers.items() if name in names}
+    changes = {**dict.fromkeys(drop), **set_properties, "headers": {**headers, **replaced}}
+    return replace(properties, raw=raw, **changes)
 
 
-def strip_for_replay(properties: Properties, set_headers: Mapping[str, Any]) -> Properties:
-    """Without what dying added, the routing copies and a foreign user id; with our headers.
+def strip_for_replay(
+    properties: Properties, set_headers: Mapping[str, Any], *, expiration: str = ""
+) -> Properties:
+    """Without what dying added, the routing copies and a foreign user id; with our headers, and
+    with another expiration if one is given.
 
     x-death is interpreted again by brokers before 4.0 and would count into their cycle rule;
     a foreign user_id closes the channel with 406 (rabbit_dead_letter.erl 3.10.8).
     """
     return edit_properties(
         properties,
-        drop_header=lambda name: (
-            name in DEATH_HEADERS or name.startswith("x-opt-") or name in ("CC", "BCC")
-        ),
+        drop_header=_is_dying_or_copies,
         set_headers=set_headers,
-        drop=frozenset({"user_id"}),
+        drop=_USER_ID,
+        stated={"expiration": expiration} if expiration else None,
     )
+
+
+def _is_dying_or_copies(name: str) -> bool:
+    return name in _LEFT_OUT or name.startswith("x-opt-")
+
+
+def _reads_as_written(*values: Mapping[str, Any]) -> bool:
+    """Whether these are read as they were set, so that they need not be read."""
+    return all(type(value) in _PLAIN for one in values for value in one.values())
+
+
+def _entries(headers: bytes) -> list[tuple[str, bytes]]:
+    """The names in a table with its length in front, each with all bytes of its entry.
+
+    What is in an entry is not looked at: it stays as it is, or goes whole.
+    """
+    entries = []
+    position, end = 4, len(headers)
+    while position < end:
+        named = position + 1 + headers[position]
+        tag = headers[named : named + 1]
+        size = _SIZES.get(tag)
+        if size is None:
+            if tag not in _SIZED or named + 5 > end:
+                raise FieldError(f"unknown field type {tag!r}" if tag else f"cut off at byte {end}")
+            size = 4 + int.from_bytes(headers[named + 1 : named + 5])
+        after = named + 1 + size
+        if after > end:
+            raise FieldError(f"cut off at byte {end}")
+        entries.append((_name(headers[position + 1 : named]), headers[position:after]))
+        position = after
+    return entries
 
 
 def _read_all(raw: bytes) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pika.exceptions
 
 from topology.broker.address import Address
 from topology.broker.amqp import RawProperties, connected, explained
+from topology.broker.declaring import declare
 from topology.broker.errors import (
     Conflict,
     Nacked,
@@ -20,7 +21,7 @@ from topology.broker.errors import (
     Returned,
     alarm_sentence,
 )
-from topology.definitions import Binding, Definitions
+from topology.definitions import Definitions
 from topology.message import Publish, Route
 
 REQUEST_HEARTBEAT_SECONDS = 2
@@ -58,31 +59,7 @@ class Publisher:
 
         Raises Conflict where other arguments stand, NotFound where a binding has no end.
         """
-        for exchange in definitions.exchanges:
-            self._channel.exchange_declare(
-                exchange.name,
-                exchange.type,
-                durable=exchange.durable,
-                auto_delete=exchange.auto_delete,
-                internal=exchange.internal,
-                arguments=dict(exchange.arguments),
-            )
-        for queue in definitions.queues:
-            self._channel.queue_declare(
-                queue.name,
-                durable=queue.durable,
-                auto_delete=queue.auto_delete,
-                arguments=dict(queue.arguments),
-            )
-        for binding in definitions.bindings:
-            self._bind(binding)
-
-    def _bind(self, binding: Binding) -> None:
-        key, arguments = binding.routing_key, dict(binding.arguments)
-        if binding.destination_is_queue:
-            self._channel.queue_bind(binding.destination, binding.source, key, arguments)
-        else:
-            self._channel.exchange_bind(binding.destination, binding.source, key, arguments)
+        declare(self._channel, definitions)
 
     def publish(self, publish: Publish) -> None:
         """Returns when the broker has confirmed that a queue took the message.

@@ -1,104 +1,87 @@
-"""The one loop that moves messages: get, decide, publish confirmed, ack.
+"""The one loop that moves messages: get, decide, publish confirmed, settle.
 
-The journal's methods commit before they return. In this order no crash loses a message: the
-source is acknowledged only after the broker has confirmed the copy, and what the journal
-says then tells whether a message that is still in the source was published before.
+A source marks durably what it gives out before anything is sent, and settles only what has its
+answer. In this order no crash loses a message, and the source's marks tell which may be there
+twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Protocol
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from topology.broker.consumer import Getter
-from topology.broker.errors import BrokerError, OutcomeUnknown, Unreachable
-from topology.broker.publisher import Publisher
-from topology.message import Message, Publish
+from topology.broker.pipeline import Answer, Pipeline
+from topology.message import Publish
+
+# So long an answer is waited for in one turn (seconds): a pause or an end acts within a few.
+TURN_SECONDS = 0.05
+# So long what is on the way is waited for at the end; what has no answer then is `unknown`.
+PATIENCE_SECONDS = 10.0
+
+Token = TypeVar("Token")
 
 
-@dataclass(frozen=True)
-class Step:
-    """Publish this, then take the message from the source; `key` is the journal's."""
+class Step(NamedTuple, Generic[Token]):
+    """Publish this; its answer is told of under `token`."""
 
-    key: int
+    token: Token
     publish: Publish
 
 
-@dataclass(frozen=True)
-class Moved:
-    """How many messages were looked at, how many taken, and whether the queue had no more."""
+class Source(Protocol[Token]):
+    """Where the messages come from, which also remembers durably how far each got."""
 
-    seen: int
-    taken: int
-    is_exhausted: bool
+    def take(self, room: int) -> Sequence[Step[Token]]:
+        """Get and decide: the next ones, at most `room`; none when there is none just now.
 
+        What it returns is durably marked as begun, where the source has such marks.
+        """
 
-class Journal(Protocol):
-    """Decides, and remembers durably how far each message got."""
+    def settle(self, answers: Sequence[tuple[Token, Answer]]) -> None:
+        """Durably: commit, or acknowledge what was confirmed and leave the rest."""
 
-    def decide(self, message: Message) -> Step | None:
-        """None leaves the message where it is."""
-
-    def is_complete(self) -> bool:
-        """Nothing is wanted any more."""
-
-    def publishing(self, key: int) -> None: ...
-
-    def check(self, publish: Publish) -> None:
-        """Asked after the confirm: raises Returned when no queue but a tap can have taken it."""
-
-    def confirmed(self, key: int) -> None: ...
-
-    def done(self, key: int) -> None: ...
-
-    def refused(self, key: int, error: BrokerError) -> None:
-        """The broker did not take it; it stays in the source."""
+    @property
+    def is_exhausted(self) -> bool:
+        """Nothing more will come."""
 
 
 def move(
-    getter: Getter,
-    publisher: Publisher,
-    journal: Journal,
+    source: Source[Any],
+    pipeline: Pipeline[Any],
     *,
-    limit: int,
-    holding: timedelta,
-    pulse: Callable[[], None],
-) -> Moved:
-    """Look at up to `limit` messages, holding them for at most `holding`.
+    window: int,
+    is_stopping: Callable[[], bool],
+    turn: Callable[[], None] = lambda: None,
+    idle_seconds: float = TURN_SECONDS,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> None:
+    """Move until the source is exhausted or it is stopping, with at most `window` on the way.
 
-    Everything that is not taken goes back when the getter's block ends. Raises BrokerError
-    when a connection breaks, and whatever `pulse` raises.
+    `turn` is called a few times a second; what it raises ends the moving. However it ends, what
+    is on the way is waited for, at most for `patience_seconds`, and settled. With nothing on the
+    way it pauses for `idle_seconds`, 0 for a source that waits by itself. Raises BrokerError when
+    a connection breaks: of what was on the way the source's marks tell.
     """
-    until = datetime.now(UTC) + holding
-    seen = taken = 0
-    while seen < limit and not journal.is_complete() and datetime.now(UTC) < until:
-        delivery = getter.get()
-        if delivery is None:
-            return Moved(seen, taken, is_exhausted=True)
-        seen += 1
-        step = journal.decide(delivery.message)
-        if step is None:
-            continue
-        if _publish(publisher, journal, step):
-            getter.ack(delivery)
-            journal.done(step.key)
-            taken += 1
-        pulse()
-    return Moved(seen, taken, is_exhausted=False)
-
-
-def _publish(publisher: Publisher, journal: Journal, step: Step) -> bool:
-    """Whether the broker has the copy. A broken connection is not a refusal: it is raised."""
-    journal.publishing(step.key)
     try:
-        publisher.publish(step.publish)
-        journal.check(step.publish)
-    except (OutcomeUnknown, Unreachable):
-        raise
-    except BrokerError as error:
-        journal.refused(step.key, error)
-        return False
-    journal.confirmed(step.key)
-    return True
+        while not (source.is_exhausted or is_stopping()):
+            if pipeline.flying * 2 <= window:
+                for token, publish in source.take(window - pipeline.flying):
+                    pipeline.publish(publish, token)
+            _settle(source, pipeline, TURN_SECONDS if pipeline.flying else idle_seconds)
+            turn()
+    finally:
+        _finish(source, pipeline, patience_seconds)
+
+
+def _finish(source: Source[Any], pipeline: Pipeline[Any], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while pipeline.flying and time.monotonic() < until:
+        _settle(source, pipeline, TURN_SECONDS)
+    if left := pipeline.abandon():
+        source.settle(left)
+
+
+def _settle(source: Source[Any], pipeline: Pipeline[Any], seconds: float) -> None:
+    if answers := pipeline.answers(seconds):
+        source.settle(answers)

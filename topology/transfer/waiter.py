@@ -15,15 +15,21 @@ from time import monotonic, time_ns
 from typing import Literal
 
 from topology.broker.address import Address
-from topology.broker.errors import BrokerError
+from topology.broker.errors import BrokerError, Nacked, Returned
 from topology.broker.fields import FieldError
+from topology.broker.intake import Arrival, intake
+from topology.broker.pipeline import Answer, pipeline
 from topology.broker.properties import strip_for_replay
-from topology.broker.relay import relay
 from topology.message import Message, Properties, Publish, Waiter
 from topology.patterns.wait_params import WAITED_HEADER
 from topology.routing.waiting import due_ms
+from topology.transfer.move import move
+from topology.transfer.queue_source import QueueSource
 
-TURN_SECONDS = 0.2
+# So many are on the way at once: what a crash may double.
+WINDOW = 500
+# So long a confirm is waited for when it ends: what has none by then may go twice.
+PATIENCE_SECONDS = 3.0
 BEAT_SECONDS = 0.5
 # The percentiles are of so many, the latest.
 REMEMBERED = 1000
@@ -113,19 +119,56 @@ def wait(
     connection breaks or a queue does not take a message, which then stays; calling again goes on.
     """
 
-    def decided(message: Message) -> tuple[Publish, Decision]:
-        decision = decide(waiter, message, time_ns() // 1_000_000)
+    beaten = monotonic()
+    refused: list[BrokerError] = []
+
+    def decided(arrival: Arrival) -> tuple[Publish, Decision]:
+        decision = decide(waiter, arrival.message, time_ns() // 1_000_000)
         return decision.publish, decision
 
-    with relay(address, waiter.queue, decided, passing.count) as running:
-        beaten = monotonic()
-        while not stop.is_set():
-            try:
-                running.turn(TURN_SECONDS)
-            except BrokerError:
-                passing.returned += running.refusals
-                beat(passing.counters())
-                raise
-            if monotonic() - beaten > BEAT_SECONDS:
-                beaten = monotonic()
-                beat(passing.counters())
+    def settled(decision: Decision, answer: Answer) -> None:
+        if answer.kind == "confirmed":
+            passing.count(decision)
+        elif answer.kind != "unknown":
+            passing.returned += 1
+            refused.append(_refusal(answer, decision.publish.routing_key, waiter.queue))
+
+    def turn() -> None:
+        nonlocal beaten
+        if monotonic() - beaten > BEAT_SECONDS:
+            beaten = monotonic()
+            beat(passing.counters())
+
+    name = f"waiter of {waiter.queue}"
+    with (
+        pipeline(address, name) as publishing,
+        intake(address, waiter.queue, prefetch=WINDOW) as taking,
+    ):
+        source = QueueSource(taking, decided, settled, prefetch=WINDOW, is_strict=True)
+        move(
+            source,
+            publishing,
+            window=WINDOW,
+            is_stopping=stop.is_set,
+            turn=turn,
+            idle_seconds=0,
+            patience_seconds=PATIENCE_SECONDS,
+        )
+    if refused:
+        beat(passing.counters())
+        raise refused[0]
+
+
+def _refusal(answer: Answer, queue: str, source: str) -> BrokerError:
+    match answer.kind:
+        case "returned":
+            return Returned(
+                f"There is no queue “{queue}”: what is for it stays in “{source}” until there is "
+                "one."
+            )
+        case "nacked":
+            return Nacked(
+                f"The queue “{queue}” refuses messages, is it full? What is for it stays in "
+                f"“{source}”."
+            )
+    return BrokerError(answer.error)

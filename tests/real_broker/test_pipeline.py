@@ -1,0 +1,276 @@
+"""Publishing in a pipeline, and moving out of a queue, on real brokers."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.brokers import Vhost
+from tests.builders import address_of, eventually
+from tests.topology.numbers import Numbers
+from topology.broker.depths import live_depths
+from topology.broker.errors import BrokerError, NotFound
+from topology.broker.intake import Arrival, Intake, intake
+from topology.broker.management import Management
+from topology.broker.pipeline import Answer, pipeline
+from topology.broker.properties import build_properties
+from topology.definitions import Arguments, Binding, Exchange, Queue
+from topology.message import REPLAY_HEADER, Properties, Publish
+from topology.transfer.move import move
+from topology.transfer.queue_source import QueueSource
+
+CONFIRMED = Answer("confirmed")
+
+
+def moved(source: Any, wire: Any, window: int = 10, **more: Any) -> None:
+    move(source, wire, window=window, is_stopping=lambda: False, **more)
+
+
+def declare(vhost: Vhost, *things: Queue | Exchange) -> None:
+    with Management(address_of(vhost)) as management:
+        for thing in things:
+            if isinstance(thing, Queue):
+                management.declare_queue(thing)
+            else:
+                management.declare_exchange(thing)
+
+
+def depth(vhost: Vhost, queue: str) -> int:
+    return live_depths(address_of(vhost), [queue])[queue]
+
+
+def test_each_of_many_is_confirmed_and_there(vhost: Vhost) -> None:
+    declare(vhost, Queue("q"))
+    source = Numbers(5000)
+    with pipeline(address_of(vhost), "test") as wire:
+        moved(source, wire, 500)
+    assert source.kinds() == {"confirmed": 5000}
+    assert depth(vhost, "q") == 5000
+
+
+@pytest.mark.parametrize("size", [0, 1, 131_063, 131_064, 131_065, 1_000_000])
+def test_a_body_of_any_size_arrives_as_it_was(vhost: Vhost, size: int) -> None:
+    declare(vhost, Queue("q"))
+    body = bytes(number % 251 for number in range(size))
+    with pipeline(address_of(vhost), "test") as wire:
+        moved(Numbers(2, lambda number: Publish("", "q", body=body)), wire)
+    with intake(address_of(vhost), "q", prefetch=10) as taking:
+        come = taken(taking, 2)
+        taking.ack([], through=come[-1].tag)
+    assert [one.body for one in come] == [body, body]
+
+
+def taken(taking: Intake, number: int) -> list[Arrival]:
+    come: list[Arrival] = []
+
+    def is_all() -> bool:
+        come.extend(taking.arrivals(number, 0.2))
+        return len(come) >= number
+
+    eventually(is_all, f"{number} messages came")
+    return come
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_what_is_returned_is_told_of_the_message_that_was(vhost: Vhost, is_named: bool) -> None:
+    declare(vhost, Queue("q"))
+
+    def publish(number: int) -> Publish:
+        headers = {REPLAY_HEADER: f"name-{number}"} if is_named else {}
+        body = b"same" if is_named else b"%d" % number
+        return Publish("", "nowhere" if number % 3 else "q", build_properties(headers), body)
+
+    source = Numbers(300, publish)
+    with pipeline(address_of(vhost), "test") as wire:
+        moved(source, wire, 100)
+    source.kinds()
+    for number, answer in source.settled:
+        assert answer.kind == ("returned" if number % 3 else "confirmed")
+        assert ("“nowhere”" in answer.error) == bool(number % 3)
+
+
+def test_what_a_full_queue_refuses_is_told_of(vhost: Vhost) -> None:
+    full = Arguments({"x-max-length": 5, "x-overflow": "reject-publish"})
+    declare(vhost, Queue("q", arguments=full))
+    source = Numbers(200)
+    with pipeline(address_of(vhost), "test") as wire:
+        moved(source, wire, 50)
+    kinds = source.kinds()
+    assert kinds["confirmed"] == depth(vhost, "q")
+    assert kinds["confirmed"] + kinds["nacked"] == 200
+    assert kinds["nacked"] > 0
+
+
+def test_one_bad_one_among_many_closes_the_channel_and_no_other_fails(vhost: Vhost) -> None:
+    declare(vhost, Queue("q"))
+
+    def publish(number: int) -> Publish:
+        return Publish("none" if number == 50 else "", "q", body=b"%d" % number)
+
+    source = Numbers(200, publish)
+    with pipeline(address_of(vhost), "test") as wire:
+        moved(source, wire, 100)
+    assert source.kinds() == {"confirmed": 199, "failed": 1}
+    (failed,) = (one for one in source.settled if one[1].kind == "failed")
+    assert failed[0] == 50
+    assert "no exchange “none”" in failed[1].error
+    twice = sum(answer.again for _, answer in source.settled)
+    assert 200 <= depth(vhost, "q") + 1 <= 200 + twice
+
+
+def test_an_exchange_deleted_in_the_middle_leaves_each_with_an_answer(vhost: Vhost) -> None:
+    declare(vhost, Queue("q"), Exchange("x", "fanout"))
+    with Management(address_of(vhost)) as management:
+        management.bind(Binding("x", "q", ""))
+
+        def publish(number: int) -> Publish:
+            if number == 150:
+                management.delete_exchange("x")
+            return Publish("x", "", body=b"%d" % number)
+
+        source = Numbers(300, publish)
+        with pipeline(address_of(vhost), "test") as wire:
+            moved(source, wire, 100)
+    kinds = source.kinds()
+    assert set(kinds) == {"confirmed", "failed"}
+    assert kinds["failed"] >= 150
+    sure = {number for number, answer in source.settled if answer == CONFIRMED}
+    assert len(sure) <= depth(vhost, "q")
+
+
+@pytest.mark.parametrize(
+    ("publish", "said"),
+    [
+        (Publish("", "x" * 256), "more than 255 bytes"),
+        (Publish("", "\ud800"), "no text"),
+        (Publish("", "q", Properties(raw=b"\x00\x00" + b"x" * 200_000)), "in one frame"),
+    ],
+)
+def test_what_amqp_cannot_carry_fails_and_breaks_nothing(
+    vhost: Vhost, publish: Publish, said: str
+) -> None:
+    declare(vhost, Queue("q"))
+    source = Numbers(3, lambda number: publish if number == 1 else Publish("", "q"))
+    with pipeline(address_of(vhost), "test") as wire:
+        moved(source, wire)
+    answers = dict(source.settled)
+    assert (answers[0], answers[2]) == (CONFIRMED, CONFIRMED)
+    assert answers[1].kind == "failed"
+    assert said in answers[1].error
+
+
+def test_a_connection_that_is_cut_ends_it_with_what_was_answered_settled(vhost: Vhost) -> None:
+    declare(vhost, Queue("q"))
+    with pipeline(address_of(vhost), "test") as wire:
+
+        def publish(number: int) -> Publish:
+            if number == 2500:
+                cut(wire)
+            return Publish("", "q", body=b"%d" % number)
+
+        source = Numbers(10_000, publish)
+        with pytest.raises(BrokerError):
+            moved(source, wire, 500)
+    assert set(source.kinds()) == {"confirmed"}
+    assert len(source.settled) <= depth(vhost, "q") <= source.given < 10_000
+
+
+def cut(side: Any) -> None:
+    """Its connection, as a network does it."""
+    side._connection._impl._transport._sock.shutdown(socket.SHUT_RDWR)
+
+
+class Way:
+    """From the queue “from” to “to”, through whatever `decide` says; counts what it is told."""
+
+    def __init__(self, taking: Intake, **more: Any) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.source = QueueSource(taking, self.decide, self.settled, prefetch=100, **more)
+
+    def decide(self, arrival: Arrival) -> tuple[Publish, int] | None:
+        number = int(arrival.body)
+        if number % 10 == 9:
+            return None
+        queue = "nowhere" if number % 10 == 8 else "to"
+        return Publish("", queue, arrival.message.properties, arrival.body), number
+
+    def settled(self, number: int, answer: Answer) -> None:
+        self.kinds[answer.kind] += 1
+
+
+def fill(vhost: Vhost, number: int) -> None:
+    declare(vhost, Queue("from"), Queue("to"))
+    with pipeline(address_of(vhost), "test") as wire:
+        moved(Numbers(number, lambda n: Publish("", "from", body=b"%d" % n)), wire, 500)
+
+
+def test_of_a_queue_what_is_refused_or_unwanted_stays_and_comes_once(vhost: Vhost) -> None:
+    fill(vhost, 1000)
+    with (
+        pipeline(address_of(vhost), "test") as wire,
+        intake(address_of(vhost), "from", prefetch=100) as taking,
+    ):
+        way = Way(taking, most=900)
+        moved(way.source, wire, 50, idle_seconds=0.0)
+    assert way.kinds == {"confirmed": 800, "returned": 100}
+    assert (depth(vhost, "from"), depth(vhost, "to")) == (200, 800)
+
+
+def test_of_a_queue_the_first_that_is_refused_can_end_it(vhost: Vhost) -> None:
+    fill(vhost, 200)
+    with (
+        pipeline(address_of(vhost), "test") as wire,
+        intake(address_of(vhost), "from", prefetch=100) as taking,
+    ):
+        way = Way(taking, is_strict=True)
+        moved(way.source, wire, 50, idle_seconds=0.0)
+    assert way.source.refusal is not None
+    assert way.source.refusal.kind == "returned"
+    assert depth(vhost, "from") + depth(vhost, "to") == 200
+    assert depth(vhost, "to") == way.kinds["confirmed"] < 100
+
+
+def test_of_a_queue_whose_consumer_is_cut_nothing_is_lost(vhost: Vhost) -> None:
+    fill(vhost, 2000)
+
+    def until_it_is_cut() -> None:
+        with (
+            pipeline(address_of(vhost), "test") as wire,
+            intake(address_of(vhost), "from", prefetch=100) as taking,
+        ):
+            way = Way(taking)
+
+            def turn() -> None:
+                if way.kinds["confirmed"] > 500:
+                    cut(taking)
+
+            moved(way.source, wire, 50, idle_seconds=0.0, turn=turn)
+
+    with pytest.raises(BrokerError):
+        until_it_is_cut()
+    eventually(lambda: depth(vhost, "from") + depth(vhost, "to") >= 2000, "all are somewhere")
+    assert depth(vhost, "from") + depth(vhost, "to") <= 2100
+
+
+def test_a_queue_that_is_deleted_is_told_of(vhost: Vhost) -> None:
+    fill(vhost, 10)
+
+    def until_it_is_deleted() -> None:
+        with (
+            pipeline(address_of(vhost), "test") as wire,
+            intake(address_of(vhost), "from", prefetch=100) as taking,
+            Management(address_of(vhost)) as management,
+        ):
+            way = Way(taking)
+
+            def turn() -> None:
+                if way.kinds.pop("confirmed", 0):
+                    management.delete_queue("from", only_if_empty=False)
+
+            moved(way.source, wire, 50, idle_seconds=0.0, turn=turn)
+
+    with pytest.raises(NotFound, match="was deleted"):
+        until_it_is_deleted()

@@ -1,0 +1,121 @@
+"""A live queue as the source of a move: what is confirmed is acknowledged, all else goes back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from topology.broker.intake import Arrival, Intake
+from topology.broker.pipeline import Answer
+from topology.message import Publish
+from topology.transfer.move import Step
+
+# So long a message is waited for when nothing is on the way (seconds).
+WAIT_SECONDS = 0.2
+# What is on the way, or waits for its ack, holds at most so many bytes, and one message more.
+HELD_BYTES = 32_000_000
+
+Mark = TypeVar("Mark")
+
+
+class Taken(NamedTuple, Generic[Mark]):
+    """A delivery by its tag, and what the decision about it said beside."""
+
+    tag: int
+    mark: Mark
+
+
+class QueueSource(Generic[Mark]):
+    """Takes what `decide` makes of each message, with a mark; None leaves the message there.
+
+    `settled` is told what became of each. What was refused, or left, is held until the end, so
+    that it does not come again and again. With `is_strict` the first that is refused ends it.
+    At most `most` are taken.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        decide: Callable[[Arrival], tuple[Publish, Mark] | None],
+        settled: Callable[[Mark, Answer], None],
+        *,
+        prefetch: int,
+        most: int | None = None,
+        is_strict: bool = False,
+    ) -> None:
+        self._intake = intake
+        self._decide = decide
+        self._settled = settled
+        self._prefetch = prefetch
+        self._left = most
+        self._is_strict = is_strict
+        self._open: OrderedDict[int, int] = OrderedDict()
+        self._bytes = 0
+        self._unsettled = 0
+        self._held = 0
+        self.refusal: Answer | None = None
+
+    @property
+    def unsettled(self) -> int:
+        """How many were taken to be published and are not settled."""
+        return self._unsettled
+
+    def leave_out(self) -> None:
+        """What is decided on at this moment counts as one of those that are taken."""
+        if self._left is not None:
+            self._left -= 1
+
+    @property
+    def is_exhausted(self) -> bool:
+        """As many were taken as shall be, or one was refused and that ends it."""
+        return self._left == 0 or (self._is_strict and self.refusal is not None)
+
+    def take(self, room: int) -> list[Step[Taken[Mark]]]:
+        """What has come; waits a moment for it when nothing is on the way. Raises BrokerError."""
+        steps: list[Step[Taken[Mark]]] = []
+        if self._bytes > HELD_BYTES:
+            return steps
+        if self._held * 2 > self._prefetch:
+            self._held = 0
+            self._intake.more()
+        room = room if self._left is None else min(room, self._left)
+        for arrival in self._intake.arrivals(room, 0.0 if self._unsettled else WAIT_SECONDS):
+            self._open[arrival.tag] = len(arrival.body)
+            self._bytes += len(arrival.body)
+            if (decided := self._decide(arrival)) is None:
+                self._hold(arrival.tag)
+                continue
+            publish, mark = decided
+            steps.append(Step(Taken(arrival.tag, mark), publish))
+        self._unsettled += len(steps)
+        if self._left is not None:
+            self._left -= len(steps)
+        return steps
+
+    def settle(self, answers: Sequence[tuple[Taken[Mark], Answer]]) -> None:
+        """Acknowledge what was confirmed; tell of all."""
+        confirmed = []
+        for (tag, mark), answer in answers:
+            if answer.kind == "confirmed":
+                self._bytes -= self._open.pop(tag)
+                confirmed.append(tag)
+            else:
+                self.refusal = self.refusal or answer
+                self._hold(tag)
+            self._settled(mark, answer)
+        self._unsettled -= len(answers)
+        if confirmed:
+            self._ack(confirmed)
+
+    def _hold(self, tag: int) -> None:
+        self._bytes -= self._open[tag]
+        self._open[tag] = 0
+        self._held += 1
+
+    def _ack(self, confirmed: list[int]) -> None:
+        """All below the first that has no answer at once, what is above it one by one."""
+        first_open = next(iter(self._open), confirmed[-1] + 1)
+        below = [tag for tag in confirmed if tag < first_open]
+        above = [tag for tag in confirmed if tag > first_open]
+        self._intake.ack(above, through=max(below, default=0))
