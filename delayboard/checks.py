@@ -10,7 +10,9 @@ from typing import Any
 from django.core.checks import CheckMessage, Error, register
 
 from analytics.retention.rules import RULES, BadSetting
-from delayboard.dead_letters.keeping import DISCARDED, limit_bytes
+from delayboard.dead_letters.keeping import RULES as LETTERS
+from delayboard.dead_letters.keeping import limit_bytes
+from delayboard.dead_letters.replay.forget import REPLAYS
 from delayboard.publishing.forget_timeouts import IMPORTS
 
 
@@ -18,7 +20,7 @@ from delayboard.publishing.forget_timeouts import IMPORTS
 def check_retention(**options: Any) -> list[CheckMessage]:
     errors: list[CheckMessage] = []
     now = datetime.now(UTC)
-    rules = (*RULES, DISCARDED, IMPORTS)
+    rules = (*RULES, *LETTERS.values(), REPLAYS, IMPORTS)
     cutoffs: list[Callable[[], object]] = [partial(rule.cutoff, now) for rule in rules]
     for read in (*cutoffs, limit_bytes):
         try:

@@ -13,7 +13,8 @@ from django.db.models import Q
 from analytics.disk import Room, room
 from analytics.scheduled import counts, listing
 from delayboard.flows import BEHIND, FlowLine, behind_by, flow_lines
-from delayboard.models import Duty, Publication, ReplayBatch
+from delayboard.models import BatchState, Duty, Publication, ReplayBatch
+from delayboard.models.replay import ENDED_BATCH
 from delayboard.templatetags.delayboard import bytesize
 from topology import latest
 from topology.broker.errors import alarm_sentence
@@ -24,6 +25,11 @@ from topology.models import Broker, State, Topology
 
 # As many topologies as a screen holds; the others are behind a fold.
 FLOWS = 12
+# Replays under way, and others.
+REPLAYS = 10
+LAST_REPLAYS = 5
+# Nothing happens to these until somebody does something.
+RESTING = (BatchState.DRAFT, *ENDED_BATCH)
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,10 @@ class Overview:
     batches: tuple[ReplayBatch, ...]
 
     @property
+    def has_open_batches(self) -> bool:
+        return any(batch.state not in RESTING for batch in self.batches)
+
+    @property
     def first_flows(self) -> tuple[FlowLine, ...]:
         return self.flows[:FLOWS]
 
@@ -85,13 +95,21 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
         waits=waits(brokers, now),
         flows=tuple(flow_lines(brokers, duties, now)),
         publications=tuple(Publication.objects.filter(broker__in=brokers)[:5]),
-        batches=tuple(ReplayBatch.objects.filter(broker__in=brokers).select_related("work")[:5]),
+        batches=tuple(_batches(brokers)),
     )
 
 
 def duties_of(brokers: Sequence[Broker]) -> tuple[Duty, ...]:
     """The duties of these brokers, and those of none."""
     return tuple(Duty.objects.filter(Q(broker__in=brokers) | Q(broker=None)))
+
+
+def _batches(brokers: Sequence[Broker]) -> list[ReplayBatch]:
+    """Those under way, the newest first, then the last others."""
+    rows = ReplayBatch.objects.filter(broker__in=brokers)
+    rows = rows.select_related("broker", "work", "created_by", "group")
+    running = list(rows.exclude(state__in=RESTING)[:REPLAYS])
+    return running + list(rows.filter(state__in=RESTING)[:LAST_REPLAYS])
 
 
 def waits(brokers: Sequence[Broker], now: datetime) -> Waits:

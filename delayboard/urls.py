@@ -22,6 +22,8 @@ from delayboard.views import (
     now,
     parking,
     publish,
+    replay_draft,
+    replay_edit,
     replays,
     retrying,
 )
@@ -40,7 +42,16 @@ urlpatterns = [
     path(
         "dead-letters/<slug:broker_slug>/queue/", looks.dead_letter_queue, name="dead_letter_queue"
     ),
-    path("dead-letters/<slug:broker_slug>/replay/", looks.replay_prepare, name="replay_prepare"),
+    path(
+        "dead-letters/<slug:broker_slug>/replay/",
+        replay_draft.replay_prepare,
+        name="replay_prepare",
+    ),
+    path(
+        "dead-letters/<slug:broker_slug>/replay-queue/",
+        replay_draft.queue_replay,
+        name="queue_replay",
+    ),
     path(
         "dead-letters/<slug:broker_slug>/decide/",
         letter_queues.letter_queue_decide,
@@ -55,6 +66,11 @@ urlpatterns = [
         "dead-letters/<slug:broker_slug>/groups/<int:pk>/edit/",
         letter_groups.letter_group_edit,
         name="letter_group_edit",
+    ),
+    path(
+        "dead-letters/<slug:broker_slug>/groups/<int:pk>/redirect/",
+        replay_draft.group_redirect,
+        name="group_redirect",
     ),
     path("dead-letters/<slug:broker_slug>/watch/", parking.watch, name="watch"),
     path("dead-letters/<slug:broker_slug>/park/", parking.park, name="park"),
@@ -79,6 +95,11 @@ urlpatterns = [
         "dead-letters/<slug:broker_slug>/parked/import/",
         letter_transfer.letters_import,
         name="letters_import",
+    ),
+    path(
+        "dead-letters/<slug:broker_slug>/parked/replay/",
+        replay_draft.letters_replay,
+        name="letters_replay",
     ),
     path(
         "dead-letters/<slug:broker_slug>/parked/discard/",
@@ -112,8 +133,13 @@ urlpatterns = [
     path("retrying/<slug:broker_slug>/", retrying.retrying, name="retrying"),
     path("replays/", replays.replays, name="replays"),
     path("replays/<int:pk>/", replays.replay_batch, name="replay_batch"),
-    path("replays/<int:pk>/start/", replays.replay_start, name="replay_start"),
+    path("replays/<int:pk>/options/", replay_draft.replay_options, name="replay_options"),
+    path("replays/<int:pk>/start/", replay_draft.replay_start, name="replay_start"),
+    path("replays/<int:pk>/pause/", replays.replay_pause, name="replay_pause"),
+    path("replays/<int:pk>/resume/", replays.replay_resume, name="replay_resume"),
     path("replays/<int:pk>/cancel/", replays.replay_cancel, name="replay_cancel"),
+    path("replays/<int:pk>/rest/", replay_draft.replay_rest, name="replay_rest"),
+    path("replays/<int:pk>/messages/<int:position>/", replay_edit.replay_item, name="replay_item"),
     path("brokers/<slug:broker_slug>/firehose/", firehose.firehose, name="firehose"),
     path(
         "brokers/<slug:broker_slug>/firehose/switch/",

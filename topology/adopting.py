@@ -69,13 +69,23 @@ class Sighting:
 
 def sightings(broker: Broker, found: Sequence[Found], snapshot: Snapshot) -> Sequence[Sighting]:
     """The same with what is known of each; two of one kind and title are one."""
-    # Not asked for by name: a broker's names may hold what no database takes.
-    rows = Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN)
-    managed = {(row.kind, row.name): row for row in rows}
+    managed = _managed(broker)
     return [
         Sighting(one, managed.get((one.use.kind, title(one.use))), departures(one, snapshot))
         for one in found
     ]
+
+
+def unmanaged(broker: Broker, found: Sequence[Found]) -> list[Found]:
+    """Those that are no topology of ours."""
+    managed = _managed(broker)
+    return [one for one in found if (one.use.kind, title(one.use)) not in managed]
+
+
+def _managed(broker: Broker) -> dict[tuple[str, str], Topology]:
+    """By kind and title; not asked for by name: a broker's may hold what no database takes."""
+    rows = Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN)
+    return {(row.kind, row.name): row for row in rows}
 
 
 def _count(number: int, noun: str) -> str:

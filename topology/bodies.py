@@ -84,7 +84,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Unpacked:
-    """The bytes that were packed, up to UNPACKED_BYTES; `how` is "" when nothing was."""
+    """The bytes that were packed, up to a limit; `how` is "" when nothing was."""
 
     data: bytes
     how: str = ""
@@ -112,33 +112,36 @@ def show_body(body: bytes, content_type: str = "", content_encoding: str = "") -
     return Body("text", text[:SHOWN_BYTES], len(body), is_cut, size, charset, "", notes)
 
 
-def unpack(body: bytes, content_encoding: str = "") -> Unpacked:
-    """What gzip or deflate packed, told by the content encoding or by gzip's first bytes."""
+def unpack(body: bytes, content_encoding: str = "", most: int = UNPACKED_BYTES) -> Unpacked:
+    """What gzip or deflate packed, at most so many bytes of it.
+
+    It is told by the content encoding or by gzip's first bytes.
+    """
     encoding = content_encoding.strip().lower()
     if body.startswith(_GZIP):
-        return _inflated(body, "gzip", 31)
+        return _inflated(body, "gzip", 31, most)
     if encoding in ("gzip", "x-gzip"):
         return Unpacked(body, notes=("It says that it is packed by gzip, and is not.",))
     if encoding == "deflate":
-        found = _inflated(body, "deflate", 15)
-        return found if found.how else _inflated(body, "deflate", -15)
+        found = _inflated(body, "deflate", 15, most)
+        return found if found.how else _inflated(body, "deflate", -15, most)
     if body.startswith(_ZSTD) or encoding in ("zstd", "br", "compress"):
         name = "zstd" if body.startswith(_ZSTD) else encoding
         return Unpacked(body, notes=(f"It is packed by {name}, which is not unpacked here.",))
     return Unpacked(body)
 
 
-def _inflated(body: bytes, how: str, wbits: int) -> Unpacked:
+def _inflated(body: bytes, how: str, wbits: int, most: int) -> Unpacked:
     """Packed pieces that follow each other are one, as gzip writes them."""
     pieces: list[bytes] = []
     size = place = 0
     notes: tuple[str, ...] = ()
-    while place < len(body) and size < UNPACKED_BYTES:
+    while place < len(body) and size < most:
         if len(pieces) == MOST_PIECES:
             notes = (f"Only its first {MOST_PIECES:,} packed pieces were unpacked.",)
             break
         try:
-            piece, place, is_whole = _piece(body, place, wbits, UNPACKED_BYTES - size)
+            piece, place, is_whole = _piece(body, place, wbits, most - size)
         except zlib.error:
             if not pieces:
                 return Unpacked(body, notes=(f"It cannot be unpacked by {how}: it is damaged.",))
@@ -147,10 +150,10 @@ def _inflated(body: bytes, how: str, wbits: int) -> Unpacked:
         pieces.append(piece)
         size += len(piece)
         if not is_whole:
-            if size < UNPACKED_BYTES:
+            if size < most:
                 notes = ("It ends before what was packed does.",)
             else:
-                notes = (f"Only its first {UNPACKED_BYTES:,} bytes were unpacked.",)
+                notes = (f"Only its first {most:,} bytes were unpacked.",)
             break
     return Unpacked(b"".join(pieces), how, notes)
 

@@ -33,6 +33,8 @@ MOST_ANY_DEPTH = 4
 # Longer bodies, and those with more different paths, are hidden whole by any rule on bodies.
 MASKED_BYTES = 65_536
 MOST_PATHS = 4_000
+# The keys of a CC header stand in every death once more, beside the routing key.
+REPEATED = {"routing-keys": "cc"}
 TOO_LONG = (
     f"It has more than {MASKED_BYTES // 1024} kB: where a rule hides parts of bodies, such a body "
     "is hidden whole."
@@ -64,8 +66,11 @@ class Masks:
         return not self.header_patterns and not self.body_paths
 
     def hides_header(self, name: str) -> bool:
+        """Also for a name within x-death that repeats what a hidden header says."""
         folded = name.casefold()
-        return any(fits(pattern.casefold().split("*"), folded) for pattern in self.header_patterns)
+        names = (folded, REPEATED[folded]) if folded in REPEATED else (folded,)
+        patterns = [pattern.casefold().split("*") for pattern in self.header_patterns]
+        return any(fits(pattern, each) for pattern in patterns for each in names)
 
     def hides_body_path(self, path: str) -> bool:
         """Of names joined by dots, such as `order.amount` or `items[0].card`."""

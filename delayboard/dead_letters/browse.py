@@ -8,8 +8,12 @@ looks are counted and refused in time (`look_budget`).
 
 from __future__ import annotations
 
+import hashlib
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from delayboard.dead_letters import look_budget
 from delayboard.dead_letters.look_budget import Budget, costs_of, deliveries
@@ -44,17 +48,12 @@ class Permission:
 
 @dataclass(frozen=True)
 class Letter:
-    """A message as it was seen; `occurrence` numbers messages of equal content from 1."""
+    """A message as it was seen; `handle` is what a form sends to choose it."""
 
     message: Message
     content_id: str
-    occurrence: int
+    handle: str
     history: History
-
-    @property
-    def handle(self) -> str:
-        """What a form sends to choose it."""
-        return f"{self.content_id}.{self.occurrence}"
 
 
 @dataclass(frozen=True)
@@ -127,15 +126,31 @@ def _taken(source: Getter, limit: int, budget: Budget | None) -> tuple[list[Mess
 
 
 def number(messages: list[Message]) -> tuple[Letter, ...]:
-    """Pure: tell messages of equal content apart by their order."""
-    seen: dict[str, int] = {}
+    """Pure: tell equal messages apart by their order."""
+    seen: Counter[str] = Counter()
     letters = []
     for message in messages:
         content = message.content_id
-        seen[content] = seen.get(content, 0) + 1
-        history = read_history(message.headers)
-        letters.append(Letter(message, content, seen[content], history))
+        handle = handle_of(message, content, seen)
+        letters.append(Letter(message, content, handle, read_history(message.headers)))
     return tuple(letters)
+
+
+def handle_of(message: Message, content_id: str, seen: Counter[str]) -> str:
+    """The handle of the next message, counted into those that were seen before it.
+
+    It is content id, history (8 hex digits) and occurrence: which of those that have both it is,
+    from 1. When the head moves, one that died otherwise is not taken for it.
+    """
+    equal = f"{content_id}.{history_id(message.headers)}"
+    seen[equal] += 1
+    return f"{equal}.{seen[equal]}"
+
+
+def history_id(headers: Mapping[str, Any]) -> str:
+    """8 hex digits of what x-death says; pure."""
+    told = repr(headers.get("x-death"))
+    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def _notes(queue: Queue, snapshot: Snapshot) -> tuple[str, ...]:

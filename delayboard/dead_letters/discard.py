@@ -10,7 +10,7 @@ from threading import Event
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Max, QuerySet
+from django.db.models import F, Max, Min, QuerySet
 from django.utils import timezone
 
 from analytics import facts
@@ -27,6 +27,8 @@ KIND = "letters"
 CHUNK = 500
 # So many are changed while the page waits; more is Work.
 AT_ONCE = 5000
+# Keys of letters that are counted between two signs of life.
+SLICE = 20_000
 
 Letters = QuerySet[DeadLetter]
 
@@ -57,6 +59,14 @@ def change_these(user: Any, broker: Broker, kind: Kind, keys: Collection[int]) -
         changed = _change(user, kind, _chunks(rows, kind))
         _record(user, broker, kind, {"letters": changed, "chosen": len(keys)})
     return changed
+
+
+def in_replays(broker: Broker, keys: Collection[int]) -> int:
+    """How many of these letters are in a replay or in a delay, and so can be neither discarded
+    nor restored.
+    """
+    states = (LetterState.REPLAYING, LetterState.HANDED)
+    return DeadLetter.objects.filter(broker=broker, pk__in=keys, state__in=states).count()
 
 
 def change_all(
@@ -113,7 +123,7 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
             raise QueryError("The account that asked for it is gone.")
         rows = _rows(change, change.created_at)[0].filter(pk__lte=change.newest)
         if change.asked is None:
-            change.asked = change.changed + rows.filter(state=kind.before).count()
+            change.asked = change.changed + _counted(rows.filter(state=kind.before), change, lease)
             change.save(update_fields=["asked"])
             alive()
         while not stop.is_set():
@@ -152,6 +162,16 @@ def _rows(change: LetterChange, now: datetime) -> tuple[Letters, bool]:
     rights.check(change.created_by, change.broker, query)
     asked = ask(change.broker, query)
     return whole(asked), bool(query.words or asked.conditions)
+
+
+def _counted(rows: Letters, change: LetterChange, lease: work.Lease) -> int:
+    """How many there are, a slice at a time, so that a slow count does not outlast the lease."""
+    lowest = DeadLetter.objects.filter(broker=change.broker).aggregate(lowest=Min("pk"))["lowest"]
+    number = 0
+    for first in range(lowest or 0, change.newest + 1, SLICE):
+        lease.pulse(change.changed, 0)
+        number += rows.filter(pk__gte=first, pk__lt=first + SLICE).count()
+    return number
 
 
 def _chunks(rows: Letters, kind: Kind) -> Iterator[list[int]]:

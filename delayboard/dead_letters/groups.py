@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Sum
 
 from analytics.events import clean
 from delayboard.dead_letters.browse import Letter
@@ -42,7 +42,7 @@ class Asked:
 
     `after` is where a page begins: the value that it is sorted by (a count, or microseconds since
     1970) and the id of the last group before; None for the first page. `with_gone` asks for those
-    without a parked letter too.
+    of which every letter was discarded or replayed too.
     """
 
     text: str = ""
@@ -77,7 +77,8 @@ def page(broker: Broker, asked: Asked, rules: Masks = NOTHING) -> Page:
     rows = LetterGroup.objects.filter(broker=broker).select_related("owner")
     hidden = hidden_columns(rules)
     searched = [name for name in _SEARCHED if name not in hidden]
-    rows = _fitting(rows if asked.with_gone else rows.filter(parked__gt=0), asked.text, searched)
+    open_ones = Q(parked__gt=0) | Q(replaying__gt=0) | Q(handed__gt=0)
+    rows = _fitting(rows if asked.with_gone else rows.filter(open_ones), asked.text, searched)
     found = list(_after(rows, asked)[: PAGE + 1])
     last = found[PAGE - 1] if len(found) > PAGE else None
     seen = [seen_group(group, rules) for group in found[:PAGE]]
@@ -123,6 +124,51 @@ def grouped(letters: Iterable[Letter]) -> list[tuple[Failure, list[Letter]]]:
     for letter in letters:
         found.setdefault(failure_of(letter.message, letter.history), []).append(letter)
     return sorted(found.items(), key=lambda pair: -len(pair[1]))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A group of what a look showed: how many they are, and from the how many-th on.
+
+    `group` is that of the journal, or one that is not kept (without a key) where none of it was
+    ever parked; to be shown, never to be saved.
+    """
+
+    group: LetterGroup
+    number: int
+    first: int
+
+
+def seen_in(broker: Broker, letters: Sequence[Letter], rules: Masks = NOTHING) -> list[Seen]:
+    """The groups of what a look showed, as `rules` let them be seen, the largest first."""
+    found = grouped(letters)
+    fingerprints = [failure.fingerprint for failure, _ in found]
+    rows = LetterGroup.objects.filter(broker=broker, fingerprint__in=fingerprints)
+    kept = {group.fingerprint: group for group in rows}
+    places = {letter.handle: place for place, letter in enumerate(letters, start=1)}
+    return [
+        Seen(
+            seen_group(
+                kept.get(failure.fingerprint) or LetterGroup(broker=broker, **asdict(failure)),
+                rules,
+            ),
+            len(members),
+            places[members[0].handle],
+        )
+        for failure, members in found
+    ]
+
+
+def by_state(broker: Broker) -> list[tuple[str, str, int]]:
+    """The states that letters of the broker are in, in words, and how many; parked ones always."""
+    sums = LetterGroup.objects.filter(broker=broker).aggregate(
+        **{state: Sum(state, default=0) for state in LetterState.values}
+    )
+    return [
+        (state.value, str(state.label), sums[state.value])
+        for state in LetterState
+        if sums[state.value] or state == LetterState.PARKED
+    ]
 
 
 def newest_of(group: LetterGroup) -> int:

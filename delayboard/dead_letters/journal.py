@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 from django.db.models import AutoField, F, Model
 from django.db.models.functions import Greatest, Least
 
 from delayboard.dead_letters.failure import Failure, failure_of, kept
+from delayboard.dead_letters.replay import outcome
 from delayboard.models import Body, DeadLetter, GroupHour, LetterGroup, LetterState, ParkSession
-from topology.deaths import History, read_history
-from topology.message import Message
+from topology.deaths import read_history
+from topology.message import REPLAY_HEADER, Message
 from topology.models import Broker
 
 # A header can claim more than a column holds.
@@ -29,36 +31,36 @@ AHEAD = timedelta(days=1)
 AT_ONCE = 500
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A message with all that is worked out of it before anything is written."""
+class Prepared(NamedTuple):
+    """A message with all that is worked out of it before anything is written.
+
+    `first_at` is its first failure as it says itself.
+    """
 
     message: Message
-    history: History
     failure: Failure
     sha256: str
     content_id: str
-
-    @property
-    def deaths(self) -> int:
-        return min(self.history.total, MOST_DEATHS)
+    deaths: int
+    first_at: datetime | None
 
     def died_at(self, now: datetime) -> datetime | None:
         """Its first failure; None where no clock can have said so."""
-        death = self.history.first_failure or next(iter(self.history.deaths), None)
-        at = death.first_at if death else None
+        at = self.first_at
         return at if at is not None and FIRST_YEAR <= at <= now + AHEAD else None
 
 
 def prepare(message: Message) -> Prepared:
     """Pure: never fails, whatever the message holds."""
     history = read_history(message.headers)
+    first = history.first_failure or next(iter(history.deaths), None)
     return Prepared(
         message,
-        history,
         failure_of(message, history),
         hashlib.sha256(message.body).hexdigest(),
         message.content_id,
+        min(history.total, MOST_DEATHS),
+        first.first_at if first else None,
     )
 
 
@@ -106,8 +108,8 @@ def put_prepared(
         state_by=by,
     )
     again = repeats or [None] * len(prepared)
-    moment = connection.ops.adapt_datetimefield_value
-    return insert(
+    moment = cache(connection.ops.adapt_datetimefield_value)
+    keys = insert(
         alike,
         [
             {
@@ -127,6 +129,10 @@ def put_prepared(
             for p, earlier in zip(prepared, again, strict=True)
         ],
     )
+    tags = (p.message.tag(REPLAY_HEADER) for p in prepared)
+    if replayed := {key: tag for key, tag in zip(keys, tags, strict=True) if tag}:
+        outcome.noted(broker, replayed, at)
+    return keys
 
 
 def insert(
@@ -139,24 +145,27 @@ def insert(
     """
     if not rows:
         return []
-    fields = [field for field in alike._meta.concrete_fields if not isinstance(field, AutoField)]
-    stated = set(rows[0])
-    shared = {
-        field.attname: field.get_db_prep_save(getattr(alike, field.attname), connection)
-        for field in fields
-        if field.attname not in stated
+    fields = {
+        field.attname: field
+        for field in alike._meta.concrete_fields
+        if not isinstance(field, AutoField)
     }
-    names = [field.attname for field in fields]
+    stated = [name for name in rows[0] if name in fields]
+    alone = [name for name in fields if name not in stated]
+    shared = [fields[name].get_db_prep_save(getattr(alike, name), connection) for name in alone]
     quoted = connection.ops.quote_name
     into = f"INSERT INTO {quoted(alike._meta.db_table)}"
-    columns = ", ".join(quoted(str(field.column)) for field in fields)
+    columns = ", ".join(quoted(str(fields[name].column)) for name in (*alone, *stated))
     one = f"({', '.join(['%s'] * len(fields))})"
     end = "ON CONFLICT DO NOTHING" if ignore_conflicts else f"RETURNING {quoted('id')}"
     keys: list[int] = []
     with connection.cursor() as cursor:
         for start in range(0, len(rows), AT_ONCE):
             some = rows[start : start + AT_ONCE]
-            values = [{**shared, **row}[name] for row in some for name in names]
+            values: list[Any] = []
+            for row in some:
+                values += shared
+                values += [row[name] for name in stated]
             cursor.execute(
                 f"{into} ({columns}) VALUES {', '.join([one] * len(some))} {end}", values
             )
@@ -210,7 +219,9 @@ def _count(group: int, moments: list[datetime]) -> None:
         first_at=Least(F("first_at"), min(moments)),
         last_at=Greatest(F("last_at"), max(moments)),
     )
-    hours = Counter(m.replace(minute=0, second=0, microsecond=0) for m in moments)
+    hours: Counter[datetime] = Counter()
+    for moment, number in Counter(moments).items():
+        hours[moment.replace(minute=0, second=0, microsecond=0)] += number
     for hour, number in sorted(hours.items()):
         _, begins = GroupHour.objects.get_or_create(
             group_id=group, hour=hour, defaults={"died": number}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
 from analytics.models import Run
 from delayboard.flows import FlowLine
-from delayboard.models import ItemState, ReplayBatch
+from delayboard.models import ReplayBatch
 from delayboard.now import Waits
 from delayboard.publishing.track import Track
+from topology.delays import in_words
 from topology.graph.cells import count_text, snapshot_cells, snapshot_marks
 from topology.latest import Latest
 from topology.snapshot import Snapshot
@@ -18,6 +20,8 @@ from topology.snapshot import Snapshot
 # Of a page: the largest shows five hundred things, each with some values, by a name of 255 bytes.
 MOST_KEYS = 6_000
 LONGEST_KEY = 400
+# Seconds: a year, which is long enough to say that it will not end.
+LONGEST_LEFT = 31_536_000
 
 
 class State(TypedDict):
@@ -129,17 +133,29 @@ def track_state(track: Track, at: datetime) -> State:
     return state(at=at, cells=cells, marks={"publication": track.mark}, done=track.is_settled)
 
 
-def batch_state(batch: ReplayBatch, at: datetime) -> State:
-    """The counts of a replay by state, and the state of each of its items."""
+def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) -> State:
+    """The counts of a replay; `pace` is how many a second are settled. Done when it has ended."""
     work = batch.work
     cells = {f"replay/{name}": count_text(count) for name, count in batch.counts().items()}
-    cells["replay/state"] = work.get_state_display() if work else "draft"
-    cells["replay/error"] = work.error if work else ""
-    marks = {}
-    for position, value in batch.items.values_list("position", "state"):
-        cells[f"replay/item/{position}"] = ItemState(value).label
-        marks[f"replay/item/{position}"] = value
-    return state(at=at, cells=cells, marks=marks, done=batch.is_ended)
+    cells |= {
+        "replay/settled": count_text(batch.selected - batch.pending),
+        "replay/prepared": count_text(work.done if work else 0),
+        "replay/to-prepare": count_text(work.total if work else 0),
+        "replay/doubled": count_text(batch.doubled),
+        "replay/delivered": count_text(batch.delivered),
+        "replay/died": count_text(batch.died),
+        "replay/pace": "–" if pace is None else f"{pace:.0f}" if pace >= 10 else f"{pace:.1f}",
+        "replay/left": _left(batch.pending, pace),
+        "replay/state": batch.get_state_display(),
+    }
+    return state(at=at, cells=cells, done=batch.is_ended)
+
+
+def _left(pending: int, pace: float | None) -> str:
+    if not pace or not pending:
+        return ""
+    seconds = timedelta(seconds=math.ceil(min(pending / pace, LONGEST_LEFT)))
+    return f"about {in_words(seconds)} left"
 
 
 def run_state(run: Run | None, at: datetime) -> State:

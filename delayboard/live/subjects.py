@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -20,14 +21,15 @@ from delayboard.live.messages import (
     run_state,
     track_state,
 )
-from delayboard.models import Publication, ReplayBatch
+from delayboard.models import BatchState, Publication, ReplayBatch
 from delayboard.now import duties_of, waits
 from delayboard.publishing.track import track
-from topology import access, latest
+from topology import access, latest, paging
 from topology.models import Broker, Role
 
 STATE_SECONDS = 0.7
 NOW_SECONDS = 1.0
+PACE_OVER = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)
@@ -103,20 +105,40 @@ def _track(key: uuid.UUID) -> State:
 
 
 def _batch(name: str) -> Subject | None:
-    try:
-        found = ReplayBatch.objects.select_related("broker").filter(pk=int(name)).first()
-    except ValueError:
+    """A replay: `<id>`, or `<id>-<state>`, which is over as soon as it is in another state."""
+    number, _, shown = name.partition("-")
+    key = paging.row_number(number)
+    if key is None or (shown and shown not in BatchState.values):
         return None
+    found = ReplayBatch.objects.select_related("broker").filter(pk=key).first()
     if found is None:
         return None
-    return Subject(
-        f"replays/{found.pk}", found.broker, partial(_read_batch, found.pk), STATE_SECONDS
-    )
+    read = partial(_read_batch, found.pk, shown, Pace())
+    return Subject(f"replays/{name}", found.broker, read, STATE_SECONDS)
 
 
-def _read_batch(key: int) -> State:
+def _read_batch(key: int, shown: str, pace: Pace) -> State:
     batch = ReplayBatch.objects.select_related("work").get(pk=key)
-    return batch_state(batch, datetime.now(UTC))
+    at = datetime.now(UTC)
+    settled = pace.of(batch.selected - batch.pending, at)
+    found = batch_state(batch, at, pace=settled if batch.state == BatchState.RUNNING else None)
+    return {**found, "done": found["done"] or bool(shown and shown != batch.state)}
+
+
+class Pace:
+    """How fast a count grows, over the last PACE_OVER."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[datetime, int]] = deque()
+
+    def of(self, count: int, at: datetime) -> float | None:
+        """Its growth a second; None before there is a second count."""
+        self._seen.append((at, count))
+        while len(self._seen) > 2 and at - self._seen[1][0] >= PACE_OVER:
+            self._seen.popleft()
+        first_at, first = self._seen[0]
+        seconds = (at - first_at).total_seconds()
+        return max(0, count - first) / seconds if seconds else None
 
 
 def _run(name: str) -> Subject | None:

@@ -10,11 +10,24 @@ from delayboard.models.letter_search import LetterField, LetterPosition, LetterT
 from delayboard.models.mask import LookCount
 from delayboard.models.parking import LetterChange, Parking, ParkSession
 from delayboard.models.publication import Publication
-from delayboard.models.replay import ItemState, ReplayBatch, ReplayItem
+from delayboard.models.replay import (
+    BatchState,
+    ItemState,
+    Order,
+    Outcome,
+    RedirectRule,
+    ReplayBatch,
+    ReplayEdit,
+    ReplayItem,
+    ReplayRoute,
+    Source,
+    TargetMode,
+)
 from delayboard.models.timeout_import import ImportedTimeout
 from topology.models import MaskKind, MaskRule
 
 __all__ = (
+    "BatchState",
     "Body",
     "DeadLetter",
     "DeadLetterQueue",
@@ -31,11 +44,18 @@ __all__ = (
     "LookCount",
     "MaskKind",
     "MaskRule",
+    "Order",
+    "Outcome",
     "ParkSession",
     "Parking",
     "Publication",
     "QueueDepth",
+    "RedirectRule",
     "ReplayBatch",
+    "ReplayEdit",
     "ReplayItem",
+    "ReplayRoute",
     "SavedSearch",
+    "Source",
+    "TargetMode",
 )

@@ -28,8 +28,16 @@ class Body(models.Model):
 
 
 class LetterState(models.TextChoices):
+    """`replaying` is the claim of one replay; `handed` was given to a delay and not seen since.
+
+    A group has a column of the name of each, which counts its letters in that state.
+    """
+
     PARKED = "parked", "parked"
     DISCARDED = "discarded", "discarded"
+    REPLAYING = "replaying", "in a replay"
+    HANDED = "handed", "handed to a delay"
+    REPLAYED = "replayed", "replayed"
 
 
 class DeadLetter(models.Model):

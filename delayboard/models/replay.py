@@ -1,43 +1,165 @@
-"""One replay: a frozen choice of messages, each with its target and how far it got."""
+"""One replay: a frozen choice of letters, each with its target and how far it got."""
 
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 
 from django.conf import settings
 from django.db import models
 
-from topology.models import Work
+from delayboard.models.dead_letter import Body, DeadLetter
+from delayboard.models.letter_group import LetterGroup
+from delayboard.models.parking import Parking
+from topology.models import Broker, Topology, Work
+
+
+class BatchState(models.TextChoices):
+    """preparing -> draft -> waiting -> running -> done; a canary is watched in between.
+
+    `paused` may come of any that was started, and goes back to running. `failed` is a batch that
+    could not be prepared: nothing of it was published.
+    """
+
+    PREPARING = "preparing", "being prepared"
+    DRAFT = "draft", "dry run"
+    WAITING = "waiting", "waiting, can be undone"
+    RUNNING = "running", "running"
+    WATCHING = "watching", "watching the first ones"
+    PAUSED = "paused", "paused"
+    DONE = "done", "done"
+    CANCELLED = "cancelled", "cancelled"
+    FAILED = "failed", "failed"
+
+
+ENDED_BATCH = (BatchState.DONE, BatchState.CANCELLED, BatchState.FAILED)
 
 
 class ItemState(models.TextChoices):
-    """pending -> publishing -> confirmed -> done; the others end it with the message in place.
+    """pending -> publishing -> one of the others.
 
-    Each step is committed before the next is taken: one that was begun, and is found in the
-    queue after a crash, is published again and marked.
+    `publishing` is committed before anything is sent: one that is found so after a crash is
+    published again with the same replay id, and marked.
     """
 
     PENDING = "pending", "pending"
     PUBLISHING = "publishing", "being published"
-    CONFIRMED = "confirmed", "confirmed, not yet taken from the queue"
     DONE = "done", "done"
     RETURNED = "returned", "returned: no queue took it"
     NACKED = "nacked", "refused by a queue"
     FAILED = "failed", "failed"
-    GONE = "gone", "not found in the queue"
     CANCELLED = "cancelled", "cancelled"
 
 
-OPEN = (ItemState.PENDING, ItemState.PUBLISHING, ItemState.CONFIRMED)
+OPEN = (ItemState.PENDING, ItemState.PUBLISHING)
+# The columns of a batch that count its items by how they ended.
+COUNTED = (
+    ItemState.DONE,
+    ItemState.RETURNED,
+    ItemState.NACKED,
+    ItemState.FAILED,
+    ItemState.CANCELLED,
+)
+
+
+class Outcome(models.TextChoices):
+    """What was seen of a message after its replay; "" as long as nothing was, and time is left."""
+
+    HANDED = "handed", "handed to a delay"
+    DELIVERED = "delivered", "seen to arrive"
+    DIED = "died", "died again"
+    UNSEEN = "unseen", "not seen"
+
+
+class Source(models.TextChoices):
+    """What a batch publishes: letters of the journal, or straight what is in a live queue."""
+
+    JOURNAL = "journal", "the journal"
+    QUEUE = "queue", "a queue, straight through"
+
+
+class TargetMode(models.TextChoices):
+    DEFAULT = "default", "where each was published before it failed"
+    FIRST_QUEUE = "first_queue", "the queue in which each first died"
+    TYPED = "typed", "this exchange and key"
+    DELAY = "delay", "through a delay"
+
+
+class Order(models.TextChoices):
+    OLDEST = "oldest", "the oldest first"
+    NEWEST = "newest", "the newest first"
 
 
 class ReplayBatch(models.Model):
-    """Freezes exactly the messages that were chosen on a page; a draft until it is started."""
+    """Freezes exactly what was chosen; a draft until it is started.
 
-    broker = models.ForeignKey("topology.Broker", models.CASCADE)
-    queue = models.CharField(max_length=255)
+    Items stand in the order of their letters' ids; `order` says from which end they are sent.
+
+    What was chosen is one of `letters` (ids), `parking` (what that parks), `group` or `query`; of
+    the last two only letters up to the id `newest`, and at most `limit`. `said` tells it in
+    words. `prepared_to` is the last letter that has an item; items up to the position `claimed_to`
+    had their letters claimed. With the source `queue` there are
+    no items: all of `queue` goes straight through, and only the counts tell how far.
+
+    `selected` = done + returned + nacked + failed + cancelled + pending; the counts change in the
+    transaction that changes the items.
+    """
+
+    broker = models.ForeignKey(Broker, models.CASCADE)
+    uid = models.UUIDField(default=uuid.uuid4, editable=False, unique=True)
+    source = models.CharField(max_length=10, choices=Source.choices, default=Source.JOURNAL)
+    queue = models.CharField(max_length=255, blank=True)
+    said = models.TextField()
+    letters = models.JSONField(null=True)
+    parking = models.OneToOneField(Parking, models.PROTECT, null=True)
+    group = models.ForeignKey(LetterGroup, models.SET_NULL, null=True)
+    query = models.CharField(max_length=500, blank=True)
+    newest = models.BigIntegerField(null=True)
+    limit = models.PositiveIntegerField(null=True)
+    prepared_to = models.BigIntegerField(default=0)
+    claimed_to = models.PositiveIntegerField(default=0)
+
+    order = models.CharField(max_length=10, choices=Order.choices, default=Order.OLDEST)
+    target_mode = models.CharField(
+        max_length=12, choices=TargetMode.choices, default=TargetMode.DEFAULT
+    )
+    target_exchange = models.CharField(max_length=255, blank=True)
+    target_key = models.CharField(max_length=255, blank=True)
+    topology = models.ForeignKey(Topology, models.SET_NULL, null=True)
+    delay_ms = models.PositiveBigIntegerField(null=True)
+    rate = models.FloatField(null=True, help_text="Messages a second; null is as fast as it goes.")
+    canary = models.PositiveIntegerField(default=0, help_text="So many go first; 0 is none.")
+    canary_seconds = models.PositiveIntegerField(default=0)
+    canary_goes_on = models.BooleanField(default=False, help_text="By itself if none died again.")
+    undo_seconds = models.PositiveIntegerField(default=0)
+    most_replays = models.PositiveIntegerField(default=3)
+    stop_after = models.PositiveIntegerField(
+        default=10, help_text="It stops itself when so many died again; 0 is never."
+    )
+
+    state = models.CharField(
+        max_length=10, choices=BatchState.choices, default=BatchState.PREPARING, db_index=True
+    )
+    state_at = models.DateTimeField()
+    state_why = models.TextField(blank=True)
+    pause_wanted = models.BooleanField(default=False)
+    publish_at = models.DateTimeField(null=True, help_text="Nothing is published before.")
+    canary_until = models.DateTimeField(null=True)
+    selected = models.PositiveIntegerField(default=0)
+    done = models.PositiveIntegerField(default=0)
+    returned = models.PositiveIntegerField(default=0)
+    nacked = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    cancelled = models.PositiveIntegerField(default=0)
+    doubled = models.PositiveIntegerField(default=0, help_text="Those that may be duplicated.")
+    delivered = models.PositiveIntegerField(default=0)
+    died = models.PositiveIntegerField(default=0, help_text="Those that died again.")
+    followed_to = models.DateTimeField(null=True, help_text="Outcomes up to here are known.")
+
     work = models.OneToOneField(Work, models.PROTECT, null=True)
+    started_at = models.DateTimeField(null=True)
+    started_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+"
+    )
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -46,43 +168,74 @@ class ReplayBatch(models.Model):
         verbose_name_plural = "replay batches"
 
     def __str__(self) -> str:
-        return f"replay {self.pk} of {self.queue}"
+        return f"replay {self.pk} of {self.said}"
 
     @property
     def is_draft(self) -> bool:
-        return self.work is None
+        return self.state == BatchState.DRAFT
 
     @property
     def is_ended(self) -> bool:
-        return self.work is not None and self.work.is_ended
+        return self.state in ENDED_BATCH
+
+    @property
+    def pending(self) -> int:
+        ended: int = sum(getattr(self, state) for state in COUNTED)
+        return self.selected - ended
 
     def counts(self) -> dict[str, int]:
-        """Items by state; they always add up to all of them."""
-        found = Counter(self.items.values_list("state", flat=True))
-        return {state: found.get(state, 0) for state in ItemState.values}
+        """How many ended how, and how many are pending; these add up to `selected`."""
+        return {**{str(state): getattr(self, state) for state in COUNTED}, "pending": self.pending}
+
+
+class ReplayRoute(models.Model):
+    """One target, and what the dry run says of the items that go there.
+
+    `after_ms` is the longest time that a copy waits on its way: more than 0 makes it a replay that
+    is handed to a delay. `ending` is the worst of its copies' endings, as the walk names them, or
+    `unroutable`, `loops`, `guarded` (replayed too often), `refused` (cannot be published).
+    """
+
+    batch = models.ForeignKey(ReplayBatch, models.CASCADE, related_name="routes")
+    exchange = models.CharField(max_length=255, blank=True)
+    routing_key = models.CharField(max_length=255, blank=True)
+    why = models.TextField(blank=True)
+    verdict = models.TextField(blank=True)
+    ending = models.CharField(max_length=20, blank=True)
+    is_good = models.BooleanField(default=True)
+    after_ms = models.PositiveBigIntegerField(default=0)
+    items_number = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ("is_good", "-items_number", "pk")
+
+    def __str__(self) -> str:
+        return f"{self.exchange or '(default)'} {self.routing_key}: {self.verdict}"
 
 
 class ReplayItem(models.Model):
-    """One message of a batch, known again by its content; equal messages are counted apart."""
+    """One letter of a batch, at its `position` from 1.
 
-    batch = models.ForeignKey(ReplayBatch, models.CASCADE, related_name="items")
+    `letter` is None where its row was cleaned away since. `died_as` is the letter as which it came
+    back dead.
+    """
+
+    batch = models.ForeignKey(ReplayBatch, models.CASCADE, related_name="items", db_index=False)
     position = models.PositiveIntegerField()
-    content_id = models.CharField(max_length=32)
+    letter = models.ForeignKey(DeadLetter, models.SET_NULL, null=True, related_name="replays")
+    route = models.ForeignKey(
+        ReplayRoute, models.CASCADE, null=True, related_name="items", db_index=False
+    )
     message_id = models.CharField(max_length=255, blank=True)
     size = models.PositiveIntegerField()
-    target_exchange = models.CharField(max_length=255, blank=True)
-    target_key = models.CharField(max_length=255, blank=True)
-    target_why = models.TextField(blank=True)
-    verdict = models.TextField(blank=True)
-    verdict_is_good = models.BooleanField(default=True)
-    replay_id = models.UUIDField(default=uuid.uuid4, editable=False)
-    state = models.CharField(
-        max_length=10, choices=ItemState.choices, default=ItemState.PENDING, db_index=True
-    )
+    state = models.CharField(max_length=10, choices=ItemState.choices, default=ItemState.PENDING)
     attempts = models.PositiveSmallIntegerField(default=0)
     may_be_duplicated = models.BooleanField(default=False)
     error = models.TextField(blank=True)
     ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=10, choices=Outcome.choices, blank=True)
+    outcome_at = models.DateTimeField(null=True)
+    died_as = models.ForeignKey(DeadLetter, models.SET_NULL, null=True, related_name="+")
 
     class Meta:
         ordering = ("position",)
@@ -91,4 +244,51 @@ class ReplayItem(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"{self.message_id or self.content_id}: {self.state}"
+        return f"{self.message_id or self.position}: {self.state}"
+
+    @property
+    def replay_id(self) -> str:
+        return replay_id(self.batch.uid, self.position)
+
+
+def replay_id(uid: uuid.UUID, position: int) -> str:
+    """What the replayed message says in its header; the same at every attempt."""
+    return f"{uid.hex}-{position}"
+
+
+def parse_replay_id(text: str) -> tuple[uuid.UUID, int] | None:
+    """The batch's uid and the position; None for what no replay of this version wrote."""
+    head, dash, tail = text.partition("-")
+    is_one = len(head) == 32 and dash and tail.isascii() and tail.isdigit() and len(tail) <= 9
+    if not is_one:
+        return None
+    try:
+        return uuid.UUID(hex=head), int(tail)
+    except ValueError:
+        return None
+
+
+class ReplayEdit(models.Model):
+    """What is sent instead of the letter; the letter stays as it was."""
+
+    item = models.OneToOneField(ReplayItem, models.CASCADE, related_name="edit")
+    properties = models.BinaryField()
+    body = models.ForeignKey(Body, models.PROTECT, related_name="+")
+    edited_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    edited_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"edit of {self.item}"
+
+
+class RedirectRule(models.Model):
+    """Where the letters of a group go by default."""
+
+    group = models.OneToOneField(LetterGroup, models.CASCADE, related_name="redirect")
+    exchange = models.CharField(max_length=255, blank=True)
+    routing_key = models.CharField(max_length=255, blank=True)
+    set_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    set_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.group} goes to {self.exchange or '(default)'} {self.routing_key}"

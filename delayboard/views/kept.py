@@ -14,8 +14,9 @@ from django.views.decorators.http import require_safe
 
 from analytics.disk import room
 from analytics.retention.holdings import holdings
-from delayboard.dead_letters.keeping import DISCARDED, SIZE
+from delayboard.dead_letters.keeping import RULES, SIZE
 from delayboard.dead_letters.keeping import held as letters_held
+from delayboard.dead_letters.replay.forget import replays_held
 from delayboard.models.duty import CLEANING, Duty
 from delayboard.publishing.forget_timeouts import imports_held
 from topology.access import may
@@ -27,12 +28,16 @@ def kept(request: HttpRequest) -> HttpResponse:
     duty = Duty.objects.filter(key=CLEANING).first()
     details: Mapping[str, Any] = duty.details if duty else {}
     removed = details.get("removed") or {}
-    stores = (*holdings(_now()), imports_held())
+    stores = (*holdings(_now()), imports_held(), replays_held())
+    letters = letters_held(_number(details, "letters_bytes"))
     context = {
         "holdings": [(held, removed.get(held.rule.setting, 0)) for held in stores],
-        "letters": letters_held(_number(details, "letters_bytes")),
-        "letters_rule": DISCARDED,
-        "letters_removed": removed.get(DISCARDED.setting, 0) + removed.get(SIZE, 0),
+        "letters": letters,
+        "letters_rules": [
+            (rule, letters.numbers[state], letters.oldest[state], removed.get(rule.setting, 0))
+            for state, rule in RULES.items()
+        ],
+        "letters_removed": removed.get(SIZE, 0),
         "duty": duty,
         "cleaned_at": _moment(details, "cleaned_at"),
         "removed_at": _moment(details, "removed_at"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -16,15 +15,13 @@ from delayboard.dead_letters.life import life
 from delayboard.dead_letters.life_after import after
 from delayboard.dead_letters.life_path import MOST_DEATHS, path_picture
 from delayboard.dead_letters.masks_cause import seen_letter
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay.verdict import default_target, judge
+from delayboard.dead_letters.replay.desk import Desk
+from delayboard.dead_letters.replay.options import DEFAULTS
 from delayboard.dead_letters.show import show_whole
 from delayboard.models import DeadLetter
 from topology import access, audit, latest, masks
 from topology.latest import Latest
 from topology.models import Broker, Role
-from topology.routing.index import Index
-from topology.rows import waiters_at
 
 
 @require_safe
@@ -41,12 +38,12 @@ def letter(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
         "row": seen_letter(row, rules),
         "shown": shown,
         "latest": known,
-        "steps": life(rules.message(seen.message), seen.history, then=after(row)),
+        "steps": life(rules.message(seen.message), seen.history, then=after(row, rules)),
         "most_deaths": MOST_DEATHS if len(seen.history.deaths) > MOST_DEATHS else 0,
         "rules": rules,
         "may_admin": access.may(request.user, broker, Role.ADMIN),
         **_neighbours(row),
-        **_replay(row, seen, known),
+        **_replay(row, known),
     }
     if not shown.hides_history:
         # topology.graph.svg escapes every text that it writes.
@@ -89,23 +86,9 @@ def _neighbours(row: DeadLetter) -> dict[str, int | None]:
     }
 
 
-def _replay(row: DeadLetter, seen: browse.Letter, known: Latest) -> dict[str, Any]:
+def _replay(row: DeadLetter, known: Latest) -> dict[str, Any]:
     """Where a replay would go and what would become of it; nothing while that is unknown."""
-    snapshot = known.snapshot
-    if snapshot is None:
+    if known.snapshot is None:
         return {}
-    index = Index(snapshot.definitions.without_taps())
-    target = default_target(seen.history, index, batches.delay_queues(row.broker))
-    if target is None:
-        return {"asked": True}
-    verdict = judge(
-        target,
-        row.queue,
-        index,
-        snapshot.consumed,
-        seen.message,
-        version=snapshot.version_tuple,
-        waiters=waiters_at(row.broker),
-        now_ms=time.time_ns() // 1_000_000,
-    )
-    return {"asked": True, "target": target, "verdict": verdict}
+    desk = Desk(row.broker, DEFAULTS, known.snapshot)
+    return {"asked": True, "judged": desk.letter(row.group_id, row.queue, bytes(row.properties))}

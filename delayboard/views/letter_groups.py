@@ -10,6 +10,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.dead_letters import groups, groups_trend
+from delayboard.dead_letters.groups_example import example
 from delayboard.dead_letters.groups_note import NoteError, owners, write
 from delayboard.dead_letters.masks_cause import seen_group
 from delayboard.models import LetterGroup
@@ -25,17 +26,21 @@ def letter_group(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     by = request.GET.get("by", "")
     by = by if by in groups_trend.BARS else "hour"
     span = groups_trend.BARS[by]
+    rules = masks.rules_for(request.user, broker)
+    newest = groups.newest_of(group)
+    may_operate = access.may(request.user, broker, Role.OPERATOR)
     trend = groups_trend.trends([group], span, datetime.now(UTC))[group.pk]
     context = {
         "broker": broker,
-        "group": seen_group(group, masks.rules_for(request.user, broker)),
+        "group": seen_group(group, rules),
         "by": by,
         "bars": groups_trend.BARS,
         "trend": trend,
         "has_earlier": groups_trend.has_earlier(group, trend),
-        "may_operate": access.may(request.user, broker, Role.OPERATOR),
+        "may_operate": may_operate,
         "owners": owners(broker),
-        "newest": groups.newest_of(group),
+        "newest": newest,
+        "example": example(newest, rules) if may_operate else None,
     }
     return render(request, "delayboard/letter_group.html", context)
 

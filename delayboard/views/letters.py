@@ -14,6 +14,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
+from delayboard.dead_letters.groups import by_state
 from delayboard.dead_letters.search import QueryError, asked_by, rights
 from delayboard.dead_letters.search.listing import listed
 from delayboard.dead_letters.search.query import FIELDS, LONGEST, parse
@@ -48,7 +49,12 @@ def letters(request: HttpRequest, broker: Broker) -> HttpResponse:
     if shown.lines and shown.has_content:
         details = {"letters": len(shown.lines), "newest": shown.lines[0].row.pk}
         audit.record(request.user, "letters listed", broker=broker, what=typed, details=details)
-    context |= {"listed": shown, "states": asked.states, "query": asked.query}
+    context |= {
+        "listed": shown,
+        "states": asked.states,
+        "query": asked.query,
+        "by_state": by_state(broker),
+    }
     return render(request, "delayboard/letters.html", context)
 
 

@@ -11,13 +11,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
-from delayboard.models import DeadLetter, MaskKind, MaskRule
+from delayboard.dead_letters.masks_preview import preview
+from delayboard.models import MaskKind, MaskRule
 from topology import access, audit
-from topology.json_tree import read_json
-from topology.masks import LONGEST, Masks, PatternError, check_pattern
+from topology.masks import LONGEST, PatternError, check_pattern
 from topology.models import Broker, Role
 
-PREVIEWED, PREVIEWED_BYTES = 20, 16_384
 # Whom a rule can hide something from: those below this role.
 ROLES = ((Role.OPERATOR, "viewers"), (Role.ADMIN, "viewers and operators"))
 
@@ -25,7 +24,7 @@ ROLES = ((Role.OPERATOR, "viewers"), (Role.ADMIN, "viewers and operators"))
 @require_safe
 @access.with_broker(Role.ADMIN)
 def masks(request: HttpRequest, broker: Broker) -> HttpResponse:
-    """The rules; with `pattern` and `kind` what such a rule would hide of the newest letter."""
+    """The rules; with `pattern` and `kind` what such a rule would hide."""
     kind, pattern = (
         request.GET.get("kind", ""),
         clean(request.GET.get("pattern", ""))[: LONGEST + 1],
@@ -102,30 +101,12 @@ def _recorded(request: HttpRequest, action: str, broker: Broker, rule: MaskRule)
 
 
 def _preview(request: HttpRequest, broker: Broker, kind: str, pattern: str) -> dict[str, Any]:
-    """What a rule would hide of the newest parked message that is not long."""
     try:
         checked = check_pattern(_kind(kind), pattern)
     except PatternError as error:
         return {"preview_error": str(error)}
-    row = _example(broker, kind)
-    if row is None:
-        return {"preview_error": "No message is parked yet on which it could be tried."}
-    audit.record(
-        request.user, "parked message read", broker=broker, what=f"{row.pk} of {row.queue}"
-    )
-    message = row.message
-    if kind == MaskKind.HEADER:
-        rules = Masks((checked,))
-        return {"row": row, "hidden": [n for n in message.headers if rules.hides_header(n)]}
-    shown = Masks(body_paths=(checked,)).body(message.body)
-    return {"row": row, "preview": shown.decode("utf-8", "replace")}
-
-
-def _example(broker: Broker, kind: str) -> DeadLetter | None:
-    """A new letter that is not long, of JSON where there is one and the rule is for bodies."""
-    rows = DeadLetter.objects.filter(broker=broker, size__lte=PREVIEWED_BYTES)
-    newest = list(rows.select_related("body")[:PREVIEWED])
-    if kind == MaskKind.BODY:
-        of_json = (row for row in newest if read_json(bytes(row.body.data)) is not None)
-        return next(of_json, newest[0] if newest else None)
-    return newest[0] if newest else None
+    found = preview(broker, kind, checked)
+    if row := found.row:
+        what = f"{row.pk} of {row.queue}"
+        audit.record(request.user, "parked message read", broker=broker, what=what)
+    return {"preview": found}

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from delayboard.dead_letters.replay import told
 from delayboard.now import overview
 from delayboard.templatetags.delayboard import bytesize
 from topology import access
@@ -23,7 +24,13 @@ def now(request: HttpRequest) -> HttpResponse:
     seen = overview(brokers, datetime.now(UTC), LIST_AGE)
     duties = [(duty, said(duty.details)) for duty in seen.duties]
     live = ",".join(str(broker.pk) for broker in brokers)
-    context = {"overview": seen, "brokers": brokers, "duties": duties, "live": live}
+    context = {
+        "overview": seen,
+        "brokers": brokers,
+        "duties": duties,
+        "live": live,
+        "batches": told.lines(request.user, seen.batches),
+    }
     return render(request, "delayboard/now.html", context)
 
 

@@ -15,12 +15,14 @@ from analytics.events import clean
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.masks_cause import seen_group
 from delayboard.dead_letters.parking import ask
+from delayboard.dead_letters.parking.elsewhere import Elsewhere, parked_elsewhere
 from delayboard.dead_letters.search import QueryError
 from delayboard.dead_letters.search.rights import tells
 from delayboard.models import Duty, LetterChange, LetterGroup, Parking
 from delayboard.models.duty import LETTERS, PARKING
 from delayboard.views.back import next_of
 from topology import access, latest, masks, paging
+from topology.latest import Latest
 from topology.masks import HIDDEN
 from topology.models import Broker, Role
 
@@ -32,9 +34,9 @@ MOST_LETTERS = 1000
 @access.with_broker(Role.OPERATOR)
 def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
     name, on = clean(request.POST.get("name", "")), request.POST.get("on") == "1"
-    snapshot = latest.fresh(broker).snapshot if on else None
+    known = latest.fresh(broker) if on else None
     try:
-        said = ask.watch(request.user, broker, name, snapshot, on=on)
+        said = ask.watch(request.user, broker, name, known.snapshot if known else None, on=on)
     except ask.ParkError as error:
         messages.error(request, f"Nothing was changed. {error}")
     else:
@@ -42,6 +44,8 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
         messages.success(request, f"“{name}” {done}.")
         if said:
             messages.warning(request, said)
+        if known is not None:
+            _say_silent(request, broker, known)
     return redirect(next_of(request, _queue_page(broker, name)))
 
 
@@ -49,7 +53,8 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
 @access.with_broker(Role.OPERATOR)
 def park(request: HttpRequest, broker: Broker) -> HttpResponse:
     name = clean(request.POST.get("name", ""))
-    snapshot = latest.fresh(broker).snapshot
+    known = latest.fresh(broker)
+    snapshot = known.snapshot
     try:
         if request.POST.get("all") == "1":
             parking = ask.park_all(request.user, broker, name, snapshot)
@@ -59,6 +64,7 @@ def park(request: HttpRequest, broker: Broker) -> HttpResponse:
     except ask.ParkError as error:
         messages.error(request, f"Nothing was parked. {error}")
         return redirect(next_of(request, _queue_page(broker, name)))
+    _say_silent(request, broker, known)
     return redirect("parking", broker.slug, parking.pk)
 
 
@@ -69,10 +75,13 @@ def parking(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     found = get_object_or_404(rows, pk=pk, broker=broker)
     kept = found.parked - found.repeats
     missing = None if found.asked is None else max(0, found.asked - kept)
+    elsewhere = parked_elsewhere(found) if missing and found.is_ended else Elsewhere()
     context = {
         "broker": broker,
         "parking": found,
         "missing": missing,
+        "elsewhere": elsewhere,
+        "not_found": (missing or 0) - elsewhere.number,
         "queue_page": _queue_page(broker, found.queue),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
         "worker_is_missing": all(duty.is_late for duty in Duty.objects.filter(key=PARKING)),
@@ -140,6 +149,7 @@ def _change(request: HttpRequest, broker: Broker, kind: discard.Kind, done: str)
         chosen = [key for key in keys if key is not None][:MOST_LETTERS]
         number = discard.change_these(request.user, broker, kind, chosen) if chosen else 0
         _say(request, number, done)
+        _say_busy(request, discard.in_replays(broker, chosen))
         return redirect(back)
     asked: dict[str, Any] = {
         # A search takes no notice of it either.
@@ -156,7 +166,18 @@ def _change(request: HttpRequest, broker: Broker, kind: discard.Kind, done: str)
     if change.work is not None:
         return redirect("letters_change", broker.slug, change.pk)
     _say(request, change.changed, done)
+    if change.group is not None:
+        _say_busy(request, change.group.replaying + change.group.handed)
     return redirect(back)
+
+
+def _say_silent(request: HttpRequest, broker: Broker, known: Latest) -> None:
+    """What was asked for stands, and waits for the broker."""
+    if known.trouble:
+        messages.warning(
+            request,
+            f"{broker.name} does not answer now. It begins when the broker does. {known.trouble}",
+        )
 
 
 def _say(request: HttpRequest, number: int, done: str) -> None:
@@ -164,6 +185,15 @@ def _say(request: HttpRequest, number: int, done: str) -> None:
         messages.success(request, f"{number} letter{'' if number == 1 else 's'} {done}.")
     else:
         messages.error(request, f"Nothing was {done}: none of them was there to be {done}.")
+
+
+def _say_busy(request: HttpRequest, number: int) -> None:
+    if number:
+        them = "1 of them is" if number == 1 else f"{number} of them are"
+        messages.warning(
+            request,
+            f"{them} in a replay, or handed to a delay and not seen to arrive: left so.",
+        )
 
 
 def _queue_page(broker: Broker, name: str) -> str:

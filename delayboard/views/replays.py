@@ -1,9 +1,11 @@
-"""Replays: the list, a batch with its dry run and progress, start and cancel."""
+"""Replays: the list, a batch as it is, and what is done with one that was started."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import wraps
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -11,8 +13,12 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.dead_letters.replay import batch as batches
-from delayboard.models import Duty, ItemState, ReplayBatch
-from topology import access, paging
+from delayboard.dead_letters.replay import outcome, seeing, told, told_items
+from delayboard.models import BatchState, Duty, ItemState, ReplayBatch
+from delayboard.models.replay import ENDED_BATCH, Source
+from delayboard.views.replay_options import options_of
+from topology import access, latest, masks, paging
+from topology.masks import Masks
 from topology.models import Role
 
 PAGE = 50
@@ -21,11 +27,12 @@ PAGE = 50
 def with_batch(role: Role) -> Callable[[access.View], access.View]:
     def decorate(view: access.View) -> access.View:
         @wraps(view)
-        def guarded(request: HttpRequest, pk: int) -> HttpResponse:
-            rows = ReplayBatch.objects.select_related("broker", "work", "created_by")
+        def guarded(request: HttpRequest, pk: int, **more: Any) -> HttpResponse:
+            related = ("broker", "work", "created_by", "started_by", "topology", "parking__work")
+            rows = ReplayBatch.objects.select_related(*related)
             batch = get_object_or_404(rows, pk=pk)
             access.require(request.user, batch.broker, role)
-            return view(request, batch)
+            return view(request, batch, **more)
 
         return guarded
 
@@ -34,52 +41,134 @@ def with_batch(role: Role) -> Callable[[access.View], access.View]:
 
 @require_safe
 def replays(request: HttpRequest) -> HttpResponse:
+    """The newest first; with `open=1` those alone that have not ended."""
     visible = access.visible_brokers(request.user)
-    rows = ReplayBatch.objects.filter(broker__in=visible).select_related("broker", "work")
+    rows = ReplayBatch.objects.filter(broker__in=visible)
+    is_open = request.GET.get("open") == "1"
+    if is_open:
+        rows = rows.exclude(state__in=ENDED_BATCH)
     before = paging.row_number(request.GET.get("before", ""))
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    page = list(rows[: PAGE + 1])
-    older = page[PAGE - 1].pk if len(page) > PAGE else None
-    context = {"batches": page[:PAGE], "older": older, "before": before}
+    related = ("broker", "work", "created_by", "group")
+    page = list(rows.select_related(*related)[: PAGE + 1])
+    context = {
+        "batches": told.lines(request.user, page[:PAGE]),
+        "older": page[PAGE - 1].pk if len(page) > PAGE else None,
+        "before": before,
+        "is_open": is_open,
+    }
     return render(request, "delayboard/replays.html", context)
 
 
 @require_safe
 @with_batch(Role.VIEWER)
 def replay_batch(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-    items = list(batch.items.all())
-    counts = batch.counts()
-    context = {
+    """A batch in whatever state it is; a draft is the dry run, with its options to be changed."""
+    return batch_page(request, batch)
+
+
+def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpResponse:
+    """The page of a batch; `more` of the context takes the place of what the batch says."""
+    rules = masks.rules_for(request.user, batch.broker)
+    context: dict[str, Any] = {
         "batch": batch,
+        "said": told.said(batch, rules),
+        "is_found": batch.group_id is not None or bool(batch.query),
         "broker": batch.broker,
-        "items": items,
-        "counts": [(state, state.label, counts[state]) for state in ItemState],
-        "done": counts["done"],
-        "not_done": len(items) - counts["done"],
-        "bad": sum(1 for item in items if not item.verdict_is_good),
+        "counts": _counts(batch),
+        "settled": batch.selected - batch.pending,
+        "sent": batch.selected - batch.pending - batch.cancelled,
+        "refused": batch.returned + batch.nacked + batch.failed,
+        "progress": told.progress(batch),
         "may_run": access.may(request.user, batch.broker, Role.OPERATOR),
         "worker_is_missing": all(duty.is_late for duty in Duty.objects.filter(key="replay")),
+        "live": _live(batch),
+        "hides_targets": told_items.hides_targets(batch, rules),
     }
-    return render(request, "delayboard/replay_batch.html", context)
+    if batch.state != BatchState.PREPARING:
+        context |= _items(request, batch, rules)
+        context |= _seen(batch, hides=context["hides_targets"])
+    if batch.is_draft:
+        context["options"] = options_of(batch)
+        context["longest_round"] = _longest_round(batch)
+    return render(request, "delayboard/replay_batch.html", context | more)
+
+
+def _longest_round(batch: ReplayBatch) -> timedelta:
+    """So long the first ones are watched at least; nothing while the broker is not known."""
+    snapshot = latest.fresh(batch.broker).snapshot
+    return seeing.longest_round(batch, snapshot) if snapshot else timedelta(0)
+
+
+def _seen(batch: ReplayBatch, *, hides: bool) -> dict[str, Any]:
+    """What was seen of those that were replayed, and what nobody sees of them."""
+    if batch.source == Source.QUEUE:
+        return {}
+    is_asked = (batch.is_draft or batch.done) and not hides
+    found: dict[str, Any] = {"blind": outcome.blind(batch) if is_asked else ""}
+    if not batch.is_ended:
+        return found
+    is_over = batch.followed_to is not None and batch.followed_to > batch.state_at
+    return found | {"after": told.aftermath(batch), "is_followed": not is_over}
+
+
+def _counts(batch: ReplayBatch) -> list[tuple[str, str, int]]:
+    labels = {str(state): str(state.label) for state in ItemState}
+    return [(state, labels[state], number) for state, number in batch.counts().items()]
+
+
+def _live(batch: ReplayBatch) -> str:
+    """The page's subject, which is over when the batch is in another state; "" for one at rest."""
+    return "" if batch.is_ended or batch.is_draft else f"{batch.pk}-{batch.state}"
+
+
+def _items(request: HttpRequest, batch: ReplayBatch, rules: Masks) -> dict[str, Any]:
+    shown = request.GET.get("show", "")
+    asked = told_items.Asked(
+        shown if shown in told_items.SHOWN else "",
+        paging.row_number(request.GET.get("route", "")),
+        paging.row_number(request.GET.get("after", "")) or 0,
+    )
+    dry = told.dry_run(batch)
+    hides = told_items.hides_targets(batch, rules)
+    found: dict[str, Any] = {
+        "dry": dry,
+        "routes": [told_items.masked(route) for route in dry.routes] if hides else dry.routes,
+    }
+    if batch.source == Source.QUEUE:
+        return found
+    items = told_items.page(batch, asked)
+    if hides:
+        for item in items.rows:
+            item.route = told_items.masked(item.route) if item.route else None
+    shows = told_items.offered(batch, dry.bad, asked.shown)
+    return found | {"asked": asked, "items": items, "shows": shows}
 
 
 @require_POST
 @with_batch(Role.OPERATOR)
-def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-    typed = request.POST.get("typed", "").strip().lower()
-    try:
-        batches.start(request.user, batch, despite_verdict=typed == "yes")
-    except batches.BatchError as error:
-        messages.error(request, f"Not started. {error}")
-    return redirect("replay_batch", pk=batch.pk)
+def replay_pause(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+    return _steered(request, batch, batches.pause)
+
+
+@require_POST
+@with_batch(Role.OPERATOR)
+def replay_resume(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+    return _steered(request, batch, batches.resume)
 
 
 @require_POST
 @with_batch(Role.OPERATOR)
 def replay_cancel(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+    return _steered(request, batch, batches.cancel)
+
+
+def _steered(
+    request: HttpRequest, batch: ReplayBatch, do: Callable[[Any, ReplayBatch], None]
+) -> HttpResponse:
     try:
-        batches.cancel(request.user, batch)
+        do(request.user, batch)
     except batches.BatchError as error:
         messages.error(request, str(error))
     return redirect("replay_batch", pk=batch.pk)

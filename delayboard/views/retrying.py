@@ -13,8 +13,13 @@ from analytics.scheduled import search
 from analytics.scheduled.filter import parse
 from analytics.scheduled.listing import read_place
 from delayboard.dead_letters import retrying as desks
-from topology import access, latest, masks
+from topology import access, adopting, latest, masks
 from topology.models import Broker, Role
+from topology.patterns import PATTERNS
+from topology.snapshot import Snapshot
+from topology.views.found import recognised
+
+SHOWN = 50
 
 
 @require_safe
@@ -45,7 +50,22 @@ def _page(request: HttpRequest, broker: Broker | None, visible: list[Broker]) ->
         place = read_place(request.GET.get("after", ""))
         context |= {
             "latest": known,
+            **(_others(broker, known.snapshot) if known.snapshot else {}),
             "wanted": wanted,
             "desk": desks.retrying(broker, wanted, known.snapshot, now, hidden=hidden, place=place),
         }
     return render(request, "delayboard/retrying.html", context)
+
+
+def _others(broker: Broker, snapshot: Snapshot) -> dict[str, Any]:
+    """What retries in the broker and is managed by nobody: only how much waits there is known."""
+    worked = recognised(broker, snapshot)
+    if worked is None:
+        return {"others_are_unknown": True}
+    found = [one for one in worked.value.found if one.use.kind in desks.KINDS]
+    others = adopting.unmanaged(broker, found)
+    others.sort(key=lambda one: -(one.waiting or 0))
+    return {
+        "others": [(one, PATTERNS[one.use.kind].EXPLANATION.title) for one in others[:SHOWN]],
+        "others_total": len(others),
+    }

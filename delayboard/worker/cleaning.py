@@ -8,6 +8,7 @@ from threading import Event
 
 from analytics.retention.clean import clean
 from delayboard.dead_letters.keeping import clean_letters, size
+from delayboard.dead_letters.replay.forget import REPLAYS, forget_replays
 from delayboard.models.duty import CLEANING, Duty
 from delayboard.publishing.forget_timeouts import IMPORTS, forget_timeouts
 
@@ -40,7 +41,9 @@ def keep_clean(stop: Event, beat: Beat) -> None:
         now = datetime.now(UTC)
         if now >= due_at:
             try:
-                removed = clean(now, alive) | clean_letters(now, alive)
+                removed = clean(now, alive)
+                removed[REPLAYS.setting] = forget_replays(now, alive)
+                removed |= clean_letters(now, alive)
                 removed[IMPORTS.setting] = forget_timeouts(now, alive)
             except Stopped:
                 return

@@ -18,7 +18,7 @@ from delayboard.dead_letters.growth import keep_sampling
 from delayboard.dead_letters.parking import once
 from delayboard.dead_letters.parking.keep import Room
 from delayboard.dead_letters.parking.watch import watch
-from delayboard.dead_letters.replay import batch, send
+from delayboard.dead_letters.replay import batch, outcome, prepare, send
 from delayboard.dead_letters.search.texts import keep_indexed
 from delayboard.models import DeadLetterQueue
 from delayboard.models.duty import (
@@ -39,6 +39,8 @@ from topology.transfer.waiter import Passing, wait
 
 Beat = Callable[[Mapping[str, object]], None]
 IDLE_SECONDS = 0.5
+# So many replays go at the same time.
+REPLAYERS = 3
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
         tasks += [waiter_of(row) for row in applied if row.waiters]
         watched = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
         tasks += [parker_of(row) for row in watched]
-        tasks.append(Task("replay", "Replays", None, partial(_replay, owner)))
+        tasks += [replayer(owner, number) for number in range(1, REPLAYERS + 1)]
+        tasks.append(Task("replay-prepare", "Prepares replays", None, partial(_prepare, owner)))
+        tasks.append(Task("replay-outcomes", "Follows what was replayed", None, _follow_replays))
         tasks.append(Task(PARKING, "Parks what was asked for", None, partial(_park, owner)))
         tasks.append(Task(LETTERS, "Discards and restores", None, partial(_change, owner)))
         tasks.append(Task("letter-index", "Index of parked letters", None, keep_indexed))
@@ -140,16 +144,22 @@ def _drain(stop: Event, beat: Beat) -> None:
     drain(stop=stop, beat=beat)
 
 
+def replayer(owner: str, number: int) -> Task:
+    """One of several, so that a slow replay keeps no other one waiting."""
+    key, name = ("replay", "Replays") if number == 1 else (f"replay-{number}", f"Replays, {number}")
+    return Task(key, name, None, partial(_replay, owner))
+
+
 def _replay(owner: str, stop: Event, beat: Beat) -> None:
-    done = 0
-    while not stop.is_set():
-        claimed = work.claim((batch.KIND,), owner)
-        if claimed is None:
-            beat({"replays": done})
-            stop.wait(IDLE_SECONDS)
-            continue
-        send.replay(claimed, alive=lambda: beat({}))
-        done += 1
+    _work_off(batch.KIND, owner, send.replay, stop, beat)
+
+
+def _prepare(owner: str, stop: Event, beat: Beat) -> None:
+    _work_off(batch.KIND_PREPARE, owner, prepare.run, stop, beat)
+
+
+def _follow_replays(stop: Event, beat: Beat) -> None:
+    outcome.follow(stop=stop, beat=beat)
 
 
 def _park(owner: str, stop: Event, beat: Beat) -> None:

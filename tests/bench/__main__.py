@@ -8,7 +8,17 @@ import os
 import tempfile
 from pathlib import Path
 
-PARTS = ("identifying", "walking", "moving", "recording", "parking", "listing", "letters", "scale")
+PARTS = (
+    "identifying",
+    "walking",
+    "moving",
+    "replaying",
+    "recording",
+    "parking",
+    "listing",
+    "letters",
+    "scale",
+)
 
 
 def main() -> None:

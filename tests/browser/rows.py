@@ -23,9 +23,19 @@ from analytics.models import (
     ScheduledMessage,
 )
 from analytics.scheduled import due
-from delayboard.models import Duty, ItemState, Publication, ReplayBatch, ReplayItem
+from delayboard.models import (
+    BatchState,
+    DeadLetter,
+    Duty,
+    ItemState,
+    Outcome,
+    Publication,
+    ReplayBatch,
+)
 from delayboard.models.publication import Sent
-from topology.models import AuditEntry, Broker, Topology, Work, WorkState
+from tests.delayboard.builders import a_message, parked
+from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
+from topology.models import AuditEntry, Broker, Topology, Work
 
 FAILURE = "Spark ended with status 1: java.lang.OutOfMemoryError: Java heap space"
 REFUSAL = (
@@ -124,41 +134,65 @@ def batch(
     broker: Broker,
     user: User,
     names: Sequence[str],
-    states: Sequence[ItemState],
-    work_state: WorkState | None = None,
+    state: BatchState,
+    items: Sequence[ItemState] = (ItemState.DONE,),
     error: str = "",
 ) -> ReplayBatch:
-    """A replay of a message for each name; their states come round in turn."""
-    made = ReplayBatch.objects.create(broker=broker, queue=names[0], created_by=user)
-    if work_state is not None:
-        made.work = Work.objects.create(
-            kind="replay", subject=made.pk, broker=broker, state=work_state, error=error
-        )
-        made.save()
-    ReplayItem.objects.bulk_create(
-        _item(made, n, name, states[n % len(states)]) for n, name in enumerate(names)
+    """A replay of a letter for each name; their states come round in turn."""
+    now = timezone.now()
+    messages = [
+        a_message(b"%d" % number, message_id=name if number % 2 else None)
+        for number, name in enumerate(names)
+    ]
+    letters = parked(broker, *messages, queue=names[0], at=now)
+    made = a_batch(
+        broker,
+        letters,
+        state,
+        items,
+        created_by=user,
+        said=f"{len(names)} chosen letters",
+        state_why=error,
+        doubled=1,
+        canary=3,
+        canary_until=now + timedelta(hours=1),
+        publish_at=now + timedelta(hours=1),
+        undo_seconds=30,
     )
+    _routes(made, names)
+    made.items.filter(state=ItemState.DONE, position__lte=3).update(may_be_duplicated=True)
+    made.items.filter(error__gt="").update(error=REFUSAL)
+    _outcomes(made, letters[-1], now)
+    if made.work is not None:
+        Work.objects.filter(pk=made.work.pk).update(error=error, done=397, total=1204)
     return made
 
 
-def _item(made: ReplayBatch, number: int, name: str, state: ItemState) -> ReplayItem:
-    is_good = number % 4 != 3
-    is_bad_end = state in (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
-    return ReplayItem(
-        batch=made,
-        position=number + 1,
-        content_id=f"{number:032x}",
-        message_id=name if number % 2 else "",
-        size=512 * number,
-        target_exchange="" if number % 3 else name,
-        target_key=name,
-        target_why="where it was published first",
-        verdict="Arrives at once." if is_good else "No binding takes it: it would be lost.",
-        verdict_is_good=is_good,
-        state=state,
-        may_be_duplicated=state == ItemState.PUBLISHING,
-        error=REFUSAL if is_bad_end else "",
-    )
+def _routes(made: ReplayBatch, names: Sequence[str]) -> None:
+    """One for each name, of which every fourth is bad."""
+    endings = ("loops", "unroutable", "guarded", "held")
+    for number, name in enumerate(names[1:], start=2):
+        stated: dict[str, Any] = {
+            "exchange": "" if number % 3 else name,
+            "routing_key": name,
+            "items_number": 1,
+        }
+        if number % 4 == 3:
+            route = a_bad_route(made, endings[number % 16 // 4], **stated)
+        else:
+            route = a_route(made, after_ms=90_000 * (number % 5 // 4), **stated)
+        made.items.filter(position=number).update(route=route)
+    made.routes.filter(items_number=len(names)).update(items_number=1)
+
+
+def _outcomes(made: ReplayBatch, died_as: DeadLetter, at: datetime) -> None:
+    done = made.items.filter(state=ItemState.DONE)
+    keys = list(done.values_list("pk", flat=True))
+    died, delivered = keys[: len(keys) // 4], keys[len(keys) // 4 : len(keys) // 2]
+    made.items.filter(pk__in=died).update(outcome=Outcome.DIED, outcome_at=at, died_as=died_as)
+    made.items.filter(pk__in=delivered).update(outcome=Outcome.DELIVERED, outcome_at=at)
+    made.died, made.delivered = len(died), len(delivered)
+    made.save()
 
 
 def scheduled(topology: Topology, names: Sequence[str]) -> ScheduledMessage:

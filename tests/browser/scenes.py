@@ -17,12 +17,13 @@ from playwright.sync_api import Page
 
 from analytics.firehose import switch_on
 from analytics.models import ScheduledMessage
-from delayboard.models import ItemState, Publication, ReplayBatch
+from delayboard.models import BatchState, ItemState, Publication, ReplayBatch, Source
 from delayboard.models.publication import Sent
 from tests.brokers import Vhost
 from tests.browser import contents, died, rows
 from tests.browser.names import crowd, long_name
 from tests.builders import eventually, make_broker, make_pair
+from tests.delayboard.replay_rows import a_batch
 from topology import latest
 from topology.models import Broker, State, Topology, WorkState
 from topology.patterns import PATTERNS, delay_levels, hold_queues
@@ -142,11 +143,11 @@ def normal(user: User, vhost: Vhost) -> Scene:
     rows.run(YESTERDAY, "done")
     rows.report(YESTERDAY, broker, [pair.slug, planned.slug])
     sent = rows.publications(broker, user, names)
-    states = [ItemState.DONE]
-    batch = rows.batch(broker, user, [PARKED, *names], states, WorkState.DONE)
+    batch = rows.batch(broker, user, [PARKED, *names], BatchState.DONE)
     scene = Scene(user)
     scene.add_lists()
     _add_rows(scene, broker, pair, sent, batch)
+    _add_replays(scene, broker, [PARKED, *names])
     _add_scheduled(scene, letter)
     _add_acts(scene, broker, pair, planned)
     scene.add("levels", "topology:topology", levels.slug)
@@ -177,16 +178,15 @@ def crowded(user: User, vhost: Vhost) -> Scene:
     sent = rows.publications(broker, user, names)
     states = list(ItemState)
     for _ in range(60):
-        rows.batch(broker, user, names[:2], states, WorkState.DONE)
-    batch = rows.batch(broker, user, names, states, WorkState.DONE)
-    draft = rows.batch(broker, user, names, [ItemState.PENDING])
+        rows.batch(broker, user, names[:2], BatchState.DONE, states)
+    batch = rows.batch(broker, user, names, BatchState.DONE, states)
     for number in range(40):
         _dress(_unreachable(f"Rabbit {number}"), environment=f"test {number}", colour="amber")
     scene = Scene(user)
     scene.add_lists(dead_letters={"broker": broker.slug})
     _add_rows(scene, broker, pair, sent, batch, queue=names[0])
     _add_scheduled(scene, letter)
-    scene.add("replay-draft", "replay_batch", draft.pk)
+    _add_replays(scene, broker, names)
     return scene
 
 
@@ -209,10 +209,9 @@ def broken(user: User, vhost: Vhost) -> Scene:
     rows.audit_entries(user, gone, [PARKED] * 10)
     lost = rows.publications(gone, user, ["orders"], sent=Sent.REFUSED)
     doubt = rows.publications(gone, user, ["orders"], sent=Sent.UNKNOWN)
-    failed = rows.batch(
-        gone, user, [PARKED] * 9, list(ItemState), WorkState.FAILED, error=rows.REFUSAL
-    )
-    torn = rows.batch(gone, user, [PARKED] * 9, list(ItemState), WorkState.RUNNING, rows.REFUSAL)
+    failed = rows.batch(gone, user, [PARKED] * 9, BatchState.FAILED, error=rows.REFUSAL)
+    states = list(ItemState)
+    torn = rows.batch(gone, user, [PARKED] * 9, BatchState.RUNNING, states, rows.REFUSAL)
     scene = Scene(user)
     scene.add_lists(dead_letters={"broker": gone.slug})
     _add_rows(scene, gone, pair, lost, failed)
@@ -239,7 +238,7 @@ def _add_rows(
     scene.add("publication", "publication", sent.pk)
     name = {"name": queue}
     scene.add("queue", "dead_letter_queue", broker.slug, query=name)
-    scene.add("queue-look", "dead_letter_queue", broker.slug, query=name | {"look": "1"}, act=_open)
+    scene.add("queue-look", "dead_letter_queue", broker.slug, query=name, act=_look)
     causes = ["shop.NoStock", "System.TimeoutException"] if queue == PARKED else crowd(60)
     group = died.groups(broker, scene.user, queue, causes)
     scene.add("letter-group", "letter_group", broker.slug, group.pk)
@@ -256,6 +255,61 @@ def _add_rows(
     scene.add("picture", "topology:vhost", broker.slug)
     scene.add("picture-opened", "topology:vhost", broker.slug, query={"open": "queues"})
     scene.add("topology", "topology:topology", topology.slug)
+
+
+def _add_replays(scene: Scene, broker: Broker, names: list[str]) -> None:
+    """A replay in each state, a straight one, and the editing of one message."""
+    user, middle = scene.user, [ItemState.DONE, ItemState.PENDING, ItemState.RETURNED]
+    draft = rows.batch(broker, user, names, BatchState.DRAFT, [ItemState.PENDING])
+    scene.add("replay-draft", "replay_batch", draft.pk)
+    scene.add("replay-options", "replay_batch", draft.pk, act=_unfold)
+    wrong = _then(_unfold, _type_nothing)
+    scene.add("replay-options-refused", "replay_batch", draft.pk, act=wrong)
+    scene.add("replay-item", "replay_item", draft.pk, 2)
+    for state in (
+        BatchState.PREPARING,
+        BatchState.WAITING,
+        BatchState.RUNNING,
+        BatchState.WATCHING,
+        BatchState.PAUSED,
+        BatchState.CANCELLED,
+    ):
+        items = {
+            BatchState.WAITING: [ItemState.PENDING],
+            BatchState.CANCELLED: [ItemState.CANCELLED],
+        }.get(state, middle)
+        made = rows.batch(broker, user, names, state, items)
+        scene.add(f"replay-{state}", "replay_batch", made.pk)
+    straight = a_batch(
+        broker,
+        (),
+        BatchState.RUNNING,
+        source=Source.QUEUE,
+        queue=names[0],
+        said=f"all of {names[0]}",
+        selected=1_234_567,
+        done=765_432,
+    )
+    scene.add("replay-straight", "replay_batch", straight.pk)
+    scene.add("replays-open", "replays", query={"open": "1"})
+
+
+def _unfold(page: Page) -> None:
+    page.get_by_text("Options").first.click()
+    page.get_by_label("through a delay").check()
+
+
+def _type_nothing(page: Page) -> None:
+    page.get_by_label("Messages a second, at most").fill("many")
+    _press("Judge again")(page)
+
+
+def _then(*acts: Callable[[Page], None]) -> Callable[[Page], None]:
+    def act(page: Page) -> None:
+        for one in acts:
+            one(page)
+
+    return act
 
 
 def _add_letters(scene: Scene, broker: Broker, queue: str, names: list[str]) -> None:
@@ -333,6 +387,13 @@ def _open(page: Page) -> None:
     letters = page.locator("li.letter summary")
     if letters.count():
         letters.first.click()
+
+
+def _look(page: Page) -> None:
+    look = page.locator("main button:enabled", has_text="Look")
+    if look.count():
+        look.click()
+        _open(page)
 
 
 def _open_teardown(page: Page) -> None:

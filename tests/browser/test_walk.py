@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from django.db import connection
 from playwright.sync_api import Page, expect
 from pytest_django import Settings
 
-from delayboard.worker.supervise import Supervisor
 from tests.brokers import Vhost
 from tests.browser.album import Album
+from tests.browser.at_work import worker_at_work
 from tests.builders import address_of, eventually, make_user
 from topology.broker.consumer import Consumer
 from topology.broker.management import Management
@@ -32,26 +28,6 @@ PARKED = "orders-parked"
 @pytest.fixture(autouse=True)
 def event_log(settings: Settings, tmp_path: Path) -> None:
     settings.EVENT_LOG = tmp_path / "log"
-
-
-@contextmanager
-def worker_at_work() -> Iterator[None]:
-    stop = threading.Event()
-
-    def run() -> None:
-        try:
-            assert Supervisor().run(stop)
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(15)
-        assert not thread.is_alive()
 
 
 def sign_in(page: Page) -> None:
@@ -147,7 +123,8 @@ def fail_and_park(vhost: Vhost) -> None:
 def read_and_replay(page: Page, vhost: Vhost, album: Album) -> None:
     page.goto("/dead-letters/")
     page.get_by_role("link", name=PARKED).first.click()
-    page.get_by_role("button", name="Look").click()
+    page.get_by_role("button", name="It holds dead letters").click()
+    page.get_by_role("button", name="Look", exact=True).click()
     expect(page.get_by_role("heading", name="All 2 messages")).to_be_visible()
     page.locator("li.letter summary").first.click()
     history = page.locator("li.letter").first.locator(".history")
@@ -155,11 +132,11 @@ def read_and_replay(page: Page, vhost: Vhost, album: Album) -> None:
     expect(history).to_contain_text("reject")
     album.take(page, "dead-letters")
     page.get_by_role("checkbox", name="Choose message 1").check()
-    page.get_by_role("button", name="Dry run of the replay…").click()
-    expect(page.get_by_text("Arrives in orders at once.")).to_be_visible()
+    page.get_by_role("button", name="Park and replay…").click()
+    expect(page.get_by_text("Arrives in orders at once.").first).to_be_visible(timeout=20_000)
     album.take(page, "replay-dry-run")
     page.get_by_role("button", name="Start the replay of 1").click()
-    expect(page.get_by_role("heading", name="How it ended")).to_be_visible(timeout=20_000)
+    expect(page.get_by_role("heading", name="How it went")).to_be_visible(timeout=20_000)
     album.take(page, "replay-done")
 
     def arrived() -> bool:

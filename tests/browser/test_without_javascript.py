@@ -13,8 +13,10 @@ from playwright.sync_api import Browser, Page, expect
 from pytest_django import Settings
 
 from delayboard.models import Publication, ReplayBatch
+from delayboard.models.duty import PARKING
 from tests.brokers import Vhost
 from tests.browser import contents, scenes
+from tests.browser.at_work import duties_at_work
 from tests.browser.sign_in import sign_in
 from tests.builders import address_of, eventually
 from topology import latest
@@ -134,15 +136,26 @@ def look_choose_and_replay(page: Page, vhost: Vhost) -> None:
     latest._latest.clear()
     page.goto("/dead-letters/")
     page.get_by_role("link", name=scenes.PARKED).click()
+    press(page, "It holds dead letters")
     press(page, "Look")
     page.locator("li.letter summary").first.click()
     expect(page.get_by_role("heading", name="Where it died").first).to_be_visible()
     page.get_by_role("checkbox", name="Choose message 1").check()
-    press(page, "Dry run of the replay…")
+    with duties_at_work(PARKING, "replay-prepare"):
+        press(page, "Park and replay…")
+
+        def is_prepared() -> bool:
+            page.goto(page.url)
+            return page.get_by_role("heading", name="Dry run of replay").count() == 1
+
+        eventually(is_prepared, "its dry run is there", seconds=30)
+    page.get_by_text("Options", exact=True).click()
+    page.get_by_label("Time to undo it").fill("30m")
+    press(page, "Judge again")
     press(page, "Start the replay of 1")
-    press(page, "Cancel the rest")
-    expect(page.get_by_text("1 of 1 was not replayed.")).to_be_visible()
-    assert ReplayBatch.objects.get().items.count() == 1
+    press(page, "Undo: cancel the replay")
+    expect(page.get_by_text("Nothing was published.")).to_be_visible()
+    assert ReplayBatch.objects.get().cancelled == 1
 
 
 def filter_the_lists(page: Page) -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.utils import timezone
 
 from delayboard.dead_letters import journal
 from delayboard.dead_letters.browse import Letter, number
 from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay.verdict import Target
-from delayboard.models import DeadLetter, Publication, ReplayBatch
+from delayboard.models import (
+    BatchState,
+    DeadLetter,
+    Publication,
+    ReplayBatch,
+    ReplayItem,
+    ReplayRoute,
+)
 from delayboard.models.publication import Sent
-from tests.topology.builders import NOON, a_queue, a_snapshot
+from tests.topology.builders import NOON, a_queue
 from topology.broker.properties import build_properties
 from topology.deaths import Death
 from topology.definitions import TAP_PREFIX, Binding, Definitions, Exchange, Queue, Thing
@@ -104,14 +111,56 @@ TAPPED = shop(Queue(TAP), Binding("orders", TAP, "orders"), Binding("orders", TA
 
 
 def frozen(
-    user: User, broker: Broker, found: tuple[Letter, ...], typed: Target | None = None
+    user: User | None,
+    broker: Broker,
+    found: Sequence[DeadLetter],
+    *targets: ReplayRoute,
+    **stated: Any,
 ) -> ReplayBatch:
-    return batches.freeze(user, broker, "dead", found, a_snapshot(TAPPED), typed=typed)
+    """A draft of these letters; they go to the targets in turn, to `orders` without any."""
+    batch = ReplayBatch.objects.create(
+        broker=broker,
+        said=f"{len(found)} messages",
+        letters=[letter.pk for letter in found],
+        selected=len(found),
+        state=BatchState.DRAFT,
+        state_at=timezone.now(),
+        created_by=user,
+        **stated,
+    )
+    routes = targets or (a_route("orders", "orders"),)
+    for place, route in enumerate(routes):
+        route.batch, route.items_number = batch, len(found[place :: len(routes)])
+        route.save()
+    ReplayItem.objects.bulk_create(
+        ReplayItem(
+            batch=batch,
+            position=place + 1,
+            letter=letter,
+            route=routes[place % len(routes)],
+            message_id=letter.message_id,
+            size=letter.size,
+        )
+        for place, letter in enumerate(found)
+    )
+    return batch
 
 
-def started(user: User, broker: Broker, bodies: list[bytes]) -> ReplayBatch:
-    batch = frozen(user, broker, some_letters(bodies))
-    batches.start(user, batch, despite_verdict=False)
+def a_route(exchange: str, key: str, **stated: Any) -> ReplayRoute:
+    """A target with a good verdict, or with what is stated."""
+    values = {"ending": "delivered", "verdict": "Arrives in orders at once."}
+    return ReplayRoute(exchange=exchange, routing_key=key, **(values | stated))
+
+
+def started(
+    user: User | None, broker: Broker, bodies: Iterable[bytes], *targets: ReplayRoute, **stated: Any
+) -> ReplayBatch:
+    """A replay of new letters with these bodies that waits for a worker."""
+    found = parked(
+        broker, *[a_message(body, message_id=body.decode(), delivery_mode=2) for body in bodies]
+    )
+    batch = frozen(user, broker, found, *targets, **stated)
+    batches.start(user, batch, despite_verdict=True)
     batch.refresh_from_db()
     return batch
 

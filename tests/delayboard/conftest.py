@@ -4,6 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from delayboard.dead_letters.replay import send as sending
+from delayboard.dead_letters.replay import ways
 from tests.builders import make_broker, make_pair, make_user
 from tests.delayboard.builders import TAPPED
 from tests.topology.builders import a_snapshot
@@ -34,8 +35,8 @@ def pair(broker: Broker) -> Topology:
 
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> dict[str, Definitions]:
-    """What the broker holds when the journal looks; tests may change it."""
+    """What the broker holds when a replay looks; tests may change it."""
     seen = {"now": TAPPED}
     monkeypatch.setattr(sending, "observe", lambda management: a_snapshot(seen["now"]))
-    monkeypatch.setattr(sending, "look_along", lambda management, known, exchange: seen["now"])
+    monkeypatch.setattr(ways, "look_along", lambda management, known, exchange: seen["now"])
     return seen

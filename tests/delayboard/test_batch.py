@@ -1,164 +1,287 @@
-"""Freezing, starting and cancelling replays."""
+"""Starting, pausing, resuming and cancelling replays."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.utils import timezone
 
 from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay.batch import BatchError, chosen, freeze
-from delayboard.dead_letters.replay.verdict import Target
-from delayboard.models import ItemState, ReplayBatch
-from tests.builders import make_pair
-from tests.delayboard.builders import (
-    a_death,
-    a_message,
-    deaths_header,
-    frozen,
-    letters,
-    some_letters,
-    started,
-    states,
-)
-from tests.topology.builders import a_queue, a_snapshot
+from delayboard.dead_letters.replay.batch import BatchError
+from delayboard.models import BatchState, DeadLetter, LetterState, ReplayBatch, Source
+from tests.builders import make_user
+from tests.delayboard.builders import a_message, a_route, frozen, parked, started, states
 from topology import work
-from topology.definitions import Definitions
-from topology.models import AuditEntry, Broker, State, Work
+from topology.models import AuditEntry, Broker, Role, Work, WorkState
 
 pytestmark = pytest.mark.django_db
 
 
-def test_a_batch_freezes_each_letter_with_its_target_and_verdict(
-    user: User, broker: Broker
-) -> None:
-    batch = frozen(user, broker, letters(a_message(b"12", message_id="m1"), a_message(b"3")))
-    one, two = batch.items.all()
-    assert (one.position, one.message_id, one.size) == (1, "m1", 2)
-    assert (one.target_exchange, one.target_key) == ("orders", "orders")
-    assert (one.verdict, one.verdict_is_good) == ("Arrives in orders at once.", True)
-    assert one.replay_id != two.replay_id
-    assert batch.is_draft
-    assert not batch.is_ended
-    assert batch.counts()["pending"] == sum(batch.counts().values()) == 2
-    assert (AuditEntry.objects.get().action, batch.created_by) == ("replay prepared", user)
+def a_draft(user: User, broker: Broker, *bodies: bytes) -> ReplayBatch:
+    return frozen(user, broker, parked(broker, *[a_message(body) for body in bodies or [b"1"]]))
 
 
-def test_a_typed_target_is_taken_for_all(user: User, broker: Broker) -> None:
-    typed = Target("", "dead", "typed")
-    item = frozen(user, broker, some_letters([b"1"]), typed).items.get()
-    assert (item.target_exchange, item.target_key, item.target_why) == ("", "dead", "typed")
-    assert not item.verdict_is_good
-    assert item.verdict.startswith("It loops back into dead.")
+def now_of(batch: ReplayBatch) -> ReplayBatch:
+    return ReplayBatch.objects.select_related("work").get(pk=batch.pk)
 
 
-def test_no_letter_or_one_that_came_from_nowhere_makes_no_batch(user: User, broker: Broker) -> None:
-    with pytest.raises(BatchError, match="No message was chosen"):
-        frozen(user, broker, ())
-    stranger = letters(a_message(b"1"), a_message(b"2", headers={}))
-    with pytest.raises(BatchError, match=r"Message 2 has no death .* type the exchange and key"):
-        frozen(user, broker, stranger)
-    assert not ReplayBatch.objects.exists()
-
-
-def test_a_delay_of_an_applied_topology_is_no_target(user: User, broker: Broker) -> None:
-    topology = make_pair(broker)
-    assert batches.delay_queues(broker) == {"orders-retry"}
-    there = a_snapshot(topology.definitions | Definitions.of([a_queue("dead")]))
-    expired = a_death("orders-retry", "expired", exchange="orders-retry")
-    found = letters(a_message(headers=deaths_header(expired)))
-    with pytest.raises(BatchError):
-        freeze(user, broker, "dead", found, there)
-    topology.state = State.TORN_DOWN
-    topology.save()
-    item = freeze(user, broker, "dead", found, there).items.get()
-    assert item.target_exchange == "orders-retry"
-
-
-def test_a_message_id_that_no_database_can_hold_is_shown_escaped(
-    user: User, broker: Broker
-) -> None:
-    item = frozen(user, broker, letters(a_message(message_id="a\x00b"))).items.get()
-    assert item.message_id == "a\\x00b"
-
-
-def test_the_chosen_are_those_whose_handles_were_sent() -> None:
-    found = some_letters([b"1", b"1", b"2"])
-    assert chosen(found, [found[1].handle, found[2].handle, "gone.1"]) == list(found[1:])
+def letters(batch: ReplayBatch) -> list[str]:
+    return list(batch.items.values_list("letter__state", flat=True))
 
 
 def test_a_draft_is_started_once(user: User, broker: Broker) -> None:
-    batch = started(user, broker, [b"1", b"2"])
-    assert batch.work is not None
-    assert (batch.work.kind, batch.work.subject, batch.work.total) == ("replay", batch.pk, 2)
-    assert not batch.is_draft
+    batch = a_draft(user, broker, b"1", b"2")
+    batches.start(user, batch, despite_verdict=False)
+    row = now_of(batch)
+    assert row.work is not None
+    assert (row.work.kind, row.work.subject, row.work.total) == ("replay", batch.pk, 2)
+    assert (row.state, row.started_by) == (BatchState.RUNNING, user)
+    assert letters(batch) == ["replaying"] * 2
+    entry = AuditEntry.objects.get(action="replay started")
+    assert entry.details == {"batch": batch.pk, "messages": 2, "bad_verdicts": {}}
     with pytest.raises(BatchError, match="started already"):
         batches.start(user, batch, despite_verdict=False)
     assert Work.objects.count() == 1
 
 
-@pytest.mark.django_db(transaction=True)
-def test_of_two_starts_at_once_one_is_refused(user: User, broker: Broker) -> None:
-    batch = frozen(user, broker, some_letters([b"1"]))
-    barrier = threading.Barrier(2)
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (BatchState.PREPARING, "still being prepared"),
+        (BatchState.CANCELLED, "was cancelled"),
+        (BatchState.FAILED, "could not be prepared"),
+    ],
+)
+def test_only_a_draft_can_be_started(
+    user: User, broker: Broker, state: BatchState, said: str
+) -> None:
+    batch = a_draft(user, broker)
+    ReplayBatch.objects.update(state=state)
+    with pytest.raises(BatchError, match=said):
+        batches.start(user, batch, despite_verdict=True)
+    assert letters(batch) == ["parked"]
+
+
+def test_bad_verdicts_are_named_and_need_a_yes(user: User, broker: Broker) -> None:
+    found = parked(broker, *[a_message(b"%d" % number) for number in range(6)])
+    ends = ("loops", "unroutable", "guarded", "lost", "delivered", "delivered")
+    routes = [a_route("x", end, ending=end, is_good=place > 3) for place, end in enumerate(ends)]
+    batch = frozen(user, broker, found, *routes)
+    told = (
+        "4 messages have a bad verdict: 1 loop back, 1 reach no queue, 1 were replayed too often, "
+        "1 would not arrive. Type “yes” to replay them all the same."
+    )
+    with pytest.raises(BatchError) as raised:
+        batches.start(user, batch, despite_verdict=False)
+    assert str(raised.value) == told
+    assert now_of(batch).is_draft
+    batches.start(user, batch, despite_verdict=True)
+    bad = {"loops": 1, "unroutable": 1, "guarded": 1, "lost": 1}
+    assert AuditEntry.objects.get(action="replay started").details["bad_verdicts"] == bad
+
+
+def test_an_undo_window_keeps_the_worker_off(user: User, broker: Broker) -> None:
+    batch = started(user, broker, [b"1"], undo_seconds=60)
+    row = now_of(batch)
+    assert (row.state, letters(batch)) == (BatchState.WAITING, ["replaying"])
+    assert row.publish_at is not None
+    assert row.publish_at - timezone.now() > timedelta(seconds=50)
+    assert work.claim(("replay",), "worker") is None
+    batches.cancel(user, batch)
+    assert (now_of(batch).state, letters(batch)) == (BatchState.CANCELLED, ["parked"])
+    assert states(batch) == ["cancelled"]
+
+
+def test_a_waiting_one_can_be_paused_and_waits_again(user: User, broker: Broker) -> None:
+    batch = started(user, broker, [b"1"], undo_seconds=60)
+    batches.pause(user, batch)
+    assert now_of(batch).state == BatchState.PAUSED
+    batches.resume(user, batch)
+    assert now_of(batch).state == BatchState.WAITING
+    assert work.claim(("replay",), "worker") is None
+    ReplayBatch.objects.update(publish_at=timezone.now())
+    batches.pause(user, batch)
+    batches.resume(user, batch)
+    assert now_of(batch).state == BatchState.RUNNING
+    assert work.claim(("replay",), "worker") is not None
+
+
+def test_a_paused_one_is_left_alone_until_it_is_resumed(user: User, broker: Broker) -> None:
+    batch = started(user, broker, [b"1"])
+    batches.pause(user, batch)
+    row = now_of(batch)
+    assert (row.state, row.state_why) == (BatchState.PAUSED, "Paused by ann.")
+    assert work.claim(("replay",), "worker") is None
+    with pytest.raises(BatchError, match="paused already"):
+        batches.pause(user, batch)
+    batches.resume(user, batch)
+    assert (now_of(batch).state, now_of(batch).state_why) == (BatchState.RUNNING, "")
+    with pytest.raises(BatchError, match="not paused: it is running"):
+        batches.resume(user, batch)
+    assert work.claim(("replay",), "worker") is not None
+    told = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
+    assert list(told) == ["replay started", "replay paused", "replay resumed"]
+
+
+@pytest.mark.parametrize("state", [BatchState.WATCHING, BatchState.PAUSED])
+def test_a_person_goes_on_without_waiting_for_the_first_ones(
+    user: User, broker: Broker, state: BatchState
+) -> None:
+    batch = started(user, broker, [b"1", b"2"], canary=1)
+    later = timezone.now() + timedelta(hours=1)
+    ReplayBatch.objects.update(state=state, canary_until=later)
+    Work.objects.update(not_before_at=later)
+    batches.resume(user, batch)
+    row = now_of(batch)
+    assert row.state == BatchState.RUNNING
+    assert row.canary_until is not None
+    assert row.canary_until <= timezone.now()
+    assert work.claim(("replay",), "worker") is not None
+
+
+def test_a_worker_that_is_at_it_is_asked_to_pause_or_end(user: User, broker: Broker) -> None:
+    batch = started(user, broker, [b"1"])
+    work.claim(("replay",), "worker")
+    batches.pause(user, batch)
+    assert (now_of(batch).state, now_of(batch).pause_wanted) == (BatchState.RUNNING, True)
+    batches.cancel(user, batch)
+    row = now_of(batch)
+    assert row.work is not None
+    assert (row.state, row.work.cancel_wanted) == (BatchState.RUNNING, True)
+    assert states(batch) == ["pending"]
+    with pytest.raises(BatchError, match="being cancelled already"):
+        batches.cancel(user, batch)
+
+
+def test_a_worker_that_died_is_not_waited_for(user: User, broker: Broker) -> None:
+    batch = started(user, broker, [b"1"])
+    claimed = work.claim(("replay",), "worker")
+    assert claimed is not None
+    Work.objects.update(leased_until_at=timezone.now() - timedelta(seconds=1))
+    batches.pause(user, batch)
+    assert now_of(batch).state == BatchState.PAUSED
+    assert work.claim(("replay",), "another") is None
+    assert not work.lease_of(claimed).end(WorkState.DONE)
+
+
+def test_a_draft_can_be_cancelled_and_its_letters_were_never_claimed(
+    user: User, broker: Broker
+) -> None:
+    batch = a_draft(user, broker, b"1", b"2")
+    DeadLetter.objects.filter(pk__in=batch.items.filter(position=1).values("letter")).update(
+        state=LetterState.REPLAYING
+    )
+    batches.cancel(user, batch)
+    row = now_of(batch)
+    assert (row.state, row.cancelled, row.state_why) == (
+        BatchState.CANCELLED,
+        2,
+        "Cancelled by ann.",
+    )
+    assert letters(batch) == ["replaying", "parked"]
+    assert work.claim(("replay",), "worker") is None
+
+
+def test_what_has_ended_is_neither_paused_nor_cancelled(user: User, broker: Broker) -> None:
+    draft = a_draft(user, broker)
+    with pytest.raises(BatchError, match="was not started yet"):
+        batches.pause(user, draft)
+    with pytest.raises(BatchError, match="was not started yet"):
+        batches.resume(user, draft)
+    batches.cancel(user, draft)
+    for press in (batches.pause, batches.cancel):
+        with pytest.raises(BatchError, match="has ended: it is cancelled"):
+            press(user, draft)
+
+
+def test_one_that_is_being_prepared_is_not_paused_and_is_cancelled_with_its_work(
+    user: User, broker: Broker
+) -> None:
+    batch = a_draft(user, broker)
+    preparing = work.ask("replay-prepare", batch.pk, broker=broker, user=user)
+    ReplayBatch.objects.update(state=BatchState.PREPARING, work=preparing)
+    with pytest.raises(BatchError, match="was not started yet"):
+        batches.pause(user, batch)
+    batches.cancel(user, batch)
+    assert (now_of(batch).state, states(batch)) == (BatchState.CANCELLED, ["cancelled"])
+    assert work.claim(("replay", "replay-prepare"), "worker") is None
+
+
+def test_one_straight_from_a_queue_claims_nothing_and_counts_what_it_left(
+    user: User, broker: Broker
+) -> None:
+    batch = frozen(user, broker, [], source=Source.QUEUE, queue="dead")
+    batches.start(user, batch, despite_verdict=False)
+    ReplayBatch.objects.update(selected=5, done=2, failed=1)
+    batches.cancel(user, batch)
+    row = now_of(batch)
+    assert (row.state, row.cancelled, row.pending) == (BatchState.CANCELLED, 2, 0)
+
+
+def at_once(*presses: Callable[[], None]) -> list[str]:
+    """Press in threads at the same time; what was refused."""
+    barrier = threading.Barrier(len(presses))
     refused: list[str] = []
 
-    def start() -> None:
+    def act(press: Callable[[], None]) -> None:
         try:
             barrier.wait(10)
-            batches.start(user, ReplayBatch.objects.get(), despite_verdict=False)
+            press()
         except BatchError as error:
             refused.append(str(error))
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=start) for _ in range(2)]
+    threads = [threading.Thread(target=act, args=(press,)) for press in presses]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
-    assert (Work.objects.count(), refused) == (1, ["This replay was started already."])
-    assert batch.items.count() == 1
+        thread.join(60)
+    return refused
 
 
-def test_a_bad_verdict_needs_a_yes(user: User, broker: Broker) -> None:
-    batch = frozen(user, broker, some_letters([b"1"]), Target("gone", "", ""))
-    with pytest.raises(BatchError, match="1 messages have a bad verdict: type “yes”"):
-        batches.start(user, batch, despite_verdict=False)
-    batches.start(user, batch, despite_verdict=True)
-    assert AuditEntry.objects.filter(action="replay started").get().details["bad_verdicts"] == 1
+@pytest.mark.django_db(transaction=True)
+def test_of_two_who_press_at_once_one_is_told(user: User, broker: Broker) -> None:
+    other = make_user("bob", Role.OPERATOR, broker)
+    batch = a_draft(user, broker, b"1", b"2")
+
+    def both(press: Callable[[User, ReplayBatch], None]) -> list[str]:
+        return at_once(lambda: press(user, batch), lambda: press(other, batch))
+
+    def start(who: User, of: ReplayBatch) -> None:
+        batches.start(who, of, despite_verdict=False)
+
+    assert both(start) == ["This replay was started already."]
+    assert Work.objects.count() == 1
+    assert both(batches.pause) == ["This replay is paused already."]
+    assert both(batches.resume) == ["This replay is not paused: it is running."]
+    assert both(batches.cancel) == ["This replay has ended: it is cancelled."]
+    row = now_of(batch)
+    assert (row.cancelled, letters(batch)) == (2, ["parked"] * 2)
 
 
-def test_only_what_runs_is_cancelled_and_what_waits_at_once(user: User, broker: Broker) -> None:
-    draft = frozen(user, broker, some_letters([b"1"]))
-    with pytest.raises(BatchError, match="not running"):
-        batches.cancel(user, draft)
-    batch = started(user, broker, [b"1", b"2"])
-    batches.cancel(user, batch)
-    assert states(batch) == ["cancelled", "cancelled"]
-    assert batch.is_ended
-    with pytest.raises(BatchError, match="not running"):
-        batches.cancel(user, batch)
-
-
-def test_an_item_whose_publish_is_unsettled_is_cancelled_and_says_so(
+@pytest.mark.django_db(transaction=True)
+def test_two_overlapping_replays_started_at_once_share_no_message(
     user: User, broker: Broker
 ) -> None:
-    batch = started(user, broker, [b"1", b"2"])
-    batch.items.filter(position=1).update(state=ItemState.PUBLISHING)
-    batches.cancel(user, batch)
-    one, two = batch.items.all()
-    assert (one.state, one.may_be_duplicated) == ("cancelled", True)
-    assert "may have been published" in one.error
-    assert (two.state, two.may_be_duplicated, two.error) == ("cancelled", False, "")
-
-
-def test_a_running_one_is_only_asked_to_stop(user: User, broker: Broker) -> None:
-    batch = started(user, broker, [b"1"])
-    work.claim(("replay",), "worker")
-    batch.refresh_from_db()
-    batches.cancel(user, batch)
-    assert Work.objects.get().cancel_wanted
-    assert states(batch) == ["pending"]
+    found = parked(broker, *[a_message(b"%d" % number) for number in range(60)])
+    one, two = frozen(user, broker, found[:40]), frozen(user, broker, found[20:])
+    refused = at_once(
+        lambda: batches.start(user, one, despite_verdict=False),
+        lambda: batches.start(user, two, despite_verdict=False),
+    )
+    assert refused == []
+    claimed = [
+        letter
+        for batch in (one, two)
+        for letter in batch.items.filter(state="pending").values_list("letter", flat=True)
+    ]
+    assert sorted(claimed) == [letter.pk for letter in found]
+    whys = {now_of(one).state_why, now_of(two).state_why}
+    assert whys - {""}
+    assert all("20 with “It is in replay" in why for why in whys - {""})

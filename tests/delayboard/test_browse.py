@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from delayboard.dead_letters import browse
-from delayboard.dead_letters.browse import Letter, number, permission
+from delayboard.dead_letters.browse import Letter, history_id, number, permission
 from delayboard.dead_letters.look_budget import Budget
-from tests.delayboard.builders import a_message
+from tests.delayboard.builders import a_death, a_message, deaths_header
 from tests.topology.builders import a_queue, a_snapshot
 from topology.broker.consumer import Delivery
 from topology.broker.errors import Unsupported
@@ -86,14 +86,25 @@ def test_consumers_and_a_short_ttl_are_told_before_a_look() -> None:
     assert len(permission(slow, a_snapshot(Definitions.of([slow]))).sentences) == 1
 
 
-def test_messages_of_equal_content_are_numbered_apart() -> None:
+def test_equal_messages_are_told_apart_by_history_then_numbered() -> None:
     one, other = a_message(b"1"), a_message(b"2")
     died_again = a_message(b"1", headers={})
     found = number([one, other, died_again, one])
-    assert [letter.occurrence for letter in found] == [1, 1, 2, 3]
+    assert [letter.handle.rpartition(".")[2] for letter in found] == ["1", "1", "1", "2"]
     assert len({letter.handle for letter in found}) == 4
-    assert found[0].handle == f"{one.content_id}.1"
+    assert found[0].handle.startswith(f"{one.content_id}.")
+    assert found[2].content_id == one.content_id
     assert found[0].history.deaths[0].queue == "orders"
+
+
+def test_only_how_it_died_makes_another_history() -> None:
+    death = deaths_header(a_death())
+    same = [death, death | {"x-delivery-count": 3}, {"a": 1} | death]
+    assert len({history_id(a_message(headers=headers).headers) for headers in same}) == 1
+    again = deaths_header(a_death(count=2))
+    others = [death, again, {}]
+    assert len({history_id(a_message(headers=headers).headers) for headers in others}) == 3
+    assert history_id({"x-death": ["\ud800", {"a": b"\xff"}]}) != history_id({})
 
 
 def test_a_short_budget_is_refused_and_what_is_unknown_of_it_is_said() -> None:

@@ -17,7 +17,7 @@ from delayboard.worker.schedule import due_day, keep_schedule, lacking, settled_
 from delayboard.worker.supervise import LONGEST_PAUSE, pause
 from tests.builders import make_broker, make_pair
 from topology import work
-from topology.models import State
+from topology.models import State, Work
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,8 @@ def test_a_duty_without_a_recent_sign_of_life_is_late() -> None:
 def test_what_is_wanted_follows_the_rows() -> None:
     topology = make_pair(make_broker())
     always = {"facts", "index", "replay", "schedule", "nightly", "cleaning", "depths"}
-    always |= {"parking", "letters", "letter-index"}
+    always |= {"parking", "letters", "letter-index", "replay-2", "replay-3"}
+    always |= {"replay-prepare", "replay-outcomes"}
     assert set(duties.wanted("me")) == always
     topology.state = State.APPLIED
     topology.save()
@@ -104,21 +105,31 @@ def test_a_firehose_that_is_wanted_is_recorded() -> None:
 
 
 @pytest.mark.django_db
-def test_the_replay_duty_carries_out_what_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    work.ask("replay", 1, broker=None, user=None)
+@pytest.mark.parametrize(
+    ("key", "kind", "does"),
+    [
+        ("replay", "replay", "send.replay"),
+        ("replay-2", "replay", "send.replay"),
+        ("replay-prepare", "replay-prepare", "prepare.run"),
+    ],
+)
+def test_the_replay_duties_carry_out_what_they_claim(
+    monkeypatch: pytest.MonkeyPatch, key: str, kind: str, does: str
+) -> None:
+    work.ask(kind, 1, broker=None, user=None)
     work.ask("other", 2, broker=None, user=None)
     stop = threading.Event()
     done: list[int] = []
-    monkeypatch.setattr(
-        "delayboard.dead_letters.replay.send.replay",
-        lambda claimed, alive: done.append(claimed.subject),
-    )
+
+    def do(claimed: Work, *, stop: threading.Event, alive: Any) -> None:
+        done.append(claimed.subject)
+
+    monkeypatch.setattr(f"delayboard.dead_letters.replay.{does}", do)
 
     def beat(details: Any) -> None:
-        assert details == {"replays": 1}
         stop.set()
 
-    duties.wanted("me")["replay"].run(stop, beat)
+    duties.wanted("me")[key].run(stop, beat)
     assert done == [1]
 
 

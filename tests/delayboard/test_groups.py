@@ -2,13 +2,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.failure import Failure
-from delayboard.dead_letters.groups import Asked, grouped, parse
+from delayboard.dead_letters.groups import Asked, by_state, grouped, page, parse
 from delayboard.dead_letters.groups_trend import BARS, DAY, HOUR, SPANS, begin, counted
-from tests.delayboard.builders import a_death, a_message, deaths_header, letters
+from delayboard.dead_letters.states import change_letters
+from delayboard.models import LetterState
+from tests.delayboard.builders import a_death, a_message, deaths_header, letters, parked
+from topology.models import Broker
 
 NOW = datetime(2026, 11, 22, 12, 34, tzinfo=UTC)
 
@@ -55,3 +59,18 @@ def test_an_empty_trend_has_words_too() -> None:
     assert trend.highest == 0
     assert counted([(NOW - 2 * DAY, 5)], BARS["day"], NOW).described.endswith("at most 5 in a day.")
     assert trend.from_at + timedelta(days=7) > NOW
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("state", LetterState)
+def test_a_group_stands_there_until_all_of_it_was_discarded_or_replayed(
+    broker: Broker, state: LetterState
+) -> None:
+    (letter,) = parked(broker, a_message())
+    change_letters([letter.pk], (LetterState.PARKED,), state, by=None, at=NOW)
+    is_done = state in (LetterState.DISCARDED, LetterState.REPLAYED)
+    assert bool(page(broker, Asked()).groups) == (not is_done)
+    (group,) = page(broker, Asked(with_gone=True)).groups
+    assert getattr(group, state) == 1
+    numbers = {name: number for name, _, number in by_state(broker)}
+    assert numbers == {"parked": 0, state: 1}

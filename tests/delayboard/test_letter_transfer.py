@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from delayboard.dead_letters import discard, journal
 from delayboard.dead_letters.search import matching
+from delayboard.dead_letters.states import change_letters
 from delayboard.dead_letters.transfer import bring as bringing
 from delayboard.dead_letters.transfer import export, record
 from delayboard.dead_letters.transfer.bring import bring
@@ -99,6 +100,20 @@ def test_what_is_exported_and_imported_is_the_same_message(broker: Broker, other
     assert content(other) == before
     assert sum(LetterGroup.objects.filter(broker=other).values_list("parked", flat=True)) == 5
     assert sum(LetterGroup.objects.filter(broker=other).values_list("discarded", flat=True)) == 1
+
+
+def test_what_was_in_a_replay_is_parked_where_it_is_imported_and_the_rest_as_it_was(
+    broker: Broker, other: Broker
+) -> None:
+    letters = parked(broker, *(a_message(b"%d" % number) for number in range(5)))
+    for letter, state in zip(letters, LetterState, strict=True):
+        change_letters([letter.pk], (LetterState.PARKED,), state, by=None, at=NOON)
+    bring(None, other, "file", lines_of(broker, "state:any")[::-1])
+    states = DeadLetter.objects.filter(broker=other).order_by("pk").values_list("state", flat=True)
+    assert list(states) == ["parked", "discarded", "parked", "parked", "replayed"]
+    group = LetterGroup.objects.get(broker=other)
+    assert (group.parked, group.discarded, group.replayed) == (3, 1, 1)
+    assert bring(None, other, "file", lines_of(broker, "state:any")).added == 0
 
 
 def test_importing_twice_adds_nothing_wherever_it_came_from(broker: Broker, other: Broker) -> None:

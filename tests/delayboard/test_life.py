@@ -4,20 +4,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.life import Step, life
 from delayboard.dead_letters.life_after import after
 from delayboard.dead_letters.life_path import MOST_DEATHS, path_graph, path_picture
-from delayboard.models import ItemState, LetterState, ReplayBatch, ReplayItem
+from delayboard.models import BatchState, DeadLetter, ItemState, LetterState, ReplayBatch
+from delayboard.models.replay import Outcome, ReplayEdit
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
+from tests.delayboard.replay_rows import a_batch
 from tests.topology import strategies
 from tests.topology.builders import NOON
-from topology import work
 from topology.deaths import Death, read_history
-from topology.message import Message
+from topology.masks import NOTHING, Masks
+from topology.message import REPLAY_HEADER, Message
 
 LATER = NOON + timedelta(seconds=9)
 
@@ -161,17 +164,8 @@ def test_every_history_has_a_life_and_a_way(headers: dict[str, Any], queue: str)
 def test_what_came_of_it_is_told_in_order() -> None:
     broker, user = make_broker(), make_user("ada")
     first, second = parked(broker, a_message(), a_message())
-    asked = work.ask("replay", 1, broker=broker, user=user)
-    batch = ReplayBatch.objects.create(broker=broker, queue="dead", work=asked)
-    ReplayItem.objects.create(
-        batch=batch,
-        position=1,
-        content_id=first.content_id,
-        size=2,
-        state=ItemState.DONE,
-        ended_at=LATER,
-        target_exchange="orders",
-    )
+    batch = a_batch(broker, [first], BatchState.DONE, [ItemState.DONE])
+    batch.items.update(ended_at=LATER)
     first.state, first.state_by = LetterState.DISCARDED, user
     first.state_at = LATER + timedelta(seconds=1)
     first.save()
@@ -180,10 +174,104 @@ def test_what_came_of_it_is_told_in_order() -> None:
     assert [(s.what, s.place) for s in after(first)] == [
         ("parked", "dead"),
         (f"parked as {second.pk} with the same content", "dead"),
-        ("replayed: done", "orders"),
+        (f"replayed in replay {batch.pk}", "orders"),
         ("discarded", ""),
     ]
     assert "By ada." in after(first)[-1].told
     assert "may stand here twice" in after(second)[1].told
-    first.state, first.repeat_of = LetterState.PARKED, None
-    assert after(first)[-1].what == "restored"
+    second.state_at = LATER
+    assert after(second)[-1].what == "restored"
+
+
+def a_replay(*states: ItemState, **stated: Any) -> tuple[DeadLetter, ReplayBatch]:
+    """A letter that was in such a replay."""
+    broker = make_broker()
+    (letter,) = parked(broker, a_message())
+    batch = a_batch(broker, [letter], BatchState.DONE, states)
+    batch.items.update(**stated)
+    return letter, batch
+
+
+def told(letter: DeadLetter, rules: Masks = NOTHING) -> list[str]:
+    return [step.what for step in after(letter, rules)[1:]]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("outcome", "what"),
+    [
+        (Outcome.DELIVERED, "seen to arrive"),
+        (Outcome.HANDED, "handed to a delay"),
+        (Outcome.DIED, "died again"),
+        (Outcome.UNSEEN, "not seen again"),
+    ],
+)
+def test_what_was_seen_after_a_replay_is_told(outcome: Outcome, what: str) -> None:
+    letter, batch = a_replay(ItemState.DONE, ended_at=NOON, outcome=outcome, outcome_at=LATER)
+    assert told(letter) == [f"replayed in replay {batch.pk}", what]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("state", "what"),
+    [
+        (ItemState.RETURNED, "not sent in replay {}: returned: no queue took it"),
+        (ItemState.CANCELLED, "not sent in replay {}: cancelled"),
+        (ItemState.PUBLISHING, "in replay {}: being published"),
+    ],
+)
+def test_what_was_not_sent_is_told_with_the_reason(state: ItemState, what: str) -> None:
+    letter, batch = a_replay(state, error="Because.", may_be_duplicated=True)
+    assert told(letter) == [what.format(batch.pk)]
+    assert after(letter)[1].told == "It may have been published twice. Because."
+
+
+@pytest.mark.django_db
+def test_a_draft_did_nothing_to_a_letter() -> None:
+    letter, batch = a_replay(ItemState.PENDING)
+    type(batch).objects.update(state=BatchState.DRAFT, started_at=None)
+    assert told(letter) == []
+
+
+@pytest.mark.django_db
+def test_a_letter_that_a_replay_let_go_of_was_not_restored() -> None:
+    letter, batch = a_replay(ItemState.RETURNED)
+    type(batch).objects.update(claimed_to=1)
+    letter.state_at = LATER
+    assert "restored" not in told(letter)
+
+
+@pytest.mark.django_db
+def test_a_message_that_died_again_and_its_letter_lead_to_each_other() -> None:
+    letter, batch = a_replay(ItemState.DONE, ended_at=NOON)
+    item = batch.items.get()
+    (again,) = parked(letter.broker, a_message(b"2", headers={REPLAY_HEADER: item.replay_id}))
+    step = after(letter)[2]
+    assert (step.what, step.link) == (f"died again, as letter {again.pk}", page_of(again))
+    first = after(again)[0]
+    assert f"It is the letter {letter.pk}, which replay {batch.pk} sent, come back." in first.told
+    assert first.link == page_of(letter)
+    letter.delete()
+    first = after(again)[0]
+    assert (f"a message of replay {batch.pk}" in first.told, first.link) == (
+        True,
+        reverse("replay_batch", args=[batch.pk]),
+    )
+
+
+def page_of(letter: DeadLetter) -> str:
+    return reverse("letter", args=[letter.broker.slug, letter.pk])
+
+
+@pytest.mark.django_db
+def test_an_edit_is_told_and_a_hidden_history_hides_the_target() -> None:
+    letter, batch = a_replay(ItemState.DONE, ended_at=NOON, error="secret")
+    ReplayEdit.objects.create(
+        item=batch.items.get(), properties=b"", body=letter.body, edited_at=NOON
+    )
+    step = after(letter)[1]
+    assert "with the key orders" in step.told
+    assert "Edited" in step.told
+    step = after(letter, Masks(header_patterns=("x-death",)))[1]
+    assert "orders" not in step.told + step.place
+    assert "secret" not in step.told

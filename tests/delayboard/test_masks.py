@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delayboard.dead_letters.masks_cause import hidden_columns, hides_history
 from delayboard.models import MaskKind, MaskRule
 from tests.builders import make_broker, make_user
 from topology import masks
@@ -30,6 +31,19 @@ ORDER = b'{"customer": {"email": "a@b", "name": "Ada"}, "items": [{"card": 1.10}
 )
 def test_headers_are_hidden_by_name(pattern: str, name: str, hidden: bool) -> None:
     assert Masks((pattern,)).hides_header(name) == hidden
+
+
+def test_a_rule_on_cc_hides_its_keys_in_every_death() -> None:
+    death = {"queue": "orders", "routing-keys": ["orders", "secret-copy"]}
+    rules = Masks(("c?", "CC"))
+    shown = rules.headers({"CC": ["secret-copy"], "x-death": [death]})
+    assert shown == {
+        "CC": HIDDEN,
+        "x-death": [{"queue": "orders", "routing-keys": HIDDEN}],
+    }
+    assert "routing_key" in hidden_columns(rules)
+    assert hides_history(rules)
+    assert not hides_history(Masks(("CCC", "C")))
 
 
 def test_hidden_headers_keep_their_names_also_within_tables() -> None:

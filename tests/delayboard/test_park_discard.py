@@ -146,6 +146,27 @@ def test_what_only_reading_can_count_is_counted_by_the_worker(
     assert (change.asked, change.changed, change.is_ended) == (number, number, True)
 
 
+def test_a_count_gives_signs_of_life_and_hears_that_it_is_cancelled(
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discard, "AT_ONCE", 2)
+    monkeypatch.setattr(discard, "SLICE", 2)
+    parked(broker, *(a_message(b'{"n": 1}' + b" " * place) for place in range(6)))
+    change = discard.change_all(user, broker, DISCARD, query="reason:rejected")
+    change.asked = None
+    change.save()
+    claimed = work.claim((discard.KIND,), "test")
+    assert claimed is not None
+    with CaptureQueriesContext(connection) as asked:
+        counted = discard._counted(DeadLetter.objects.all(), change, work.lease_of(claimed))
+    assert counted == 6
+    assert sum("leased_until_at" in query["sql"] for query in asked.captured_queries) >= 3
+    discard.cancel(user, change)
+    discard.run(claimed, stop=Event())
+    change.refresh_from_db()
+    assert (change.asked, change.changed, change.is_ended) == (None, 0, True)
+
+
 def test_ages_count_from_when_it_was_asked_for(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +203,8 @@ def test_all_letters_are_locked_before_any_group_and_groups_by_their_keys(
     LetterGroup.objects.update(discarded=2, parked=0)
     with CaptureQueriesContext(connection) as asked:
         clean_letters(timezone.now())
-    assert order_of(asked) == ["letters", *groups]
+    # Locked they are before; deleted they are last, since that changes items of replays.
+    assert order_of(asked) == [*groups, "letters"]
 
 
 def order_of(asked: CaptureQueriesContext) -> list[str | int]:

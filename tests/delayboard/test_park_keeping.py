@@ -1,4 +1,4 @@
-"""Retention of letters: discarded ones by age and size, unresolved ones never."""
+"""Retention of letters: resolved ones by age and size, unresolved ones never."""
 
 from __future__ import annotations
 
@@ -16,10 +16,22 @@ from pytest_django import Settings
 
 from analytics.retention.rules import BadSetting
 from delayboard.dead_letters import discard, keeping
-from delayboard.dead_letters.keeping import DISCARDED, SIZE, clean_letters, held
-from delayboard.models import Body, DeadLetter, Duty, LetterGroup, LetterState, ParkSession
+from delayboard.dead_letters.keeping import DISCARDED, REPLAYED, SIZE, clean_letters, held
+from delayboard.dead_letters.states import change_letters
+from delayboard.models import (
+    BatchState,
+    Body,
+    DeadLetter,
+    Duty,
+    ItemState,
+    LetterGroup,
+    LetterState,
+    ParkSession,
+    ReplayEdit,
+)
 from delayboard.models.duty import CLEANING
 from tests.delayboard.builders import a_message, parked
+from tests.delayboard.replay_rows import a_batch
 from tests.site.desk import signed_in, text_of
 from topology.models import Broker, Role
 
@@ -177,3 +189,110 @@ def test_bodies_that_two_share_free_nothing_before_the_last(
     monkeypatch.setenv(SIZE, "1")
     assert clean_letters(timezone.now())[SIZE] == 2
     assert not Body.objects.exists()
+
+
+def resolved(state: LetterState, *letters: DeadLetter, days: int = 31) -> None:
+    """As a replay leaves them."""
+    change_letters(
+        [letter.pk for letter in letters],
+        (LetterState.PARKED,),
+        state,
+        by=None,
+        at=timezone.now() - timedelta(days=days),
+    )
+
+
+def test_replayed_letters_go_after_their_days_and_those_on_their_way_never(
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, young, handed, replaying, _ = some(broker, "o", "y", "h", "r", "p")
+    resolved(LetterState.REPLAYED, old)
+    resolved(LetterState.REPLAYED, young, days=29)
+    resolved(LetterState.HANDED, handed, days=900)
+    resolved(LetterState.REPLAYING, replaying, days=900)
+    monkeypatch.setenv(DISCARDED.setting, "never")
+    assert clean_letters(timezone.now()) == {
+        REPLAYED.setting: 1,
+        DISCARDED.setting: 0,
+        SIZE: 0,
+    }
+    assert left() == ["y", "h", "r", "p"]
+    group = LetterGroup.objects.get()
+    numbers = (group.parked, group.replaying, group.handed, group.replayed)
+    assert numbers == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("state", "stays"),
+    [
+        (BatchState.RUNNING, True),
+        (BatchState.PAUSED, True),
+        (BatchState.DRAFT, False),
+        (BatchState.DONE, False),
+        (BatchState.CANCELLED, False),
+    ],
+)
+def test_letters_of_a_replay_that_runs_stay(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, state: BatchState, stays: bool
+) -> None:
+    letters = some(broker, "a", size=2 * LARGE)
+    resolved(LetterState.REPLAYED, *letters)
+    batch = a_batch(broker, letters, state, [ItemState.DONE])
+    clean_letters(timezone.now())
+    assert bool(left()) == stays
+    assert (batch.items.get().letter_id is not None) == stays
+
+
+def test_by_size_a_letter_of_a_replay_that_runs_stays(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "CHUNK", 10)
+    letters = some(broker, *"abcd", size=LARGE)
+    resolved(LetterState.REPLAYED, *letters, days=1)
+    a_batch(broker, letters[:1], BatchState.RUNNING, [ItemState.DONE])
+    monkeypatch.setenv(SIZE, "1")
+    clean_letters(timezone.now())
+    assert left() == ["a", "c", "d"]
+
+
+def test_by_size_discarded_and_replayed_ones_go_in_the_order_of_their_times(
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "CHUNK", 10)
+    a, b, c, d = some(broker, *"abcd", size=LARGE)
+    discarded(user, a, days=4)
+    resolved(LetterState.REPLAYED, b, days=6)
+    discarded(user, c, days=8)
+    resolved(LetterState.REPLAYED, d, days=2)
+    monkeypatch.setenv(SIZE, "1")
+    assert clean_letters(timezone.now())[SIZE] == 1
+    assert left() == ["a", "b", "d"]
+    DeadLetter.objects.filter(pk=a.pk).delete()
+    some(broker, *"ef", size=LARGE)
+    clean_letters(timezone.now())
+    assert left() == ["d", "e", "f"]
+
+
+def test_the_body_of_an_edit_stays_as_long_as_the_edit(broker: Broker) -> None:
+    letters = some(broker, "a")
+    batch = a_batch(broker, letters)
+    body = Body.objects.create(sha256="edited", data=b"edited", size=6)
+    edit = ReplayEdit.objects.create(
+        item=batch.items.get(), properties=b"", body=body, edited_at=timezone.now()
+    )
+    clean_letters(timezone.now())
+    assert Body.objects.filter(pk="edited").exists()
+    edit.delete()
+    clean_letters(timezone.now())
+    assert not Body.objects.filter(pk="edited").exists()
+
+
+def test_the_page_tells_both_rules(broker: Broker, settings: Settings, tmp_path: Path) -> None:
+    settings.EVENT_LOG = tmp_path / "log"
+    resolved(LetterState.REPLAYED, *some(broker, "a", "b"))
+    some(broker, "c")
+    text = text_of(signed_in(Role.VIEWER).get("/kept/"))
+    assert "Replayed letters" in text
+    assert "KEEP_REPLAYED_DAYS" in text
+    assert "2 rows" in text
+    assert "1 unresolved" in text

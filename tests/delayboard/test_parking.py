@@ -359,8 +359,11 @@ def test_watching_is_switched_once_and_written_down(broker: Broker, user: User) 
         ask.watch(user, broker, "other", snapshot, on=False)
 
 
+ODD_HANDLE = "é" * 32 + ".00000000.1"
+
+
 @pytest.mark.django_db
-@pytest.mark.parametrize("handles", [[], ["x"], ["a" * 32], ["a" * 32 + ".0"], ["é" * 32 + ".1"]])
+@pytest.mark.parametrize("handles", [[], ["x"], ["a" * 32], ["a" * 32 + ".1"], [ODD_HANDLE]])
 def test_only_handles_of_a_list_are_taken(broker: Broker, user: User, handles: list[str]) -> None:
     confirmed(broker)
     with pytest.raises(ask.ParkError, match="Choose messages"):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
-from delayboard.dead_letters.replay import batch as batches
 from delayboard.live import subjects
 from delayboard.live.messages import (
     MOST_KEYS,
@@ -16,10 +16,11 @@ from delayboard.live.messages import (
     state,
     track_state,
 )
-from delayboard.models import ReplayBatch
+from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.publishing.track import Track
 from tests.builders import make_broker
-from tests.delayboard.builders import a_publication, shop, some_letters
+from tests.delayboard.builders import a_message, a_publication, parked, shop
+from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import NOON, a_snapshot
 from topology import latest
 from topology.latest import Latest
@@ -85,28 +86,47 @@ def broker(transactional_db: None) -> Iterator[Broker]:
     latest.forget(row.pk)
 
 
-def a_batch(broker: Broker) -> ReplayBatch:
-    return batches.freeze(None, broker, "dead", some_letters([b"1", b"2"]), a_snapshot(shop()))
+def a_replay(broker: Broker, state: BatchState = BatchState.DRAFT) -> ReplayBatch:
+    letters = parked(broker, a_message(b"1"), a_message(b"2"))
+    return a_batch(broker, letters, state, [ItemState.DONE, ItemState.PENDING])
 
 
-def test_a_batch_is_told_by_its_counts_and_items(broker: Broker) -> None:
-    batch = a_batch(broker)
-    draft = batch_state(batch, NOON)
-    assert draft["cells"]["replay/state"] == "draft"
-    assert draft["cells"]["replay/pending"] == "2"
-    assert draft["cells"]["replay/item/1"] == "pending"
-    assert draft["marks"] == {"replay/item/1": "pending", "replay/item/2": "pending"}
-    batches.start(None, batch, despite_verdict=False)
-    batch.refresh_from_db()
-    batches.cancel(None, batch)
-    ended = batch_state(ReplayBatch.objects.get(), NOON)
+def test_a_batch_is_told_by_its_counts(broker: Broker) -> None:
+    running = batch_state(a_replay(broker, BatchState.RUNNING), NOON, pace=0.5)
+    cells = {name.partition("/")[2]: text for name, text in running["cells"].items()}
+    counted = ("done", "returned", "nacked", "failed", "cancelled", "pending")
+    assert [cells[name] for name in counted] == ["1", "0", "0", "0", "0", "1"]
+    assert (cells["settled"], cells["pace"], cells["left"]) == ("1", "0.5", "about 2s left")
+    assert (cells["state"], running["done"]) == ("running", False)
+    ended = batch_state(a_replay(broker, BatchState.CANCELLED), NOON)
     assert (ended["cells"]["replay/state"], ended["done"]) == ("cancelled", True)
-    assert ended["cells"]["replay/cancelled"] == "2"
+    assert (ended["cells"]["replay/pace"], ended["cells"]["replay/left"]) == ("–", "")
+
+
+def test_a_page_of_a_batch_is_over_once_it_is_in_another_state(broker: Broker) -> None:
+    batch = a_replay(broker, BatchState.WAITING)
+    found = subjects.find("replays", f"{batch.pk}-waiting", 2.0)
+    assert found is not None
+    assert not found.read()["done"]
+    ReplayBatch.objects.update(state=BatchState.RUNNING)
+    assert found.read()["done"]
+    plain = subjects.find("replays", str(batch.pk), 2.0)
+    assert plain is not None
+    assert not plain.read()["done"]
+
+
+def test_a_pace_is_that_of_the_last_seconds() -> None:
+    pace = subjects.Pace()
+    assert pace.of(0, NOON) is None
+    assert pace.of(100, NOON + timedelta(seconds=1)) == 100
+    for second in range(2, 30):
+        last = pace.of(100 + second, NOON + timedelta(seconds=second))
+    assert last == 1
 
 
 def test_a_subject_is_found_by_its_address_or_is_none(broker: Broker) -> None:
     publication = a_publication(broker)
-    batch = a_batch(broker)
+    batch = a_replay(broker)
     for kind, name in (
         ("brokers", broker.slug),
         ("publications", str(publication.pk)),
@@ -128,6 +148,7 @@ NOTHING = [
     ("replays", "-1"),
     ("replays", "one"),
     ("replays", "²"),
+    ("replays", "1-nowhere"),
     ("replays", "9" * 30),
     ("replays", "9" * 5000),
     ("secrets", "1"),

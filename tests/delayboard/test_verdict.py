@@ -2,19 +2,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delayboard.dead_letters.replay import judging
+from delayboard.dead_letters.replay.judging import Judge
 from delayboard.dead_letters.replay.verdict import Target, Verdict, default_target, judge
 from tests.delayboard.builders import a_death, a_message, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
 from topology.deaths import Death, History
-from topology.definitions import DELAYED_TYPE, Arguments, Binding, Definitions, Exchange
+from topology.definitions import (
+    DELAYED_TYPE,
+    TAP_PREFIX,
+    Arguments,
+    Binding,
+    Definitions,
+    Exchange,
+    Queue,
+)
+from topology.message import REPLAYS_HEADER
 from topology.patterns import busy_wait
 from topology.routing.waiting import of_others
+from topology.routing.walk import walk
 
 WAITS = {"hold"}
 REJECTED = a_death()
@@ -102,7 +116,7 @@ def test_the_verdict_says_where_every_copy_ends(
 ) -> None:
     there = shop(a_queue("lost", ttl=1000), a_queue("round", ttl=1000, dlx="", key="dead"))
     verdict = judge(Target(exchange, key, "typed"), "dead", there, [])
-    assert verdict == Verdict(is_good, sentence)
+    assert (verdict.is_good, verdict.sentence) == (is_good, sentence)
 
 
 def test_a_queue_that_is_consumed_ends_the_way() -> None:
@@ -147,7 +161,7 @@ def test_the_deaths_that_a_replay_leaves_out_do_not_count() -> None:
     verdict = judge(
         Target("", "wait", ""), "dead", there, [], a_message(headers=died), version=(3, 10, 8)
     )
-    assert verdict == Verdict(True, "Arrives in audit after 5ms.")
+    assert verdict == Verdict(True, "Arrives in audit after 5ms.", after_ms=5)
 
 
 HOOKS = busy_wait.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
@@ -166,7 +180,7 @@ def test_a_replay_into_a_busy_wait_of_ours_is_followed_to_where_its_waiter_bring
         waiters=[WAITER],
         now_ms=1_790_000_000_000,
     )
-    assert verdict == Verdict(True, "Arrives in hooks after 3m.")
+    assert verdict == Verdict(True, "Arrives in hooks after 3m.", after_ms=180_000)
 
 
 def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
@@ -226,3 +240,173 @@ def test_a_default_target_is_a_route_into_the_queue_of_the_death_and_no_other(
 def test_an_exchange_of_an_unknown_type_is_never_trusted() -> None:
     there = shop(Exchange("odd", "x-random"), Binding("odd", "orders", ""))
     assert target(replace(REJECTED, exchange="odd"), there=there) == ("", "orders")
+
+
+NOW_MS = 1_790_000_000_000
+judged_values = st.sampled_from(["pdf", "doc", 1, 1.0, True])
+judged_headers = st.fixed_dictionaries(
+    {},
+    optional={
+        "kind": judged_values,
+        "other": judged_values,
+        "CC": st.lists(strategies.keys, max_size=2),
+        "x-death": st.just([{"queue": "q1", "reason": "expired", "count": 1}]),
+        "x-opt-seen": judged_values,
+    },
+)
+by_headers = st.lists(
+    st.builds(
+        Binding,
+        st.sampled_from(strategies.EXCHANGES),
+        st.sampled_from(strategies.QUEUES),
+        st.just(""),
+        st.just(True),
+        st.builds(
+            Arguments,
+            st.dictionaries(st.sampled_from(["kind", "x-opt-seen", "x-match"]), judged_values),
+        ),
+    ),
+    max_size=3,
+)
+judged_letters = st.tuples(
+    st.sampled_from((*strategies.EXCHANGES, "", "gone")),
+    strategies.keys | st.sampled_from(strategies.QUEUES),
+    st.sampled_from(strategies.QUEUES),
+    judged_headers,
+    st.sampled_from([None, "7", "soon"]),
+)
+
+
+@settings(deadline=None)
+@given(
+    strategies.definitions(),
+    by_headers,
+    st.lists(judged_letters, min_size=1, max_size=6),
+    st.sampled_from([(3, 10, 8), (4, 0, 5), (4, 3, 6)]),
+    st.sets(st.sampled_from(strategies.QUEUES)),
+)
+def test_judging_many_says_of_each_what_judging_one_says(
+    found: Definitions,
+    more: list[Binding],
+    letters: list[tuple[str, str, str, dict[str, Any], str | None]],
+    version: tuple[int, ...],
+    consumed: set[str],
+) -> None:
+    there = found | Definitions.of(more)
+    many = Judge(there, consumed, version=version, now_ms=NOW_MS)
+    for exchange, key, source, headers, expiration in [*letters, *letters]:
+        letter = a_message(headers=headers, expiration=expiration)
+        target = Target(exchange, key, "typed")
+        plain = judge(target, source, there, consumed, letter, version=version, now_ms=NOW_MS)
+        assert many.judge(target, source, letter.properties) == plain
+
+
+def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks: list[str] = []
+
+    def counted(*args: Any, **named: Any) -> Any:
+        walks.append(args[1])
+        return walk(*args, **named)
+
+    monkeypatch.setattr(judging, "walk", counted)
+    many = Judge(shop())
+    for number in range(50):
+        letter = a_message(headers={"order": number})
+        assert many.judge(Target("orders", "orders", ""), "dead", letter.properties).is_good
+    assert walks == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("replays", "sentence"),
+    [
+        (2, "Arrives in orders at once."),
+        (
+            3,
+            "It was replayed 3 times already and died again each time. Arrives in orders at once.",
+        ),
+        (True, "Arrives in orders at once."),
+        ("9", "Arrives in orders at once."),
+    ],
+)
+def test_what_was_replayed_too_often_is_guarded(replays: object, sentence: str) -> None:
+    many = Judge(shop(), most_replays=3)
+    letter = a_message(headers={REPLAYS_HEADER: replays})
+    verdict = many.judge(Target("orders", "orders", ""), "dead", letter.properties)
+    assert verdict.sentence == sentence
+    assert verdict.ending == ("delivered" if verdict.is_good else "guarded")
+
+
+def test_a_guard_of_one_says_once() -> None:
+    letter = a_message(headers={REPLAYS_HEADER: 1})
+    verdict = Judge(shop(), most_replays=1).judge(Target("", "audit", ""), "", letter.properties)
+    assert verdict.sentence.startswith("It was replayed once already and died again. Arr")
+
+
+@pytest.mark.parametrize(
+    ("exchange", "key", "ending", "after_ms"),
+    [
+        ("orders", "orders", "delivered", 0),
+        ("", "hold", "delivered", 5000),
+        ("", "dead", "loops", 0),
+        ("", "round", "loops", 1000),
+        ("", "lost", "lost", 1000),
+        ("mixed", "", "lost", 5000),
+        ("gone", "k", "unroutable", 0),
+        ("", "ring", "held", 1),
+        ("odd", "", "uncertain", 0),
+    ],
+)
+def test_the_ending_is_the_worst_and_the_time_the_longest(
+    exchange: str, key: str, ending: str, after_ms: int
+) -> None:
+    there = shop(
+        a_queue("lost", ttl=1000),
+        a_queue("round", ttl=1000, dlx="", key="dead"),
+        Exchange("mixed", "fanout"),
+        Binding("mixed", "lost", ""),
+        Binding("mixed", "hold", ""),
+        Binding("mixed", "audit", ""),
+        Exchange("odd", "x-random"),
+        Binding("odd", "audit", ""),
+        a_queue(
+            "ring",
+            type="quorum",
+            ttl=1,
+            dlx="nowhere",
+            x_dead_letter_strategy="at-least-once",
+            x_overflow="reject-publish",
+        ),
+    )
+    verdict = judge(Target(exchange, key, ""), "dead", there, [])
+    assert (verdict.ending, verdict.is_good) == (ending, ending == "delivered"), verdict.sentence
+    if ending != "held":
+        assert verdict.after_ms == after_ms
+
+
+def test_a_decimal_is_not_sent_where_it_would_close_the_connection() -> None:
+    tap = Queue(TAP_PREFIX + "orders", arguments=Arguments({"x-queue-type": "stream"}))
+    many = Judge(shop(tap, Binding("orders", tap.name, "orders")))
+    letter = a_message(headers={"price": Decimal("1.5")})
+    verdict = many.judge(Target("orders", "orders", ""), "dead", letter.properties)
+    assert (verdict.ending, verdict.is_good) == ("refused", False)
+    assert many.judge(Target("", "orders", ""), "dead", letter.properties).is_good
+
+
+def test_what_a_delayed_exchange_keeps_is_refused() -> None:
+    later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
+    many = Judge(shop(later, Binding("later", "orders", "orders")))
+    letter = a_message(headers={"x-delay": 40})
+    assert many.judge(Target("later", "orders", ""), "", letter.properties).ending == "refused"
+
+
+def test_each_letter_is_due_by_its_own_header() -> None:
+    many = Judge(WAITING, waiters=[WAITER], now_ms=NOW_MS)
+    told = [
+        many.judge(
+            Target("", WAITER.queue, ""),
+            "dead",
+            a_message(headers={WAITER.due_header: NOW_MS + minutes * 60_000}).properties,
+        ).after_ms
+        for minutes in (3, 1, 3, -5)
+    ]
+    assert told == [180_000, 60_000, 180_000, 0]

@@ -19,12 +19,12 @@ from django.test import Client
 from pytest_django import Settings
 
 from delayboard.asgi import application
-from delayboard.dead_letters.replay import batch as batches
 from delayboard.live import consumers
 from delayboard.live.consumers import NOT_ALLOWED, NOT_SIGNED_IN, NOT_UNDERSTOOD
 from delayboard.models import ReplayBatch
 from tests.builders import eventually, make_broker, make_user
-from tests.delayboard.builders import a_publication, shop, some_letters
+from tests.delayboard.builders import a_message, a_publication, parked
+from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import a_snapshot
 from topology import latest
 from topology.broker.management import Management
@@ -47,8 +47,8 @@ def running(key: str) -> int:
     return [thread.name for thread in threading.enumerate()].count(f"feed of {key}")
 
 
-def a_batch(broker: Broker) -> ReplayBatch:
-    return batches.freeze(None, broker, "dead", some_letters([b"1", b"2"]), a_snapshot(shop()))
+def a_replay(broker: Broker) -> ReplayBatch:
+    return a_batch(broker, parked(broker, a_message(b"1"), a_message(b"2")))
 
 
 def cookie(user: User) -> list[tuple[bytes, bytes]]:
@@ -129,7 +129,7 @@ async def test_a_viewer_is_told_the_state(broker: Broker) -> None:
 async def test_a_publication_and_a_replay_are_told_too(broker: Broker) -> None:
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     publication = await sync_to_async(a_publication)(broker, after=timedelta(hours=1))
-    batch = await sync_to_async(a_batch)(broker)
+    batch = await sync_to_async(a_replay)(broker)
     for path, key in (
         (f"publications/{publication.pk}", "publication/status"),
         (f"replays/{batch.pk}", "replay/state"),

@@ -1,4 +1,4 @@
-"""Killing the worker at any moment leaves nothing that its next start does not put right."""
+"""Killing the recorder at any moment leaves nothing that its next start does not put right."""
 
 from __future__ import annotations
 
@@ -17,107 +17,20 @@ from analytics.events import MessageEvent
 from analytics.log import read_day
 from analytics.models import DueCount, Minute, ScheduledMessage
 from analytics.recorder.record import PREFETCH
-from delayboard.dead_letters import browse
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.models import ItemState, ReplayBatch
 from tests.brokers import SUITES, Vhost
-from tests.builders import address_of, applied_pair, eventually, make_user
+from tests.builders import address_of, applied_pair, eventually
 from tests.faults.processes import environment, kill, started
-from topology import latest
-from topology.broker.consumer import Consumer, getter
-from topology.broker.management import Management
 from topology.broker.properties import build_properties
 from topology.broker.publisher import publisher
-from topology.definitions import Queue
 from topology.message import Publish
-from topology.models import Role, Topology, Work
+from topology.models import Topology
 
 pytestmark = pytest.mark.django_db(transaction=True)
-MESSAGES = 50
 
 
 @pytest.fixture(autouse=True)
 def event_log(settings: Settings, tmp_path: Path) -> None:
     settings.EVENT_LOG = tmp_path / "log"
-
-
-def died_in_orders(topology: Topology, vhost: Vhost) -> ReplayBatch:
-    """A started batch of messages that were rejected in `orders` and lie in `dead`."""
-    address = address_of(vhost)
-    with Management(address) as management:
-        management.declare_queue(Queue("dead"))
-    with publisher(address, "test") as channel, Consumer(address, "orders") as consumer:
-        for number in range(MESSAGES):
-            properties = build_properties(message_id=f"m{number}", delivery_mode=2)
-            channel.publish(Publish("orders", "orders", properties, b"%d" % number))
-        waiting = MESSAGES
-        while waiting:
-            for delivery in consumer.batch(limit=MESSAGES, limit_bytes=10**6, wait=5):
-                message = delivery.message
-                if message.headers.get("x-death"):
-                    channel.publish(Publish("", "dead", message.properties, message.body))
-                    consumer.ack_through(delivery)
-                    waiting -= 1
-                else:
-                    consumer.reject(delivery)
-    snapshot = latest.poll(topology.broker).snapshot
-    assert snapshot is not None
-    queue = snapshot.definitions.queue("dead")
-    assert queue is not None
-    seen = browse.look(topology.broker, queue, snapshot)
-    user = make_user("operator", Role.OPERATOR)
-    batch = batches.freeze(user, topology.broker, "dead", seen.letters, snapshot)
-    batches.start(user, batch, despite_verdict=False)
-    return batch
-
-
-def drained(vhost: Vhost, queue: str) -> Counter[str]:
-    ids: Counter[str] = Counter()
-    with getter(address_of(vhost), queue) as source:
-        while delivery := source.get():
-            source.ack(delivery)
-            ids[delivery.message.properties.message_id or ""] += 1
-    return ids
-
-
-def has_done(batch: ReplayBatch, number: int) -> bool:
-    return batch.counts()["done"] >= min(number, MESSAGES)
-
-
-def is_ended(batch: ReplayBatch) -> bool:
-    batch.refresh_from_db()
-    assert batch.work is not None
-    batch.work.refresh_from_db()
-    return batch.is_ended
-
-
-@pytest.mark.parametrize(
-    ("kills", "apart"),
-    [(3, 10), pytest.param(20, 2, marks=pytest.mark.long)],
-)
-def test_a_replay_survives_kills_of_the_worker_and_marks_what_may_be_double(
-    vhost: Vhost, kills: int, apart: int
-) -> None:
-    batch = died_in_orders(applied_pair(vhost, delay="100ms"), vhost)
-    for _ in range(kills):
-        with started("worker", variables=environment()) as worker:
-            goal = batch.counts()["done"] + random.randint(1, apart)
-            eventually(partial(has_done, batch, goal), "it makes progress")
-            kill(worker)
-        # The next worker would wait for the dead one's lease; the test does not.
-        Work.objects.update(leased_until_at=timezone.now() - timedelta(seconds=1))
-    with started("worker", variables=environment()):
-        eventually(lambda: is_ended(batch), "the replay ends")
-    counts = batch.counts()
-    assert sum(counts.values()) == MESSAGES
-    assert counts["done"] == MESSAGES
-    back = drained(vhost, "orders")
-    assert set(back) == {f"m{number}" for number in range(MESSAGES)}
-    assert drained(vhost, "dead") == Counter()
-    marked = set(batch.items.filter(may_be_duplicated=True).values_list("message_id", flat=True))
-    assert {name for name, count in back.items() if count > 1} <= marked
-    assert len(marked) <= kills
-    assert not batch.items.exclude(state=ItemState.DONE).exists()
 
 
 @pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")

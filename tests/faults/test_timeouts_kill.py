@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from delayboard.models import ImportedTimeout
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
 from tests.faults.processes import environment, kill, started
-from tests.faults.test_kills import drained
+from topology.broker.consumer import getter
 from topology.broker.management import Management
 from topology.definitions import Queue
 from topology.patterns.delay_levels import Params
@@ -29,6 +30,15 @@ ENDS_WITHIN_SECONDS = 60
 @pytest.fixture(autouse=True)
 def event_log(settings: Settings, tmp_path: Path) -> None:
     settings.EVENT_LOG = tmp_path / "log"
+
+
+def drained(vhost: Vhost, queue: str) -> Counter[str]:
+    ids: Counter[str] = Counter()
+    with getter(address_of(vhost), queue) as source:
+        while delivery := source.get():
+            source.ack(delivery)
+            ids[delivery.message.properties.message_id or ""] += 1
+    return ids
 
 
 def has_published(number: int) -> bool:

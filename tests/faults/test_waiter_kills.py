@@ -20,12 +20,12 @@ from topology.broker.consumer import Consumer
 from topology.broker.management import Management
 from topology.broker.properties import build_properties
 from topology.broker.publisher import publisher
-from topology.broker.relay import WINDOW
 from topology.definitions import Queue
 from topology.message import Publish
 from topology.models import Topology
 from topology.patterns import busy_wait
 from topology.provision import apply, create_topology
+from topology.transfer.waiter import WINDOW
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LAP = timedelta(milliseconds=100)

@@ -16,6 +16,8 @@ from django.db import connection
 from django.utils import timezone
 
 from analytics import facts
+from delayboard.dead_letters import browse
+from delayboard.dead_letters.browse import Letter
 from delayboard.dead_letters.parking import ask, once
 from delayboard.dead_letters.parking.keep import Keeper, Room
 from delayboard.dead_letters.parking.watch import watch
@@ -31,6 +33,7 @@ from topology.broker.publisher import publisher
 from topology.definitions import Arguments, Queue
 from topology.message import Message, Properties, Publish
 from topology.models import Broker, Role, Work, WorkState
+from topology.snapshot import Snapshot
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
 DEAD = "dead"
@@ -68,6 +71,19 @@ def send(
         for name in ids:
             stated = properties or build_properties({"n": name}, message_id=name, delivery_mode=2)
             channel.publish(Publish("", DEAD, stated, body))
+
+
+def handle(message: Message, occurrence: int = 1) -> str:
+    (letter,) = browse.number([message])
+    return f"{letter.handle.rpartition('.')[0]}.{occurrence}"
+
+
+def looked(
+    broker: Broker, queue: Queue, snapshot: Snapshot, number: int
+) -> tuple[Letter, ...] | None:
+    """What is at its head once there are so many."""
+    found = browse.look(broker, queue, snapshot).letters
+    return found if len(found) == number else None
 
 
 def left(vhost: Vhost) -> list[Message]:
@@ -241,16 +257,46 @@ def test_chosen_ones_are_parked_and_the_others_stay_in_their_order(
             delivery = source.get()
             assert delivery is not None
             messages[delivery.message.properties.message_id or ""] = delivery.message
-    handles = [f"{messages['b'].content_id}.2", f"{messages['d'].content_id}.1", f"{'0' * 32}.1"]
+    gone = f"{'0' * 32}.{'0' * 8}.1"
+    handles = [handle(messages["b"], 2), handle(messages["d"]), gone]
     snapshot = snapshot_of(row.broker)
     if queue.type == "quorum" and snapshot.version_tuple < (4, 3):
         with pytest.raises(ask.ParkError, match="harms the others"):
             ask.park_these(user, row.broker, DEAD, snapshot, handles)
         return
     parking = done(ask.park_these(user, row.broker, DEAD, snapshot, handles))
-    assert (parking.asked, parking.parked, parking.handles) == (3, 2, [f"{'0' * 32}.1"])
+    assert (parking.asked, parking.parked, parking.handles) == (3, 2, [gone])
     assert parked() == {"b": 1, "d": 1}
     assert [m.properties.message_id for m in left(vhost)] == ["a", "b", "c"]
+
+
+def test_when_the_head_moves_an_equal_one_that_died_otherwise_is_not_taken_for_it(
+    vhost: Vhost, row: DeadLetterQueue, queue: Queue, user: User
+) -> None:
+    snapshot = snapshot_of(row.broker)
+    if queue.type == "quorum" and snapshot.version_tuple < (4, 3):
+        pytest.skip("single messages of it are not parked")
+    stated = build_properties(message_id="same", delivery_mode=2)
+    died = Arguments(
+        {"x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
+    )
+    seen: tuple[Letter, ...] = ()
+    for number, place in enumerate(("first", "second"), start=1):
+        with Management(address_of(vhost)) as management:
+            management.declare_queue(Queue(place, arguments=died))
+        with publisher(address_of(vhost), "test") as channel:
+            channel.publish(Publish("", place, stated, b"{}"))
+        seen = eventually(partial(looked, row.broker, queue, snapshot, number), "it died")
+    one, other = seen
+    assert one.content_id == other.content_id
+    with getter(address_of(vhost), DEAD) as source:
+        source.ack(eventually(source.get, "a consumer takes the first"))
+    parking = done(ask.park_these(user, row.broker, DEAD, snapshot, [one.handle]))
+    assert (parking.parked, parking.handles) == (0, [one.handle])
+    parking = done(ask.park_these(user, row.broker, DEAD, snapshot, [other.handle]))
+    assert (parking.parked, parking.handles) == (1, [])
+    assert LetterGroup.objects.get().died_in == "second"
+    assert left(vhost) == []
 
 
 def test_a_parking_is_cancelled_and_what_was_not_parked_stays(

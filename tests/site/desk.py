@@ -10,9 +10,9 @@ from django.test import Client
 from django.urls import reverse
 
 from delayboard.dead_letters import browse
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay.verdict import Target
-from delayboard.models import LetterChange, Parking, Publication, ReplayBatch
+from delayboard.dead_letters.replay import select
+from delayboard.dead_letters.replay.options import Options
+from delayboard.models import LetterChange, Parking, Publication, ReplayBatch, TargetMode
 from tests.builders import make_user
 from tests.delayboard.builders import parked
 from topology import latest
@@ -52,9 +52,11 @@ def letters(*bodies: bytes) -> tuple[browse.Letter, ...]:
 
 
 def draft(broker: Broker, *, key: str = "parked-work") -> ReplayBatch:
-    snapshot = know(broker, Queue("parked"), Queue("parked-work"))
-    target = Target("", key, "typed in")
-    return batches.freeze(None, broker, "parked", letters(b"1", b"2"), snapshot, typed=target)
+    """A replay of two letters of the queue `parked`, to the queue of this name."""
+    know(broker, Queue("parked"), Queue("parked-work"))
+    found = [Message("", "parked", Properties(), body) for body in (b"1", b"2")]
+    keys = [row.pk for row in parked(broker, *found, queue="parked")]
+    return select.of_letters(None, broker, keys, Options(mode=TargetMode.TYPED, key=key))
 
 
 def text_of(answer: Any) -> str:
@@ -89,6 +91,7 @@ def pages(pair: Topology) -> dict[str, str]:
         "publication": reverse("publication", args=[message.pk]),
         "dead_letter_queue": f"{reverse('dead_letter_queue', args=['test-broker'])}?name=parked",
         "replay_batch": reverse("replay_batch", args=[replay.pk]),
+        "replay_item": reverse("replay_item", args=[replay.pk, 1]),
         "firehose": reverse("firehose", args=["test-broker"]),
         "letters": reverse("letters", args=["test-broker"]),
         "letters_export": reverse("letters_export", args=["test-broker"]) + "?as=csv",
@@ -132,7 +135,13 @@ def actions(pair: Topology) -> dict[str, str]:
         "park": reverse("park", args=["test-broker"]),
         "parking_cancel": reverse("parking_cancel", args=["test-broker", 1]),
         "watch": reverse("watch", args=["test-broker"]),
+        "letters_replay": reverse("letters_replay", args=["test-broker"]),
+        "group_redirect": reverse("group_redirect", args=["test-broker", 1]),
         "replay_prepare": reverse("replay_prepare", args=["test-broker"]),
-        "replay_start": reverse("replay_start", args=[replay.pk]),
-        "replay_cancel": reverse("replay_cancel", args=[replay.pk]),
+        "queue_replay": reverse("queue_replay", args=["test-broker"]),
+        "replay_item": reverse("replay_item", args=[replay.pk, 1]),
+        **{
+            f"replay_{name}": reverse(f"replay_{name}", args=[replay.pk])
+            for name in ("start", "pause", "resume", "cancel", "options", "rest")
+        },
     }

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from delayboard.dead_letters import browse
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.models import ItemState, ReplayBatch
-from tests.site.desk import draft, know, letters, signed_in, text_of
+from delayboard.models import DeadLetterQueue, ReplayBatch, TargetMode
+from tests.site.desk import know, letters, signed_in, text_of
 from topology.definitions import Queue
-from topology.models import AuditEntry, Broker, Role, Work, WorkState
+from topology.models import AuditEntry, Broker, Role
 
 pytestmark = pytest.mark.django_db
 
@@ -32,7 +33,7 @@ def test_an_unknown_queue_is_not_found(broker: Broker) -> None:
 
 def test_a_look_shows_every_kind_of_body_and_is_audited(looked: Client) -> None:
     address = reverse("dead_letter_queue", args=["test-broker"])
-    text = text_of(looked.get(address, {"name": "parked", "look": "1"}))
+    text = text_of(looked.post(f"{address}?name=parked"))
     assert text.count('name="message"') == 4
     assert "&lt;script&gt;alert(2)&lt;/script&gt;" in text
     assert "<script>alert" not in text
@@ -41,54 +42,50 @@ def test_a_look_shows_every_kind_of_body_and_is_audited(looked: Client) -> None:
     assert AuditEntry.objects.filter(action="queue looked into", what="parked").count() == 1
 
 
-def test_chosen_messages_become_a_draft_with_the_typed_target(looked: Client) -> None:
+def test_chosen_messages_are_parked_and_become_a_draft_with_the_typed_target(
+    looked: Client, broker: Broker
+) -> None:
     chosen = [letter.handle for letter in letters(b'{"n": 1}', b"")]
+    DeadLetterQueue.objects.create(
+        broker=broker, queue="parked", is_confirmed=True, decided_at=timezone.now()
+    )
     values = {"name": "parked", "message": chosen, "target": "typed", "routing_key": "work"}
     address = reverse("replay_prepare", args=["test-broker"])
     text = text_of(looked.post(address, values, follow=True))
-    assert "Dry run of replay" in text
-    assert "All 2 would arrive." in text
-    assert Work.objects.count() == 0
+    assert "It is being prepared" in text
+    made = ReplayBatch.objects.get()
+    assert made.parking is not None
+    assert made.parking.handles == chosen
+    assert (made.target_mode, made.target_key) == (TargetMode.TYPED, "work")
+    assert reverse("parking", args=["test-broker", made.parking.pk]) in text
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
-    [({}, "No message was chosen"), ({"target": "default"}, "type the exchange and key")],
+    [
+        ({"message": []}, "Choose messages of the list"),
+        ({"target": "typed"}, "Type an exchange and a key"),
+        ({"target": "typed", "exchange": "x" * 300}, "more than 255 bytes"),
+        ({"name": "gone"}, "Nothing was prepared."),
+    ],
 )
 def test_a_replay_that_cannot_be_prepared_is_explained(
-    looked: Client, values: dict[str, str], said: str
+    looked: Client, broker: Broker, values: dict[str, str], said: str
 ) -> None:
-    chosen = [letter.handle for letter in letters(b"")] if values else []
+    chosen = [letter.handle for letter in letters(b"")]
+    DeadLetterQueue.objects.create(
+        broker=broker, queue="parked", is_confirmed=True, decided_at=timezone.now()
+    )
     address = reverse("replay_prepare", args=["test-broker"])
-    answer = looked.post(address, {"name": "parked", "message": chosen, **values}, follow=True)
-    assert said in text_of(answer)
+    answer = looked.post(address, {"name": "parked", "message": chosen} | values)
+    told = [str(message) for message in get_messages(answer.wsgi_request)]
+    assert len(told) == 1
+    assert said in told[0]
     assert ReplayBatch.objects.count() == 0
 
 
-def test_a_bad_verdict_wants_a_typed_yes(broker: Broker) -> None:
-    made = draft(broker, key="nowhere")
-    client = signed_in(Role.OPERATOR)
-    address = reverse("replay_batch", args=[made.pk])
-    assert "2 of 2 would not arrive well." in text_of(client.get(address))
-    start = reverse("replay_start", args=[made.pk])
-    assert "Not started." in text_of(client.post(start, {"typed": "no"}, follow=True))
-    assert Work.objects.count() == 0
-    text = text_of(client.post(start, {"typed": "yes"}, follow=True))
-    assert 'data-live="replay/state">waiting' in text
-    assert "The worker gives no sign of life" in text
-    assert f'data-live-url="/ws/replays/{made.pk}/"' in text
-    cancel = reverse("replay_cancel", args=[made.pk])
-    assert "Cancelled" in text_of(client.post(cancel, follow=True))
-
-
-def test_an_ended_replay_counts_what_was_left_and_marks_possible_copies(broker: Broker) -> None:
-    made = draft(broker)
-    batches.start(None, made, despite_verdict=False)
-    Work.objects.update(state=WorkState.DONE)
-    made.items.filter(position=1).update(state=ItemState.DONE, may_be_duplicated=True)
-    made.items.filter(position=2).update(state=ItemState.RETURNED, error="No queue took it.")
-    text = text_of(signed_in(Role.VIEWER).get(reverse("replay_batch", args=[made.pk])))
-    assert "1 of 2 was not replayed." in text
-    assert "may be duplicated" in text
-    assert "No queue took it." in text
-    assert "data-live-url" not in text
+def test_a_queue_that_nobody_confirmed_is_confirmed_before_a_replay(looked: Client) -> None:
+    address = reverse("dead_letter_queue", args=["test-broker"])
+    text = text_of(looked.post(f"{address}?name=parked"))
+    assert "which needs somebody to say that this queue holds dead letters" in text
+    assert reverse("letter_queue_decide", args=["test-broker"]) in text

@@ -69,3 +69,12 @@ def test_an_odd_moment_in_the_duty_is_no_error(odd: object) -> None:
     details = {"cleaned_at": odd, "removed_at": odd, "removed": {}}
     Duty.objects.create(key=CLEANING, name="Cleaning", beat_at=datetime.now(UTC), details=details)
     assert "never" in page()
+
+
+def test_what_nobody_measured_is_not_called_nothing() -> None:
+    assert "not measured yet" in page()
+    details = {"letters_bytes": 0}
+    Duty.objects.create(key=CLEANING, name="Cleaning", beat_at=timezone.now(), details=details)
+    text = page()
+    assert "not measured yet" not in text
+    assert "0\u00a0B" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from delayboard.dead_letters import groups
-from delayboard.models import GroupHour, LetterGroup
+from delayboard.models import GroupHour, LetterGroup, MaskKind, MaskRule
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.site.desk import know, signed_in, text_of
@@ -177,7 +178,7 @@ def test_an_operator_can_discard_and_restore_the_group(operator: Client, broker:
     text = text_of(operator.get(address_of(group)))
     assert "Discard all 2 parked" in text
     assert "Restore all 3 discarded" in text
-    assert text.count(f'name="group" value="{group.pk}"') == 2
+    assert text.count(f'name="group" value="{group.pk}"') == 3
 
 
 def test_what_is_parked_after_the_page_was_shown_is_not_discarded_with_the_group(
@@ -275,3 +276,47 @@ def test_a_page_of_groups_asks_the_database_no_more_for_more_of_them(
         GroupHour.objects.create(group=group, hour=NOW.replace(minute=0), died=1)
     with django_assert_max_num_queries(30):  # type: ignore[operator]
         page(viewer)
+
+
+def test_a_group_shows_its_newest_letter_within_the_rules(
+    operator: Client, viewer: Client, broker: Broker
+) -> None:
+    older, newest = parked(broker, a_message(b"old"), a_message(b'{"card": 4111, "name": "Ada"}'))
+    address = address_of(newest.group)
+    text = text_of(operator.get(address))
+    assert reverse("letter", args=[broker.slug, newest.pk]) in text
+    assert reverse("letter", args=[broker.slug, older.pk]) not in text
+    assert "4111" in text
+    assert "4111" not in text_of(viewer.get(address))
+    MaskRule.objects.create(kind=MaskKind.BODY, pattern="card", least_role=Role.ADMIN)
+    text = text_of(operator.get(address))
+    assert ("4111" in text, "Ada" in text) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "Its body is empty."),
+        (b"\x00\xff", "Its body is no text."),
+        (gzip.compress(b"packed needle"), "packed needle"),
+        (b"x" * 100_000, "xxx"),
+        (b"<script>alert(1)</script>", "&lt;script&gt;"),
+    ],
+)
+def test_an_example_is_shown_whatever_it_is(
+    operator: Client, broker: Broker, body: bytes, said: str
+) -> None:
+    (letter,) = parked(broker, a_message(body))
+    text = text_of(operator.get(address_of(letter.group)))
+    assert said in text
+    assert "x" * 1000 not in text
+
+
+def test_an_example_of_a_long_body_is_hidden_whole_by_any_rule(
+    operator: Client, broker: Broker
+) -> None:
+    MaskRule.objects.create(kind=MaskKind.BODY, pattern="card", least_role=Role.ADMIN)
+    (letter,) = parked(broker, a_message(b'{"card": "4111", "more": "%s"}' % (b"x" * 70_000)))
+    text = text_of(operator.get(address_of(letter.group)))
+    assert "Its body is hidden by a rule." in text
+    assert "4111" not in text

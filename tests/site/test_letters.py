@@ -9,7 +9,8 @@ from django.test import Client
 from django.urls import reverse
 
 from delayboard.dead_letters.search import listing
-from delayboard.models import DeadLetter, MaskKind, MaskRule, SavedSearch
+from delayboard.dead_letters.states import change_letters
+from delayboard.models import DeadLetter, LetterState, MaskKind, MaskRule, SavedSearch
 from tests.builders import make_broker
 from tests.delayboard.search.builders import index, put
 from tests.site.desk import signed_in, text_of
@@ -62,6 +63,8 @@ def test_the_newest_stand_first_with_what_they_died_of(three: list[DeadLetter]) 
         ({"q": "queue:dead"}, ["second", "first"]),
         ({"q": "amount -third"}, ["first"]),
         ({"q": "state:discarded"}, []),
+        ({"q": "state:replayed"}, []),
+        ({"state": "handed"}, []),
         ({"state": "parked", "q": "reason:expired"}, ["first"]),
         ({"state": "nonsense"}, ["third", "second", "first"]),
         ({"before": "x"}, ["third", "second", "first"]),
@@ -226,3 +229,33 @@ def test_an_export_is_imported_by_an_admin_and_once(three: list[DeadLetter]) -> 
 def test_a_form_of_export_that_there_is_none_of_is_not_found(broker: Broker) -> None:
     address = reverse("letters_export", args=["test-broker"])
     assert signed_in(Role.OPERATOR).get(address, {"as": "xml"}).status_code == 404
+
+
+def test_each_state_has_its_number_and_its_letters(three: list[DeadLetter]) -> None:
+    states = (LetterState.REPLAYED, LetterState.HANDED)
+    for letter, state in zip(three, states, strict=False):
+        change_letters([letter.pk], (LetterState.PARKED,), state, by=None, at=letter.parked_at)
+    text = page(signed_in(Role.VIEWER))
+    assert re.findall(r'href="\?q=state:(\w+)"[^>]*>([^<]*)<', text) == [
+        ("parked", "parked 1"),
+        ("handed", "handed to a delay 1"),
+        ("replayed", "replayed 1"),
+    ]
+    assert shown(page(signed_in(Role.OPERATOR), q="state:replayed")) == ["first"]
+    assert shown(page(signed_in(Role.OPERATOR), q="state:any")) == ["third", "second", "first"]
+
+
+def test_what_is_in_a_replay_is_not_discarded_and_that_is_said(three: list[DeadLetter]) -> None:
+    first, second, _ = three
+    for letter, state in ((first, LetterState.REPLAYING), (second, LetterState.HANDED)):
+        change_letters([letter.pk], (LetterState.PARKED,), state, by=None, at=letter.parked_at)
+    client = signed_in(Role.OPERATOR)
+    address = reverse("letters_discard", args=["test-broker"])
+    chosen = {"letter": [letter.pk for letter in three]}
+    text = text_of(client.post(address, chosen, follow=True))
+    assert "1 letter discarded." in text
+    assert "2 of them are in a replay, or handed to a delay" in text
+    group = {"group": first.group_id, "newest": three[2].pk}
+    assert "1 of them is in a replay" in text_of(client.post(address, group, follow=True))
+    states = DeadLetter.objects.order_by("pk").values_list("state", flat=True)
+    assert list(states) == ["replaying", "handed", "discarded"]

@@ -5,15 +5,23 @@ from dataclasses import replace
 import pytest
 from django.urls import reverse
 
-from delayboard.dead_letters import browse
+from delayboard.dead_letters import browse, groups
 from delayboard.dead_letters.look_budget import Budget
-from delayboard.models import LookCount, MaskKind, MaskRule, ReplayBatch
-from tests.delayboard.builders import a_message
+from delayboard.models import (
+    DeadLetterQueue,
+    LetterGroup,
+    LookCount,
+    MaskKind,
+    MaskRule,
+    Parking,
+    ReplayBatch,
+)
+from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import NOON, a_queue
 from topology import latest
 from topology.definitions import Queue
-from topology.models import Broker, Role
+from topology.models import AuditEntry, Broker, Role
 
 pytestmark = pytest.mark.django_db
 
@@ -28,9 +36,16 @@ def known(broker: Broker, queue: Queue, version: str = "4.0.5") -> None:
     latest._latest[broker.pk] = replace(kept, snapshot=snapshot)
 
 
-def page(role: Role = Role.OPERATOR, **asked: str) -> str:
-    address = reverse(ADDRESS, args=["test-broker"])
-    return text_of(signed_in(role).get(address, {"name": "dead"} | asked))
+def address() -> str:
+    return reverse(ADDRESS, args=["test-broker"]) + "?name=dead"
+
+
+def page(role: Role = Role.OPERATOR) -> str:
+    return text_of(signed_in(role).get(address()))
+
+
+def look(role: Role = Role.OPERATOR) -> str:
+    return text_of(signed_in(role).post(address()))
 
 
 def test_what_a_look_costs_is_told_before_it(broker: Broker) -> None:
@@ -59,7 +74,7 @@ def test_where_a_look_would_harm_parking_is_offered_with_the_reason(
     assert said in text
     assert "<button disabled" in text
     assert "There they can be read as often as one likes, which costs them nothing." in text
-    refused = page(look="1")
+    refused = look()
     assert "It could not be looked into." in refused
     assert said in refused
 
@@ -71,17 +86,60 @@ def looked(monkeypatch: pytest.MonkeyPatch, budget: Budget | None = None) -> Non
     monkeypatch.setattr(browse, "look", lambda *_: seen)
 
 
+def test_only_a_post_looks_and_its_answer_is_kept_nowhere(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no reload, bookmark or prefetch costs a message a delivery."""
+    known(broker, a_queue("dead"))
+    looked(monkeypatch)
+    client = signed_in(Role.OPERATOR)
+    for address_of_old in (address(), address() + "&look=1"):
+        answer = client.get(address_of_old)
+        assert "Ada" not in text_of(answer)
+    answer = client.post(address())
+    assert "Ada" in text_of(answer)
+    assert "no-store" in answer["Cache-Control"]
+    assert AuditEntry.objects.filter(action="queue looked into").count() == 1
+    assert signed_in(Role.VIEWER).post(address()).status_code == 403
+
+
+def test_a_look_shows_what_they_died_of_above_them(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(broker, a_queue("dead"))
+    rare = a_message(b"1", deaths_header(a_death("invoices", "expired")))
+    often = [a_message(b"%d" % n, deaths_header(a_death("orders"))) for n in range(3)]
+    parked(broker, often[0])
+    group = LetterGroup.objects.get()
+    seen = browse.Look(browse.number([rare, *often]), False, browse.Permission(True, ()))
+    monkeypatch.setattr(browse, "look", lambda *_: seen)
+    rows = groups.seen_in(broker, seen.letters)
+    assert [(row.group.died_in, row.number, row.first) for row in rows] == [
+        ("orders", 3, 2),
+        ("invoices", 1, 1),
+    ]
+    assert [row.group.pk for row in rows] == [group.pk, None]
+    text = look()
+    assert text.index("What they died of") < text.index("All 4 messages")
+    assert reverse("letter_group", args=[broker.slug, group.pk]) in text
+    assert "1 parked" in text
+    assert "none yet" in text
+    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="x-death", least_role=Role.ADMIN)
+    assert "invoices" not in look()
+    assert LetterGroup.objects.count() == 1
+
+
 def test_rules_hide_what_a_look_shows(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     known(broker, a_queue("dead"))
     looked(monkeypatch)
     MaskRule.objects.create(kind=MaskKind.BODY, pattern="card", least_role=Role.ADMIN)
     MaskRule.objects.create(kind=MaskKind.HEADER, pattern="token", least_role=Role.ADMIN)
-    text = page(look="1")
+    text = look()
     assert "4111" not in text
     assert "s3cret" not in text
     assert "Ada" in text
     assert text.count("hidden by a rule") >= 2
-    assert "s3cret" in page(Role.ADMIN, look="1")
+    assert "s3cret" in look(Role.ADMIN)
 
 
 def test_a_hidden_history_is_not_told_by_a_look(
@@ -92,9 +150,9 @@ def test_a_hidden_history_is_not_told_by_a_look(
     monkeypatch.setattr(
         browse, "look", lambda *_: browse.Look(seen, False, browse.Permission(True, ()))
     )
-    assert "rejected" in page(look="1")
+    assert "rejected" in look()
     MaskRule.objects.create(kind=MaskKind.HEADER, pattern="X-Death", least_role=Role.ADMIN)
-    assert "rejected" not in page(look="1")
+    assert "rejected" not in look()
 
 
 def test_a_replay_out_of_a_queue_where_passes_cost_deliveries_is_refused(
@@ -102,9 +160,10 @@ def test_a_replay_out_of_a_queue_where_passes_cost_deliveries_is_refused(
 ) -> None:
     known(broker, a_queue("dead", type="quorum"))
     looked(monkeypatch, Budget(20, 1))
-    assert "park the messages first" in page(look="1")
+    assert "park the messages first" in look()
+    DeadLetterQueue.objects.create(broker=broker, queue="dead", is_confirmed=True, decided_at=NOON)
     prepare = reverse("replay_prepare", args=["test-broker"])
-    client = signed_in(Role.OPERATOR)
-    answer = client.post(prepare, {"name": "dead", "message": "a.1"}, follow=True)
-    assert "Nothing was prepared. On a quorum queue of this version" in text_of(answer)
-    assert ReplayBatch.objects.count() == 0
+    values = {"name": "dead", "message": f"{'a' * 32}.{'0' * 8}.1"}
+    answer = signed_in(Role.OPERATOR).post(prepare, values, follow=True)
+    assert "harms the others of this queue" in text_of(answer)
+    assert (ReplayBatch.objects.count(), Parking.objects.count()) == (0, 0)

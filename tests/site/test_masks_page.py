@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
 from django.urls import reverse
 
+from delayboard.dead_letters import masks_preview
 from delayboard.models import MaskKind, MaskRule
 from tests.delayboard.builders import a_message, parked
 from tests.site.desk import signed_in, text_of
@@ -97,7 +99,12 @@ def test_a_rule_for_every_broker_needs_an_admin_of_every_broker(broker: Broker) 
     [
         ({"kind": "body", "pattern": "customer.*"}, "hidden by a rule"),
         ({"kind": "header", "pattern": "x-d*"}, "x-death"),
-        ({"kind": "header", "pattern": "other"}, "Nothing: no header of it has such a name."),
+        (
+            {"kind": "header", "pattern": "other"},
+            "Nothing: the newest parked message does not have it.",
+        ),
+        ({"kind": "header", "pattern": "reason"}, "x-death / reason"),
+        ({"kind": "body", "pattern": "card"}, "Bodies that are no JSON would be hidden whole."),
         ({"kind": "body", "pattern": "["}, "is no path"),
         ({"kind": "odd", "pattern": "<script>"}, "&lt;script&gt;"),
     ],
@@ -110,6 +117,31 @@ def test_a_rule_is_tried_before_it_is_made(
     assert said in text
     assert "<script>" not in text.replace('<script type="module"', "").replace("<script src", "")
     assert "Ada" not in text
+
+
+def test_it_is_tried_on_a_message_that_has_it(broker: Broker) -> None:
+    old, packed = parked(
+        broker,
+        a_message(b'{"card": 4111}', {"tenant": "x"}),
+        a_message(gzip.compress(b'{"email": "a@b", "n": 1}'), content_encoding="gzip"),
+    )
+    parked(broker, *(a_message(b'{"other": %d}' % number) for number in range(5)))
+    parked(broker, a_message(b"no JSON"), a_message(b'{"card": "%s"}' % (b"x" * 20_000)))
+    admin = signed_in(Role.ADMIN)
+    asked = ((old, "body", "card"), (old, "header", "tenant"), (packed, "body", "email"))
+    for letter, kind, pattern in asked:
+        text = text_of(admin.get(address(), {"kind": kind, "pattern": pattern}))
+        assert reverse("letter", args=["test-broker", letter.pk]) in text
+    assert "a@b" not in text
+    text = text_of(admin.get(address(), {"kind": "header", "pattern": "nowhere"}))
+    assert "none of the newest 8 parked messages has it" in text
+
+
+def test_only_the_newest_are_tried(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks_preview, "TRIED", 2)
+    parked(broker, a_message(headers={"tenant": "x"}), a_message(), a_message())
+    text = text_of(signed_in(Role.ADMIN).get(address(), {"kind": "header", "pattern": "tenant"}))
+    assert "none of the newest 2 parked messages has it" in text
 
 
 def test_without_a_message_nothing_can_be_tried(broker: Broker) -> None:

@@ -56,6 +56,9 @@ def admin(broker: Broker) -> Client:
         ("watch", ("name", "on")),
         ("park", ("name", "message")),
         ("replay_prepare", ("message", "exchange")),
+        ("queue_replay", ("name",)),
+        ("letters_replay", ("q", "all")),
+        ("letters_replay", ("letter", "group", "newest", "next")),
     ],
 )
 def test_nothing_that_is_sent_breaks_a_page(
@@ -66,6 +69,7 @@ def test_nothing_that_is_sent_breaks_a_page(
         "letter_queue_decide": {"name": "dead", "confirmed": "1"},
         "mask_change": {"kind": "header", "pattern": "x", "least_role": "3"},
         "letters_discard": {"q": "", "all": "1"},
+        "letters_replay": {"q": "", "all": "1"},
         "replay_prepare": {"name": "dead", "target": "typed", "exchange": "", "routing_key": "x"},
     }
     known = values.get(name, {"name": "dead"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,10 +12,17 @@ from django.urls import reverse
 from django.utils import timezone
 
 from delayboard.dead_letters import discard
-from delayboard.models import DeadLetter, DeadLetterQueue, Duty, LetterChange, Parking
+from delayboard.models import (
+    DeadLetter,
+    DeadLetterQueue,
+    Duty,
+    LetterChange,
+    Parking,
+    ParkSession,
+)
 from delayboard.models.duty import parker_key
 from tests.builders import make_broker
-from tests.delayboard.builders import a_message, parked
+from tests.delayboard.builders import a_death, a_message, deaths_header, letters, parked
 from tests.site.desk import know, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import Broker, Role, Work, WorkState
@@ -138,6 +146,46 @@ def test_the_end_is_told_as_it_was(
 ) -> None:
     parking = a_parking(row.broker, state, **stated)
     assert told in text_of(client.get(reverse("parking", args=[row.broker.slug, parking.pk])))
+
+
+def test_what_was_parked_before_is_told_apart_from_what_was_not_found(
+    row: DeadLetterQueue, client: Client
+) -> None:
+    """As where one presses “Park these” twice, or two people do."""
+    now = timezone.now()
+    same, other = a_message(b"1"), a_message(b"2")
+    died_again = a_message(b"1", deaths_header(a_death(count=7)))
+    (kept, _) = parked(row.broker, same, died_again, at=now)
+    parked(row.broker, same, at=now - timedelta(hours=2))
+    parked(row.broker, same, queue="elsewhere", at=now)
+    handles = [letter.handle for letter in letters(same, same, other)]
+    stated = {"asked": 3, "handles": handles}
+    parking = a_parking(row.broker, WorkState.DONE, **stated)
+    address = reverse("parking", args=[row.broker.slug, parking.pk])
+    text = text_of(client.get(address))
+    assert "1 is in the journal already" in text
+    assert reverse("letter", args=[row.broker.slug, kept.pk]) in text
+    assert "2 were not found: a consumer took them" in text
+    session = ParkSession.objects.create(
+        broker=row.broker, queue=DEAD, parking=parking, began_at=now, ended_at=now
+    )
+    DeadLetter.objects.filter(pk=kept.pk).update(session=session)
+    assert "in the journal already" not in text_of(client.get(address))
+
+
+@pytest.mark.parametrize(
+    "asked", [{"address": "watch", "on": "1"}, {"address": "park", "all": "1"}]
+)
+def test_what_is_asked_of_a_silent_broker_is_said_to_wait(
+    row: DeadLetterQueue, client: Client, asked: dict[str, str]
+) -> None:
+    values = {"name": DEAD, "next": "/kept/", **asked}
+    assert "does not answer now" not in text_of(post(client, row.broker, **values))
+    know(row.broker, Queue(DEAD), error="Connection refused.")
+    text = text_of(post(client, row.broker, **values))
+    assert "does not answer now. It begins when the broker does. Connection refused." in text
+    off = {"address": "watch", "on": "0", "name": DEAD, "next": "/kept/"}
+    assert "does not answer now" not in text_of(post(client, row.broker, **off))
 
 
 def test_a_parking_of_another_broker_is_not_shown(row: DeadLetterQueue, client: Client) -> None:

@@ -125,3 +125,25 @@ def test_a_death_with_hidden_parts_tells_nothing_of_them(applied: Topology) -> N
         assert "hidden by a rule" in text
         assert "rejected 2 times in a" not in text
         rule.delete()
+
+
+def test_what_others_built_is_named_until_it_is_adopted(applied: Topology) -> None:
+    pair = make_pair(applied.broker, name="theirs", delay="30s")
+    Topology.objects.filter(pk=pair.pk).delete()
+    know(applied.broker, *applied.definitions, *pair.definitions)
+    text = page(applied.broker)
+    assert "Found, not managed" in text
+    found = reverse("topology:found", args=[applied.broker.slug])
+    assert f'href="{found}?kind=retry_pair&amp;name=' in text
+    assert text.count(f'href="{found}?kind=') == 1
+    Topology.objects.update(state=State.TORN_DOWN)
+    text = page(applied.broker)
+    assert "No topology of this broker retries" in text
+    assert text.count(f'href="{found}?kind=') == 2
+
+
+def test_of_a_large_broker_what_others_built_is_said_to_be_worked_out(
+    applied: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayboard.views.retrying.recognised", lambda *_: None)
+    assert "is being worked out" in page(applied.broker)

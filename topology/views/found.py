@@ -31,6 +31,7 @@ from topology.provision import Refusal
 from topology.provisioning.plan import title
 from topology.provisioning.recognition import Found, Recognition, recognise
 from topology.snapshot import Snapshot
+from topology.views.kept import Kept
 from topology.views.picture import Picture, draw
 from topology.views.soon import Soon, Worked
 
@@ -39,6 +40,7 @@ PAGE = 50
 AT_ONCE = 3000
 
 _soon: Soon[Recognition] = Soon()
+_kept: Kept[Recognition] = Kept()
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Label:
 def found(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = latest.fresh(broker)
     wanted = _wanted(request)
-    worked = _recognised(broker, known.snapshot) if known.snapshot else None
+    worked = recognised(broker, known.snapshot) if known.snapshot else None
     context = {
         "broker": broker,
         "latest": known,
@@ -142,10 +144,10 @@ def _wanted(request: HttpRequest) -> Wanted:
     )
 
 
-def _recognised(broker: Broker, snapshot: Snapshot) -> Worked[Recognition] | None:
+def recognised(broker: Broker, snapshot: Snapshot) -> Worked[Recognition] | None:
     """Of a vhost with very much in it, beside this request; None while that is not done."""
     if len(snapshot.definitions) <= AT_ONCE:
-        return Worked(snapshot, recognise(snapshot))
+        return Worked(snapshot, _kept.get(broker.pk, snapshot, lambda: recognise(snapshot)))
     place = (broker.pk, broker.host, broker.management_url, broker.vhost)
     return _soon.get(place, snapshot, lambda: recognise(snapshot))
 

@@ -19,7 +19,7 @@ from topology.models import Broker
 from topology.snapshot import Snapshot
 
 MOST_CHOSEN = 200
-HANDLE = re.compile(r"[0-9a-f]{32}\.[1-9][0-9]{0,5}", re.ASCII)
+HANDLE = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}\.[1-9][0-9]{0,5}", re.ASCII)
 
 
 class ParkError(Exception):

@@ -9,7 +9,7 @@ from datetime import timedelta
 from threading import Event
 from time import monotonic
 
-from delayboard.dead_letters import journal
+from delayboard.dead_letters import browse, journal
 from delayboard.dead_letters.parking import repeats
 from delayboard.dead_letters.parking.keep import JournalFailed, Keeper, Room
 from delayboard.dead_letters.parking.limits import BATCH_BYTES, Limits, limits_of
@@ -185,14 +185,14 @@ def _park_these(
 
 
 def left(wanted: Sequence[str], taken: Collection[str]) -> list[str]:
-    """Pure: what is still looked for; those behind a taken one of equal content move up."""
+    """Pure: what is still looked for; those behind a taken one that equals them move up."""
     still = []
     for handle in wanted:
         if handle not in taken:
-            content, _, occurrence = handle.rpartition(".")
+            equal, _, occurrence = handle.rpartition(".")
             number = int(occurrence)
-            before = sum(f"{content}.{earlier}" in taken for earlier in range(1, number))
-            still.append(f"{content}.{number - before}")
+            before = sum(f"{equal}.{earlier}" in taken for earlier in range(1, number))
+            still.append(f"{equal}.{number - before}")
     return still
 
 
@@ -207,9 +207,8 @@ def _seen(source: Getter, wanted: Sequence[str], progress: Progress) -> list[tup
         delivery = source.get()
         if delivery is None:
             break
-        content = delivery.message.content_id
-        occurrences[content] += 1
-        handle = f"{content}.{occurrences[content]}"
+        message = delivery.message
+        handle = browse.handle_of(message, message.content_id, occurrences)
         missing.discard(handle)
         seen.append((handle, delivery))
         size += len(delivery.message.body)

@@ -1,229 +1,222 @@
-"""Carrying a started batch out, from the worker: every step committed before the next."""
+"""Carrying a started batch out, from the worker: claim, wait, send, watch the first ones, go on."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from threading import Event
 
-from django.db import transaction
-from django.db.models import F
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from analytics import facts
-from delayboard.dead_letters.replay.batch import close_cancelled
-from delayboard.dead_letters.replay.verdict import given_back
-from delayboard.models import ItemState, ReplayBatch, ReplayItem
-from delayboard.models.replay import OPEN
-from topology import work
-from topology.broker.consumer import getter
-from topology.broker.errors import BrokerError, Nacked, Returned
-from topology.broker.fields import FieldError
+from delayboard.dead_letters.replay import canary, claims, outcome, straight
+from delayboard.dead_letters.replay.hold import Hold, Lost, Wish
+from delayboard.dead_letters.replay.source import Bucket, JournalSource
+from delayboard.dead_letters.replay.ways import Ways
+from delayboard.models import BatchState, ItemState, ReplayBatch
+from delayboard.models.replay import Source
+from topology.broker.errors import BrokerError
 from topology.broker.management import PATIENCE_SECONDS, Management
-from topology.broker.nearby import look_along
 from topology.broker.observe import observe
-from topology.broker.properties import strip_for_replay
-from topology.broker.publisher import publisher
-from topology.definitions import Definitions
-from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Message, Publish
-from topology.models import Work, WorkState
-from topology.provisioning.taps import breaks_stream_taps, lost_without_taps, tapped_exchanges
-from topology.transfer.move import Moved, Step, move
+from topology.broker.pipeline import pipeline
+from topology.models import Work
+from topology.transfer.move import move
 
-LIMIT = 2000
-HOLDING = timedelta(seconds=10)
+WINDOW = 1000
 RETRY_AFTER = timedelta(seconds=5)
-LOOKS = 4
-LOOK_AGAIN_AFTER = timedelta(seconds=2)
-# So often a broken connection may leave the same message unsettled before it is given up.
-TRIES = 3
+WATCH_EVERY = timedelta(seconds=1)
+# So often people's wishes are looked for, and whether it shall stop itself.
+LOOK_SECONDS = 0.2
+STOPS_SECONDS = 1.0
+# So often the lease is renewed while nothing is taken or settled.
+KEEP_SECONDS = 4.0
+# So long one look at the vhost is good for.
+PASS_SECONDS = 300.0
+# So long a database that refuses is left alone before it is asked again.
+DATABASE_SECONDS = 1.0
 
-GIVEN_UP = (
-    f"The connection broke {TRIES} times while it was published, so it is left in the queue: "
-    "it may have been published, or not."
-)
+NOT_WRITTEN = "The database cannot be written, so that what was sent is not marked yet; it goes on:"
+NOT_ANSWERED = "The broker did not answer all of it: what is open is sent again."
 
 
-def replay(claimed: Work, *, alive: Callable[[], None] = lambda: None) -> None:
-    """Do the batch of a claimed Work to its end, or give it back when the broker fails.
+def replay(
+    claimed: Work, *, stop: Event | None = None, alive: Callable[[], None] = lambda: None
+) -> None:
+    """Do the batch of a claimed Work until it rests, or give it back: a broker fails, or `stop`.
 
-    `alive` is called after each message.
+    `alive` is called at least every few seconds. Raises DatabaseError when the database fails
+    before anything is on its way.
     """
-    lease = work.lease_of(claimed)
-    batch = ReplayBatch.objects.select_related("broker").get(pk=claimed.subject)
+    batch = ReplayBatch.objects.select_related("broker", "topology").get(pk=claimed.subject)
+    sending = Sending(Hold(claimed, batch), stop or Event(), alive)
     try:
-        while _pass(batch, lease, alive):
-            pass
-    except work.Stopped as stopped:
-        if lease.end(WorkState.CANCELLED, str(stopped)):
-            close_cancelled(batch)
+        while (wish := sending.hold.wish()) != "lost":
+            sending.step(wish)
+    except Lost:
+        pass
     except BrokerError as error:
-        lease.give_back(str(error), after=RETRY_AFTER)
-    else:
-        _settle(batch, claimed, lease)
+        with suppress(Lost):
+            sending.hold.give_back(str(error), after=RETRY_AFTER)
+    except DatabaseError as error:
+        with suppress(DatabaseError, Lost):
+            _reconnect()
+            sending.hold.give_back(f"The database failed: {error}", after=RETRY_AFTER)
+        raise
 
 
-def _settle(batch: ReplayBatch, claimed: Work, lease: work.Lease) -> None:
-    """End it, or look again a few times: another reader may hold a message for a moment."""
-    missing = batch.items.filter(state__in=OPEN).count()
-    if missing and claimed.attempts < LOOKS:
-        said = f"{missing} of the chosen messages were not found yet; they are looked for again."
-        lease.give_back(said, after=LOOK_AGAIN_AFTER)
-        return
-    _close_missing(batch)
-    lease.end(WorkState.DONE)
+@dataclass
+class Sending:
+    """One worker's go at a batch: steps, each as its state asks for, until the hold is let go."""
 
+    hold: Hold
+    stop: Event
+    alive: Callable[[], None]
+    _looked_at: float = 0.0
+    _kept_at: float = 0.0
+    _stops_at: float = 0.0
+    _stops_why: str = ""
+    _wish: Wish = field(default="", init=False)
 
-def _pass(batch: ReplayBatch, lease: work.Lease, alive: Callable[[], None]) -> bool:
-    """Go through the queue from its head; whether another pass could find more."""
-    address = batch.broker.address
-    with Management(address, seconds=PATIENCE_SECONDS) as management:
-        journal = ItemJournal(batch, management)
-        lease.pulse(journal.settled, journal.total)
-        if journal.is_complete():
-            return False
+    def step(self, wish: Wish) -> None:
+        """Raises Lost, BrokerError, DatabaseError."""
+        batch = self.hold.batch
+        batch.refresh_from_db()
+        if wish == "cancel":
+            self.hold.cancel(self.alive, self.stop.is_set)
+        elif wish == "pause":
+            self.hold.pause()
+        elif self.stop.is_set():
+            self.hold.give_back("", after=timedelta(0))
+        elif batch.source == Source.JOURNAL and batch.claimed_to < batch.selected:
+            self._claim()
+        elif batch.state == BatchState.WAITING:
+            self._wait(batch)
+        elif batch.state == BatchState.WATCHING:
+            self._watch(batch)
+        else:
+            self._pass(batch)
 
-        def pulse() -> None:
-            alive()
-            lease.pulse(journal.settled, journal.total)
-
-        moved = _move(batch, journal, pulse)
-    return not moved.is_exhausted and moved.taken > 0
-
-
-def _move(batch: ReplayBatch, journal: ItemJournal, pulse: Callable[[], None]) -> Moved:
-    address = batch.broker.address
-    with (
-        publisher(address, f"replay {batch.pk}") as channel,
-        getter(address, batch.queue) as source,
-    ):
-        return move(
-            source,
-            channel,
-            journal,
-            limit=LIMIT,
-            holding=HOLDING,
-            pulse=pulse,
-        )
-
-
-def _close_missing(batch: ReplayBatch) -> None:
-    """What was looked for and not found: a confirmed one that is gone was acked by us."""
-    now = timezone.now()
-    batch.items.filter(state=ItemState.CONFIRMED).update(state=ItemState.DONE, ended_at=now)
-    batch.items.filter(state=ItemState.PUBLISHING).update(
-        state=ItemState.GONE,
-        may_be_duplicated=True,
-        ended_at=now,
-        error="It left the queue while its publish was unsettled: it may have been published.",
-    )
-    batch.items.filter(state=ItemState.PENDING).update(
-        state=ItemState.GONE,
-        ended_at=now,
-        error="It was not found near the head of the queue.",
-    )
-
-
-class ItemJournal:
-    """The items of a batch as the journal of the move; every change is one commit."""
-
-    def __init__(self, batch: ReplayBatch, management: Management) -> None:
-        self._batch = batch
-        self._management = management
-        self._definitions = observe(management).definitions
-        self._tapped = tapped_exchanges(self._definitions)
-        self._open: dict[str, list[ReplayItem]] = {}
-        self._messages: dict[int, Message] = {}
-        self._own_replays = {str(key) for key in batch.items.values_list("replay_id", flat=True)}
-        for item in batch.items.filter(state__in=OPEN):
-            self._open.setdefault(item.content_id, []).append(item)
-        self.total = batch.items.count()
-
-    @property
-    def settled(self) -> int:
-        return self.total - sum(len(items) for items in self._open.values())
-
-    def is_complete(self) -> bool:
-        return self.settled == self.total
-
-    def decide(self, message: Message) -> Step | None:
-        """The next open item of this content.
-
-        One that was begun before is published again with the same replay id, also when it was
-        confirmed: this may be another message of equal content, and nothing is ever taken from
-        the queue that this pass did not publish. What this batch itself sent is left alone.
-        """
-        waiting = self._open.get(message.content_id)
-        if not waiting or message.tag(REPLAY_HEADER) in self._own_replays:
-            return None
-        item = waiting.pop(0)
-        self._messages[item.pk] = message
-        if item.state != ItemState.PENDING:
-            self._set(item.pk, may_be_duplicated=True)
-        if item.attempts >= TRIES:
-            self._end(item.pk, ItemState.FAILED, GIVEN_UP)
-            return None
-        try:
-            publish = _publish_of(item, message)
-        except FieldError as error:
-            self._end(item.pk, ItemState.FAILED, f"Its properties cannot be edited: {error}.")
-            return None
-        if why := breaks_stream_taps(self._definitions, publish) or given_back(
-            self._definitions, publish
-        ):
-            self._end(item.pk, ItemState.FAILED, why)
-            return None
-        return Step(item.pk, publish)
-
-    def check(self, publish: Publish) -> None:
-        """At an exchange with a tap of ours a confirm may be the tap's alone, so look again."""
-        if publish.exchange not in self._tapped:
-            return
-        if why := lost_without_taps(self._way_of(publish.exchange), publish):
-            raise Returned(f"No queue but Delayboard's own tap took it: {why}.")
-
-    def _way_of(self, exchange: str) -> Definitions:
-        return look_along(self._management, self._definitions, exchange)
-
-    def publishing(self, key: int) -> None:
-        self._set(key, state=ItemState.PUBLISHING, attempts=F("attempts") + 1)
-
-    def confirmed(self, key: int) -> None:
-        item = ReplayItem.objects.get(pk=key)
+    def _claim(self) -> None:
         with transaction.atomic():
-            self._set(key, state=ItemState.CONFIRMED)
-            facts.state(
-                kind="replayed",
-                broker=self._batch.broker,
-                message=self._messages[key],
-                exchange=item.target_exchange,
-                routing_key=item.target_key,
-                queue=self._batch.queue,
-                replay_id=str(item.replay_id),
-                at=timezone.now(),
-            )
+            if not self.hold.keep():
+                claims.claim_chunk(self.hold.batch)
+        self.alive()
 
-    def done(self, key: int) -> None:
-        self._end(key, ItemState.DONE, "")
+    def _wait(self, batch: ReplayBatch) -> None:
+        if batch.publish_at is not None and batch.publish_at > timezone.now():
+            self.hold.until(batch.publish_at)
+        else:
+            self.hold.become(BatchState.RUNNING, batch.state_why)
 
-    def refused(self, key: int, error: BrokerError) -> None:
-        states = {Returned: ItemState.RETURNED, Nacked: ItemState.NACKED}
-        self._end(key, states.get(type(error), ItemState.FAILED), str(error))
+    def _watch(self, batch: ReplayBatch) -> None:
+        now = timezone.now()
+        judged = canary.judged(batch, now)
+        over = {"canary_until": min(now, batch.canary_until or now)}
+        if judged.what == "wait":
+            self.hold.until(now + WATCH_EVERY)
+        elif judged.what == "go on":
+            self.hold.become(BatchState.RUNNING, judged.why, **over)
+        else:
+            self.hold.rest(judged.why, **over)
 
-    def _end(self, key: int, state: ItemState, error: str) -> None:
-        self._set(key, state=state, error=error, ended_at=timezone.now())
-        self._messages.pop(key, None)
+    def _pass(self, batch: ReplayBatch) -> None:
+        """Send until it is through, or something is wanted, for as long as one look is good."""
+        if batch.source == Source.QUEUE:
+            straight.run(batch, self.hold.lease, stop=self.stop, alive=self.alive)
+            return
+        left = _first_ones(batch)
+        if left == 0:
+            until = canary.until(batch, timezone.now())
+            self.hold.become(BatchState.WATCHING, batch.state_why, canary_until=until)
+            return
+        self._stops_why = ""
+        is_through = self._move(batch, left)
+        if self._stops_why:
+            self.hold.rest(self._stops_why)
+        elif is_through and batch.items.filter(state=ItemState.PUBLISHING).exists():
+            self.hold.give_back(NOT_ANSWERED, after=RETRY_AFTER)
+        elif is_through:
+            self.hold.end()
 
-    def _set(self, key: int, **values: Any) -> None:
-        ReplayItem.objects.filter(pk=key).update(**values)
+    def _move(self, batch: ReplayBatch, left: int | None) -> bool:
+        """Whether every item was taken."""
+        address, until = batch.broker.address, time.monotonic() + PASS_SECONDS
+        with (
+            Management(address, seconds=PATIENCE_SECONDS) as management,
+            pipeline(address, f"replay {batch.pk}") as channel,
+        ):
+            ways = Ways(batch, observe(management).definitions, management, channel)
+            bucket = Bucket(batch.rate, time.monotonic())
+            source = JournalSource(self.hold, ways, bucket, self._patiently, left=left)
+
+            def turn() -> None:
+                source.flush(due_only=True)
+                self._turn()
+
+            def is_stopping() -> bool:
+                return self._is_stopping() or time.monotonic() > until
+
+            try:
+                move(source, channel, window=WINDOW, is_stopping=is_stopping, turn=turn)
+            finally:
+                source.flush()
+        return source.is_through
+
+    def _is_stopping(self) -> bool:
+        now = time.monotonic()
+        if self.stop.is_set() or self._stops_why:
+            return True
+        if now - self._looked_at > LOOK_SECONDS:
+            self._looked_at = now
+            self._wish = self.hold.wish()
+        if not self._wish and now - self._stops_at > STOPS_SECONDS:
+            self._stops_at = now
+            self.hold.batch.refresh_from_db(fields=["died"])
+            self._stops_why = outcome.stops(self.hold.batch)
+        return bool(self._wish or self._stops_why)
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        if now - self._kept_at > KEEP_SECONDS:
+            self._kept_at = now
+            with transaction.atomic():
+                self.hold.keep()
+            self.alive()
+
+    def _patiently(self, write: Callable[[], None]) -> None:
+        """Write it in a transaction, and again until the database takes it, or it is to stop.
+
+        What is written down here was sent: given up, it would be sent once more.
+        """
+        while True:
+            try:
+                with transaction.atomic():
+                    write()
+                return
+            except (OperationalError, InterfaceError) as error:
+                if self.stop.wait(DATABASE_SECONDS):
+                    raise
+                _reconnect()
+                self._tell(f"{NOT_WRITTEN} {error}")
+
+    def _tell(self, error: str) -> None:
+        """Say that it is in trouble, as far as the database lets it."""
+        with suppress(DatabaseError):
+            self.hold.tell(error)
+            self.alive()
 
 
-def _publish_of(item: ReplayItem, message: Message) -> Publish:
-    """The same message without what dying added, with our replay id and the count of replays."""
-    before = message.headers.get(REPLAYS_HEADER)
-    replays = before + 1 if isinstance(before, int) and not isinstance(before, bool) else 1
-    properties = strip_for_replay(
-        message.properties,
-        {REPLAY_HEADER: str(item.replay_id), REPLAYS_HEADER: replays},
-    )
-    return Publish(item.target_exchange, item.target_key, properties, message.body)
+def _reconnect() -> None:
+    if not connection.in_atomic_block:
+        connection.close_if_unusable_or_obsolete()
+
+
+def _first_ones(batch: ReplayBatch) -> int | None:
+    """How many may still go before the first ones are watched; None for all."""
+    if not batch.canary or not batch.pending or batch.canary_until is not None:
+        return None
+    sent = batch.done + batch.returned + batch.nacked + batch.failed
+    return max(0, batch.canary - sent)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from topology.deaths import Death, History
 from topology.definitions import Definitions
-from topology.delays import format_delay
-from topology.message import DEATH_HEADERS, Message, Publish, Waiter
+from topology.delays import format_delay, milliseconds
+from topology.message import DEATH_HEADERS, Headers, Message, Publish, Waiter
 from topology.routing.delayed import keeps_ms
 from topology.routing.index import Index
 from topology.routing.walk import Outcome, Walk, walk
@@ -20,6 +20,8 @@ GIVEN_BACK = (
     "An exchange of this type gives back what it keeps, so that nothing confirms it: the message "
     "stays in this queue too, and a copy of it may be on its way."
 )
+# The worst first; a walk calls “dropped” what a replay calls lost.
+_WORST = {"dropped": "lost", "held": "held", "uncertain": "uncertain", "delivered": "delivered"}
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,30 @@ class Target:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the walk says of a replay; not good when it is lost or loops back."""
+    """What the walk says of a replay; not good when it is lost or loops back.
+
+    `ending` and `after_ms` are those of a ReplayRoute.
+    """
 
     is_good: bool
     sentence: str
+    ending: str = "delivered"
+    after_ms: int = 0
+
+
+def refused(why: str) -> Verdict:
+    """It cannot be published at all."""
+    return Verdict(False, why, "refused")
+
+
+def guarded(verdict: Verdict, replays: int) -> Verdict:
+    """The same of a message that was replayed too often already."""
+    if verdict.ending == "refused":
+        return verdict
+    times = "once already and died again" if replays == 1 else f"{replays} times already and died"
+    again = "" if replays == 1 else " again each time"
+    said = f"It was replayed {times}{again}. {verdict.sentence}"
+    return replace(verdict, is_good=False, sentence=said, ending="guarded")
 
 
 def default_target(
@@ -48,12 +70,19 @@ def default_target(
     there reaches any other queue than the one it died in, that queue itself, through the
     default exchange, so that a fanout does not hand copies to those that had theirs.
     """
-    index = Index.of(found)
-    death = history.first_failure or next(
+    death = died(history, delay_queues)
+    return None if death is None else target_of(death, Index.of(found))
+
+
+def died(history: History, delay_queues: Collection[str]) -> Death | None:
+    """The death that tells where a message came from."""
+    return history.first_failure or next(
         (death for death in history.deaths if death.queue not in delay_queues), None
     )
-    if death is None:
-        return None
+
+
+def target_of(death: Death, index: Index) -> Target | None:
+    """The default target of a message that died so; None where there is no such queue any more."""
     if reaches_only(index, death):
         key = death.routing_keys[0] if death.routing_keys else ""
         return Target(
@@ -71,6 +100,15 @@ def reaches_only(index: Index, death: Death) -> bool:
     return first == {death.queue}
 
 
+def sent(headers: Headers) -> Headers:
+    """Those of a message that a replay sends again."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if name not in LEFT_OUT and not name.startswith("x-opt-")
+    }
+
+
 def judge(
     target: Target,
     source: str,
@@ -84,33 +122,40 @@ def judge(
 ) -> Verdict:
     """Walk from the target and say where every copy ends; `message` brings its own properties.
 
-    Its deaths, CC and BCC are left out, as a replay leaves them out. `waiters` are at work at the
-    broker; `now_ms` is now in UTC, for the headers that they read.
+    Its deaths, CC and BCC are left out, as a replay leaves them out. `source` is the queue that it
+    lay in. `waiters` are at work at the broker; `now_ms` is now in UTC, for the headers that they
+    read.
     """
-    headers = message.headers if message else {}
     walked = walk(
         found,
         target.exchange,
         target.routing_key,
         version=version,
-        headers={name: headers[name] for name in headers if name not in LEFT_OUT},
+        headers=sent(message.headers) if message else {},
         expiration=message.properties.expiration if message else None,
         consumed=frozenset(consumed),
         waiters=waiters,
         now_ms=now_ms,
     )
+    return verdict_of(walked, source)
+
+
+def verdict_of(walked: Walk, source: str) -> Verdict:
+    """What a walk means for a message that lay in the queue `source`."""
+    endings = {outcome.ending for outcome in walked.outcomes}
     if not walked.is_routed:
         first = walked.outcomes[0]
         kept = f"{first.kept}, then " if first.kept else ""
-        return Verdict(False, f"No route: {kept}{first.why}.")
-    back = [hop for hop in walked.hops if hop.queue == source]
+        ending = "uncertain" if "uncertain" in endings else "unroutable"
+        return Verdict(False, f"No route: {kept}{first.why}.", ending)
+    worst = next(said for ending, said in _WORST.items() if ending in endings)
+    after_ms = max(milliseconds(outcome.after) for outcome in walked.outcomes)
     told = " ".join(_ends(walked))
     if walked.is_only_kept:
-        return Verdict(False, f"{told} {GIVEN_BACK}")
-    if back:
-        return Verdict(False, f"It loops back into {source}. {told}")
-    lost = any(outcome.ending != "delivered" for outcome in walked.outcomes)
-    return Verdict(not lost, told)
+        return Verdict(False, f"{told} {GIVEN_BACK}", "unroutable")
+    if any(hop.queue == source for hop in walked.hops):
+        return Verdict(False, f"It loops back into {source}. {told}", "loops", after_ms)
+    return Verdict(worst == "delivered", told, worst, after_ms)
 
 
 def given_back(definitions: Definitions, publish: Publish) -> str:

@@ -78,6 +78,15 @@ class Asked:
     def _has_many_queues(self) -> bool:
         return self.queues is not None and len(self.queues) > MOST_LEGS
 
+    @property
+    def _legs_number(self) -> int:
+        """How many `legs` there are; making them all takes long."""
+        if self.groups is not None and not self._has_many_groups:
+            return len(self.states) * len(self.groups)
+        if self.queues is not None and not self._has_many_queues:
+            return len(self.states) * len(self.queues)
+        return len(self.states)
+
     def legs(self, before: int | None) -> list[QuerySet[DeadLetter, int]]:
         """Ids from the newest on, in several series, each of them in the order of an index."""
         rows = DeadLetter.objects.order_by("-pk")
@@ -99,7 +108,7 @@ class Asked:
         instead of one for each leg. Empty where there are few legs.
         """
         is_one_state = len(self.states) == 1
-        if self.is_impossible or not is_one_state or len(self.legs(before)) <= FEW_LEGS:
+        if self.is_impossible or not is_one_state or self._legs_number <= FEW_LEGS:
             return []
         rows = DeadLetter.objects.filter(broker=self.broker, state=self.states[0])
         rows = rows if before is None else rows.filter(pk__lt=before)

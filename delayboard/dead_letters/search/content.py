@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import orjson
 
 from analytics.events import clean
 from delayboard.dead_letters.search.query import LONGEST_VALUE, fold, number_of
+from topology.bodies import unpack
 from topology.message import Properties
 
 HEADER_CHARACTERS = 8192
@@ -42,7 +44,11 @@ class Content:
 
 
 def read(properties: Properties, body: bytes) -> Content:
-    """Of a message, or of one of whose body only the first JSON_BYTES + 1 are known."""
+    """Of a message, or of one of whose body only the first JSON_BYTES + 1 are known.
+
+    A body that gzip or deflate packed counts as what was packed.
+    """
+    body = unpack(body, properties.content_encoding or "", JSON_BYTES + 1).data
     document = _json(body)
     headers = list(_values("header", _without_deaths(properties.headers)))[:MOST_HEADERS]
     values = _values("body", document)
@@ -81,6 +87,8 @@ def _text(value: Any) -> str:
         return "null"
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, (bytes, bytearray)):
         return clean(bytes(value).decode("utf-8", "backslashreplace"))
     return clean(value)
@@ -106,6 +114,16 @@ def _json(body: bytes) -> Any:
     try:
         return orjson.loads(start)
     except orjson.JSONDecodeError:
+        return _loose_json(start)
+
+
+def _loose_json(start: bytes) -> Any:
+    """The same with NaN and Infinity in it, which many libraries write though JSON has none."""
+    if b"NaN" not in start and b"Infinity" not in start:
+        return None
+    try:
+        return json.loads(start.decode())
+    except (ValueError, RecursionError):
         return None
 
 

@@ -7,19 +7,22 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import F, Value
+from django.db.models import F, Q, Value
 from django.db.models.functions import StrIndex, Substr
 
 from delayboard.dead_letters.search import content
 from delayboard.dead_letters.search.asked import Asked
 from delayboard.dead_letters.search.content import Content, Held
 from delayboard.dead_letters.search.query import Compared, Condition, Pattern, fold
+from delayboard.dead_letters.search.sources import within
 from delayboard.models import DeadLetter, LetterField, LetterPosition
 from topology.broker.properties import read_properties
 
 COLUMNS = {"id": "message_id", "parked": "parked_at", "died-at": "died_at"}
 # So many that are not indexed yet are read for one answer.
 MOST_READ = 300
+# Among so many ids one that is meant is close enough to the next.
+CLOSE = 3
 
 
 @dataclass
@@ -65,7 +68,7 @@ class Looker:
         """Those that fit as far as rows and texts tell; and those without a text."""
         asked = self.asked
         rows = DeadLetter.objects.filter(
-            pk__in=ids, broker=asked.broker, state__in=asked.states
+            _are("pk", ids), broker=asked.broker, state__in=asked.states
         ).order_by()
         if asked.groups is not None:
             rows = rows.filter(group__in=asked.groups)
@@ -76,8 +79,9 @@ class Looker:
         has_text = F("searched__size") if asked.query.reads_content else Value(1)
         columns = [COLUMNS.get(one.field, one.field) for one in self._plain]
         indexed, others = [], []
+        wanted = frozenset(ids)
         for row in rows.values_list("pk", "repeat_of", has_text, *columns, *places):
-            if not self._row_fits(row[1], row[3 : 3 + len(columns)]):
+            if row[0] not in wanted or not self._row_fits(row[1], row[3 : 3 + len(columns)]):
                 continue
             if row[2] is None:
                 others.append(row[0])
@@ -101,9 +105,11 @@ class Looker:
         )
 
     def _fields(self, ids: Collection[int]) -> dict[int, list[Held]]:
-        names = {one.field for one in self._content}
         found: dict[int, list[Held]] = defaultdict(list)
-        rows = LetterField.objects.filter(letter__in=ids, name__in=names)
+        # Added to nothing, so that no planner goes by the index of numbers for these few letters.
+        rows = LetterField.objects.annotate(value=F("number") + Value(0.0))
+        names = {one.field for one in self._content}
+        rows = rows.filter(_may_tell(self._content), _are("letter", ids), name__in=names)
         for pk, name, text, number in rows.values_list("letter", "name", "text", "number"):
             found[pk].append(Held(name, text, number))
         return found
@@ -113,6 +119,8 @@ class Looker:
 
     def _read(self, ids: list[int]) -> list[int]:
         """Those that fit among letters that are not indexed yet, as far as there is room."""
+        if not ids:
+            return []
         near = sorted(ids, reverse=True)[: self.room]
         self.room -= len(near)
         return [
@@ -121,6 +129,26 @@ class Looker:
             if self._words_fit([held.text.find(word) + 1 for word in self._words])
             and self._fits(held.fields)
         ]
+
+
+def _are(column: str, ids: Collection[int]) -> Q:
+    """One of these, or as good as: where they stand close, all between the least and the greatest,
+    since thousands of values take long to be asked for and to be found."""
+    least, greatest = min(ids), max(ids)
+    if greatest - least < CLOSE * len(ids):
+        return Q(**{f"{column}__gte": least, f"{column}__lte": greatest})
+    return Q(**{f"{column}__in": ids})
+
+
+def _may_tell(conditions: Collection[Condition]) -> Q:
+    """Fields that matter to one of these: of numbers (`value`) that are compared those that fit."""
+    found = Q()
+    for one in conditions:
+        mine = Q(name=one.field)
+        if isinstance(one.value, Compared) and not one.is_negated:
+            mine &= Q(**within("value", one.value))
+        found |= mine
+    return found
 
 
 def read_to() -> int:

@@ -6,6 +6,7 @@ wrong about how many there are has no better way to go.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,6 +29,7 @@ SAMPLE = 100
 # Threes of letters that more than every other text holds tell nothing, and cost the most.
 TELLING = 0.5
 ASKED_FOR = 5
+_BETWEEN = re.compile(r"[\W_]+")
 # Above every text that begins alike; UTF-8 orders as code points do.
 LAST = "\U0010ffff"
 
@@ -101,8 +103,13 @@ def _by_text(
 
 
 def _compared(rows: QuerySet[Any], column: str, wanted: Compared) -> QuerySet[Any]:
+    return rows.filter(**within(column, wanted))
+
+
+def within(column: str, wanted: Compared) -> dict[str, float]:
+    """The filter for rows whose number is on that side of the bound."""
     lookups = {None: "", "<": "__lt", "<=": "__lte", ">": "__gt", ">=": "__gte"}
-    return rows.filter(**{column + lookups[wanted.how]: wanted.bound})
+    return {column + lookups[wanted.how]: wanted.bound}
 
 
 def _between(rows: QuerySet[Any], column: str, wanted: Span) -> QuerySet[Any]:
@@ -131,11 +138,22 @@ def of_word(word: str, sample: Collection[int], before: int | None) -> Source | 
     """Letters whose text holds the word; `sample` are some letters to tell what is common."""
     if len(word) < LETTERS:
         return None
+    rows = LetterText.objects.filter(pk__in=list(sample)[:SAMPLE])
+    texts = list(rows.values_list("text", flat=True))
     if connection.vendor == "sqlite":
-        texts = LetterText.objects.filter(pk__in=list(sample)[:SAMPLE])
-        threes = telling(word, list(texts.values_list("text", flat=True)))
-        return _by_letters(word, threes, before)
-    return _by_text_index(word, before)
+        return _by_letters(word, telling(word, texts), before)
+    return None if is_common(word, texts) else _by_text_index(word, before)
+
+
+def is_common(word: str, sample: Collection[str]) -> bool:
+    """Whether PostgreSQL's index knows no three letters of it that few texts of a sample hold.
+
+    It has the threes of a text's words alone: not of what stands between letters and digits.
+    """
+    pieces = [piece for piece in _BETWEEN.split(word) if len(piece) >= LETTERS]
+    threes = {p[at : at + LETTERS] for p in pieces for at in range(len(p) - LETTERS + 1)}
+    most = TELLING * len(sample)
+    return bool(sample) and all(sum(three in text for text in sample) > most for three in threes)
 
 
 def telling(term: str, sample: Collection[str]) -> list[str]:

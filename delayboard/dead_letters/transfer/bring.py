@@ -12,6 +12,7 @@ from django.db import IntegrityError, transaction
 
 from analytics.events import clean
 from delayboard.dead_letters import discard, journal
+from delayboard.dead_letters.states import change_letters
 from delayboard.dead_letters.transfer.lines import Imported, LineError, numbered, read_line
 from delayboard.dead_letters.transfer.record import uid_of
 from delayboard.models import DeadLetter, LetterGroup, LetterState
@@ -104,6 +105,7 @@ def _write(user: Any, broker: Broker, chunk: Sequence[Imported]) -> int:
             known.add(one.uid)
             fresh.append(one)
     gone: list[int] = []
+    replayed: list[int] = []
     for (queue, parked_at), group in groupby(fresh, key=lambda one: (one.queue, one.parked_at)):
         some = list(group)
         at = min(parked_at, datetime.now(UTC))
@@ -112,10 +114,15 @@ def _write(user: Any, broker: Broker, chunk: Sequence[Imported]) -> int:
             row.imported_uid = one.uid
             if one.state == LetterState.DISCARDED:
                 gone.append(row.pk)
+            if one.state == LetterState.REPLAYED:
+                replayed.append(row.pk)
             _annotate(row.pk, one)
         DeadLetter.objects.bulk_update(rows, ["imported_uid"])
     if gone:
         discard.change_these(user, broker, discard.DISCARD, gone)
+    if replayed:
+        now = datetime.now(UTC)
+        change_letters(replayed, (LetterState.PARKED,), LetterState.REPLAYED, by=user, at=now)
     return len(fresh)
 
 

@@ -164,7 +164,10 @@ def _moment(told: Mapping[str, Any], name: str) -> datetime:
 
 
 def _state(told: Mapping[str, Any]) -> LetterState:
+    """One that is on its way in a replay there is parked here: this journal has no such replay."""
     try:
-        return LetterState(told.get("state", LetterState.PARKED))
+        state = LetterState(told.get("state", LetterState.PARKED))
     except ValueError as error:
         raise LineError(f"Its state is none of {', '.join(LetterState.values)}.") from error
+    is_on_its_way = state in (LetterState.REPLAYING, LetterState.HANDED)
+    return LetterState.PARKED if is_on_its_way else state

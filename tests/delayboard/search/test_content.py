@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gzip
+import zlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -8,8 +11,9 @@ import orjson
 import pytest
 
 from delayboard.dead_letters.search import content
-from delayboard.dead_letters.search.content import read
+from delayboard.dead_letters.search.content import Held, read
 from tests.delayboard.builders import a_death, deaths_header
+from topology import bodies
 from topology.broker.properties import build_properties, read_properties
 
 
@@ -73,6 +77,59 @@ def test_every_item_of_a_list_is_a_value() -> None:
 )
 def test_what_has_no_names_has_no_fields(body: bytes) -> None:
     assert fields({}, body) == {}
+
+
+def test_json_with_numbers_that_json_has_not_is_searched() -> None:
+    body = b'{"a": NaN, "b": [Infinity, -Infinity], "c": 2, "d": "\\ud800x"}'
+    assert [
+        (one.name, one.text, one.number) for one in read(build_properties({}), body).fields
+    ] == [
+        ("body.a", "nan", None),
+        ("body.b", "infinity", None),
+        ("body.b", "-infinity", None),
+        ("body.c", "2", 2.0),
+        ("body.d", "\\ud800x", None),
+    ]
+    assert fields({}, b'{"a": NaN,') == {}
+    assert fields({}, b"[NaN, " * 100_000) == {}
+
+
+@pytest.mark.parametrize(
+    ("packed", "encoding"),
+    [
+        (gzip.compress, "gzip"),
+        (gzip.compress, ""),
+        (zlib.compress, "deflate"),
+        (lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:]), "gzip"),
+    ],
+)
+def test_what_is_packed_is_searched_as_what_was_packed(
+    packed: Callable[[bytes], bytes], encoding: str
+) -> None:
+    properties = build_properties({}, content_encoding=encoding)
+    found = read(properties, packed(b'{"order": {"card": "Needle"}}'))
+    assert found.fields == (Held("body.order.card", "needle", None),)
+    assert "needle" in found.text
+    assert "needle" in read(properties, packed(b"a Needle in plain text")).text
+
+
+def test_what_is_packed_is_unpacked_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = build_properties({}, content_encoding="gzip")
+    bomb = gzip.compress(b"needle " + b"x" * 50_000_000)
+    unpacked: list[int] = []
+
+    def unpack(*asked: Any) -> bodies.Unpacked:
+        found = bodies.unpack(*asked)
+        unpacked.append(len(found.data))
+        return found
+
+    monkeypatch.setattr(content, "unpack", unpack)
+    assert "needle" in read(properties, bomb[: content.JSON_BYTES + 1]).text
+    assert unpacked == [content.JSON_BYTES + 1]
+    long = gzip.compress(b'{"a": "%s", "b": 1}' % (b"x" * content.JSON_BYTES))
+    assert read(properties, long).fields == ()
+    assert read(properties, b"no gzip at all").text.endswith("no gzip at all")
+    assert read(properties, b"\x1f\x8b\x08 damaged").text == ""
 
 
 def test_fields_are_bounded() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delayboard.dead_letters.search import asked, asked_by, find, matching, sources
+from delayboard.dead_letters.search import asked, asked_by, find, holding, matching, sources
 from delayboard.models import DeadLetter, LetterField, LetterPosition, LetterText
 from tests.builders import make_broker
 from tests.delayboard.search.builders import found, index, put
@@ -36,6 +36,7 @@ def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
             (find, "LARGEST_CHUNK", 4),
             (asked, "LEAST_READ", 2),
             (asked, "FEW_LEGS", 1),
+            (holding, "CLOSE", 1),
         ):
             monkeypatch.setattr(module, name, value)
     return str(request.param)
@@ -182,3 +183,21 @@ def test_every_sign_is_looked_for_as_it_is(broker: Broker, text: str) -> None:
     for query in (f'"{quoted}"', f'header.plain:"<{quoted}>"', f'body.value:"{quoted}*"'):
         assert found(broker, query) == [letter.pk], query
         assert [row.pk for row in matching(None, broker, query)] == [letter.pk], query
+
+
+@pytest.mark.parametrize(
+    ("word", "is_common"),
+    [
+        ("order-message", True),
+        ("order-4711", False),
+        ("order", True),
+        ("a-b-c", True),
+        ("orders", False),
+    ],
+)
+def test_what_is_of_common_letters_alone_is_not_asked_of_an_index(
+    word: str, is_common: bool
+) -> None:
+    sample = [f"message-{number}\norder-{number}" for number in range(10)]
+    assert sources.is_common(word, sample) == is_common
+    assert not sources.is_common(word, [])

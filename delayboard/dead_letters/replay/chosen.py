@@ -1,0 +1,158 @@
+"""The letters that a batch means, in the order of their ids."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db.models import Min, QuerySet
+from django.utils import timezone
+
+from delayboard.dead_letters.replay.batch import BatchError
+from delayboard.dead_letters.search import rights
+from delayboard.dead_letters.search.asked import ask
+from delayboard.dead_letters.search.query import Query, parse
+from delayboard.dead_letters.search.whole import whole
+from delayboard.models import DeadLetter, LetterState, Order, ReplayBatch
+from topology.models import Broker
+
+# So many ids are searched in one statement: a slow search is not to outlast the lease.
+SLICE = 20_000
+FREE = (LetterState.PARKED, LetterState.HANDED)
+
+Pulse = Callable[[], None]
+
+
+class Row(NamedTuple):
+    """What is frozen and judged of a letter; `properties` None where it is gone."""
+
+    pk: int
+    group: int | None
+    queue: str
+    properties: bytes | None
+    message_id: str
+    size: int
+
+
+class Chosen:
+    """Those of one batch. `is_limited` where its limit counts."""
+
+    def __init__(self, rows: QuerySet[DeadLetter], batch: ReplayBatch, *, is_limited: bool) -> None:
+        self._rows = rows
+        self._newest = batch.newest
+        self._ids = None if batch.letters is None else sorted({int(key) for key in batch.letters})
+        self._is_slow = is_limited and batch.group_id is None
+        self._broker = batch.broker
+        self.limit = batch.limit if is_limited else None
+        self._from_the_end = batch.order == Order.NEWEST
+
+    def room(self, number: int) -> int:
+        """How many more there may be beside `number`."""
+        return SLICE if self.limit is None else max(0, self.limit - number)
+
+    def floor(self, pulse: Pulse) -> int:
+        """The id below the newest ones if only so many of these are meant, else 0."""
+        if self.limit is None or not self._from_the_end:
+            return 0
+        left = self.limit
+        top = self._top()
+        lowest = self._lowest()
+        while top >= lowest:
+            pulse()
+            rows = self._rows.filter(pk__gt=top - SLICE, pk__lte=top).order_by("-pk")
+            keys = list(rows.values_list("pk", flat=True)[:left])
+            left -= len(keys)
+            if not left:
+                return keys[-1] - 1
+            top -= SLICE
+        return 0
+
+    def next(self, after: int, number: int, pulse: Pulse | None = None) -> list[Row]:
+        """The next ones after the id `after`, at most `number`; none when there are no more.
+
+        With a `pulse` a search goes on slice by slice, and calls it before each.
+        """
+        if self._ids is not None:
+            return self._next_of_ids(after, number)
+        rows = self._rows if self._newest is None else self._rows.filter(pk__lte=self._newest)
+        if pulse is None or not self._is_slow:
+            return _read(rows.filter(pk__gt=after), number)
+        found: list[Row] = []
+        begin, top = max(after + 1, self._lowest()), self._top()
+        while begin <= top and not found:
+            pulse()
+            found = _read(rows.filter(pk__gte=begin, pk__lt=begin + SLICE), number)
+            begin += SLICE
+        return found
+
+    def newest(self, number: int) -> list[Row]:
+        """The newest ones, at most `number`."""
+        rows = self._rows if self._newest is None else self._rows.filter(pk__lte=self._newest)
+        keys = list(rows.order_by("-pk").values_list("pk", flat=True)[:number])
+        return _read(DeadLetter.objects.filter(pk__in=keys), number)
+
+    def _next_of_ids(self, after: int, number: int) -> list[Row]:
+        assert self._ids is not None
+        place = bisect_right(self._ids, after)
+        while place < len(self._ids):
+            some = self._ids[place : place + number]
+            if found := _read(self._rows.filter(pk__in=some), number):
+                return found
+            place += number
+        return []
+
+    def _lowest(self) -> int:
+        rows = DeadLetter.objects.filter(broker=self._broker)
+        return rows.aggregate(lowest=Min("pk"))["lowest"] or 0
+
+    def _top(self) -> int:
+        return self._newest or 0
+
+
+def chosen_of(batch: ReplayBatch) -> Chosen:
+    """Raises BatchError, QueryError where they may no longer be chosen so."""
+    free = DeadLetter.objects.filter(broker=batch.broker)
+    parked = free.filter(state=LetterState.PARKED)
+    if batch.letters is not None:
+        return Chosen(free.filter(state__in=FREE), batch, is_limited=False)
+    if batch.parking is not None:
+        return Chosen(parked.filter(session__parking=batch.parking), batch, is_limited=False)
+    if batch.group is not None:
+        return Chosen(parked.filter(group=batch.group), batch, is_limited=True)
+    if not batch.query:
+        raise BatchError("The group of these letters is gone: choose them again.")
+    at = batch.created_at or timezone.now()
+    query = checked(batch.created_by, batch.broker, batch.query, at)
+    found = whole(ask(batch.broker, query)).filter(state=LetterState.PARKED)
+    return Chosen(found, batch, is_limited=True)
+
+
+def checked(user: Any, broker: Broker, text: str, now: datetime) -> Query:
+    """A query that this person may ask, for parked letters; None is whoever has a shell.
+
+    Raises BatchError, QueryError.
+    """
+    query = parse(text, now)
+    if user is not None:
+        rights.check(user, broker, query)
+    if query.state not in (LetterState.PARKED, "any"):
+        raise BatchError(
+            f"This searches for letters in the state “{query.state}”, and only parked ones are "
+            "replayed: search without it, or choose single letters."
+        )
+    return query
+
+
+def is_slow(broker: Broker, query: Query) -> bool:
+    """Whether letters are looked at one by one for that."""
+    return bool(query.words or ask(broker, query).conditions)
+
+
+def _read(rows: QuerySet[DeadLetter], number: int) -> list[Row]:
+    found = rows.order_by("pk").values_list(*_COLUMNS)[:number]
+    return [Row(*row) for row in found]
+
+
+_COLUMNS: Sequence[str] = ("pk", "group_id", "queue", "properties", "message_id", "size")

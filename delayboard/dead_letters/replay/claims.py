@@ -1,0 +1,154 @@
+"""The claims of a batch on its letters: a letter is in one replay at a time, and in no other.
+
+Everything here is in the caller's transaction, and locks letters, then groups, then the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, F
+from django.utils import timezone
+
+from delayboard.dead_letters.states import change_each, change_letters
+from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, ReplayItem
+from delayboard.models.replay import OPEN, Outcome, Source
+
+CHUNK = 1000
+FREE = (LetterState.PARKED, LetterState.HANDED)
+
+MAYBE_PUBLISHED = "Cancelled while its publish was unsettled: it may have been published."
+DELETED = "It was deleted from the journal."
+
+
+def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
+    """Claim the letters of the next so many items; at how many it looked, 0 when it is through.
+
+    An item whose letter is not free is cancelled, and says why. `state_why` sums that up.
+    """
+    last = min(batch.claimed_to + number, batch.selected)
+    looked = last - batch.claimed_to
+    if not looked:
+        return 0
+    rows = batch.items.filter(
+        position__gt=batch.claimed_to, position__lte=last, state=ItemState.PENDING
+    )
+    found = dict(rows.values_list("pk", "letter_id"))
+    at = timezone.now()
+    wanted = {letter for letter in found.values() if letter is not None}
+    claimed = set(
+        change_letters(wanted, FREE, LetterState.REPLAYING, by=batch.started_by_id, at=at)
+    )
+    missed = {item: letter for item, letter in found.items() if letter not in claimed}
+    if missed:
+        _leave_out(batch, missed, at)
+    batch.claimed_to = last
+    batch.cancelled += len(missed)
+    changes: dict[str, Any] = {"claimed_to": last}
+    if missed:
+        batch.state_why = changes["state_why"] = left_out(batch)
+        changes["cancelled"] = F("cancelled") + len(missed)
+    ReplayBatch.objects.filter(pk=batch.pk).update(**changes)
+    return looked
+
+
+def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> int:
+    """Cancel the next so many open items beyond the position `after`, and park their letters.
+
+    The position of the last of them, 0 when there is none. A batch straight from a queue has no
+    items: what it had not sent is counted.
+    """
+    if batch.source == Source.QUEUE:
+        sent = F("done") + F("returned") + F("nacked") + F("failed")
+        ReplayBatch.objects.filter(pk=batch.pk).update(cancelled=F("selected") - sent)
+        return 0
+    rows = batch.items.filter(state__in=OPEN, position__gt=after).order_by("position")
+    found = list(rows.values_list("pk", "letter_id", "state", "position")[:number])
+    if not found:
+        return 0
+    at = timezone.now()
+    let_go(
+        [letter for _, letter, _, position in found if letter and position <= batch.claimed_to],
+        batch,
+        at,
+    )
+    begun = [item for item, _, state, _ in found if state == ItemState.PUBLISHING]
+    items = ReplayItem.objects
+    items.filter(pk__in=[item for item, _, state, _ in found if state == ItemState.PENDING]).update(
+        state=ItemState.CANCELLED, ended_at=at
+    )
+    marked = items.filter(pk__in=begun, may_be_duplicated=False).count()
+    items.filter(pk__in=begun).update(
+        state=ItemState.CANCELLED, may_be_duplicated=True, error=MAYBE_PUBLISHED, ended_at=at
+    )
+    batch.cancelled += len(found)
+    ReplayBatch.objects.filter(pk=batch.pk).update(
+        cancelled=F("cancelled") + len(found), doubled=F("doubled") + marked
+    )
+    return found[-1][3]
+
+
+def let_go(letters: Collection[int], batch: ReplayBatch, at: datetime) -> None:
+    """What this batch had claimed is as it was before: parked, or handed to a delay."""
+    if not letters:
+        return
+    handed = handed_before(batch, letters)
+    wanted = {
+        letter: LetterState.HANDED if letter in handed else LetterState.PARKED for letter in letters
+    }
+    change_each(wanted, (LetterState.REPLAYING,), by=batch.started_by_id, at=at)
+
+
+def handed_before(batch: ReplayBatch, letters: Collection[int]) -> set[int]:
+    """Those that another replay had given to a delay before this one claimed them."""
+    earlier = ReplayItem.objects.filter(letter__in=letters, state=ItemState.DONE)
+    others = earlier.filter(outcome=Outcome.HANDED).exclude(batch=batch.pk)
+    return set(others.values_list("letter_id", flat=True))
+
+
+def left_out(batch: ReplayBatch) -> str:
+    """How many of its messages it could not have, and why; "" when it has all."""
+    if not batch.cancelled:
+        return ""
+    rows = batch.items.filter(state=ItemState.CANCELLED).exclude(error__in=("", MAYBE_PUBLISHED))
+    counted = rows.order_by().values_list("error").annotate(Count("pk")).order_by("error")
+    told = [f"{number} with “{error}”" for error, number in counted]
+    return f"Messages are left out: {', '.join(told)}." if told else ""
+
+
+def _leave_out(batch: ReplayBatch, missed: Mapping[int, int | None], at: datetime) -> None:
+    why = _reasons(batch, {letter for letter in missed.values() if letter is not None})
+    by_reason: dict[str, list[int]] = {}
+    for item, letter in missed.items():
+        by_reason.setdefault(why.get(letter or 0, DELETED), []).append(item)
+    for error, items in by_reason.items():
+        ReplayItem.objects.filter(pk__in=items).update(
+            state=ItemState.CANCELLED, error=error, ended_at=at
+        )
+
+
+def _reasons(batch: ReplayBatch, letters: set[int]) -> dict[int, str]:
+    """Why each of these letters is not free; none for one that is no longer there."""
+    rows = DeadLetter.objects.filter(pk__in=letters).order_by()
+    states = dict(rows.values_list("pk", "state"))
+    others = ReplayItem.objects.filter(letter__in=letters).exclude(batch=batch.pk).order_by("pk")
+    # Of a draft, or of what is not claimed yet, nothing is in a replay.
+    claimed = others.filter(state__in=OPEN, batch__claimed_to__gte=F("position"))
+    done = others.filter(state=ItemState.DONE)
+    inside = {
+        **dict(done.values_list("letter_id", "batch_id")),
+        **dict(claimed.values_list("letter_id", "batch_id")),
+    }
+    return {letter: _reason(state, inside.get(letter)) for letter, state in states.items()}
+
+
+def _reason(state: str, other: int | None) -> str:
+    where = f"replay {other}" if other is not None else "another replay"
+    match state:
+        case LetterState.DISCARDED:
+            return "It was discarded."
+        case LetterState.REPLAYED:
+            return f"It was replayed already, in {where}."
+    return f"It is in {where}."

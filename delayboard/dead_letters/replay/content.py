@@ -1,0 +1,107 @@
+"""What is sent of a letter, or of its edit, and what is stated of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analytics import facts
+from delayboard.models import DeadLetter
+from delayboard.models.replay import ReplayEdit
+from topology.broker.properties import read_properties
+from topology.message import Message, Properties, Publish, content_id, kept_by_streams
+
+_COLUMNS = (
+    "pk",
+    "properties",
+    "body__data",
+    "queue",
+    "content_id",
+    "deaths",
+    "redelivered",
+    "exchange",
+    "routing_key",
+)
+
+
+class Unsendable(Exception):
+    """It was not sent and cannot be; the sentence says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """`queue`, `exchange` and `routing_key` are where the letter lay; `known` is its content id.
+
+    Of an edit `known` is "".
+    """
+
+    properties: Properties
+    body: bytes
+    queue: str
+    known: str
+    deaths: int
+    redelivered: bool
+    exchange: str
+    routing_key: str
+
+    def told(self, publish: Publish, name: str) -> facts.Stated:
+        """The fact that it was replayed under this name, without the body."""
+        properties = self.properties
+        known = (
+            facts.id_of(properties, self.known, lambda: self.body)
+            if self.known
+            else content_id(kept_by_streams(properties), self.body)
+        )
+        message = Message(self.exchange, self.routing_key, properties, b"", self.redelivered)
+        return facts.Stated(
+            message,
+            known,
+            len(self.body),
+            self.deaths,
+            name,
+            publish.exchange,
+            publish.routing_key,
+        )
+
+
+def contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> dict[int, Content]:
+    """Of these items and their letters, by item; without those whose letter is gone.
+
+    `edits` says whether there may be any.
+    """
+    letters = {letter for _, letter in items if letter is not None}
+    rows = DeadLetter.objects.filter(pk__in=letters).order_by().values_list(*_COLUMNS)
+    found = {key: _read(*values) for key, *values in rows}
+    read = {item: found[letter] for item, letter in items if letter in found}
+    if edits:
+        for edit in ReplayEdit.objects.filter(item__in=list(read)).select_related("body"):
+            read[edit.item_id] = _edited(read[edit.item_id], edit)
+    return read
+
+
+def _read(
+    properties: bytes,
+    body: bytes,
+    queue: str,
+    known: str,
+    deaths: int,
+    redelivered: bool,
+    exchange: str,
+    routing_key: str,
+) -> Content:
+    # PostgreSQL's driver hands out memory.
+    stated = read_properties(bytes(properties))
+    return Content(stated, bytes(body), queue, known, deaths, redelivered, exchange, routing_key)
+
+
+def _edited(letter: Content, edit: ReplayEdit) -> Content:
+    return Content(
+        read_properties(bytes(edit.properties)),
+        bytes(edit.body.data),
+        letter.queue,
+        "",
+        letter.deaths,
+        letter.redelivered,
+        letter.exchange,
+        letter.routing_key,
+    )

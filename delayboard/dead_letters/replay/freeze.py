@@ -1,0 +1,114 @@
+"""A new batch: frozen while the page waits if it is small, else left to the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from analytics.events import clean
+from delayboard.dead_letters.replay.batch import KIND_PREPARE, BatchError
+from delayboard.dead_letters.replay.chosen import Chosen, Row, chosen_of
+from delayboard.dead_letters.replay.desk import Desk, Judged, seen
+from delayboard.dead_letters.replay.items import insert_items
+from delayboard.dead_letters.replay.options import Options, columns
+from delayboard.dead_letters.replay.prepare import lacking, nothing
+from delayboard.dead_letters.replay.routes import Routes
+from delayboard.dead_letters.replay.target import ALL_NOT_TOLD
+from delayboard.dead_letters.search import QueryError
+from delayboard.models import BatchState, LetterGroup, Order, ReplayBatch
+from topology import audit, work
+from topology.models import Broker
+
+# So many are frozen while the page waits; more is Work.
+AT_ONCE = 1000
+
+
+def new_batch(user: Any, broker: Broker, said: str, options: Options, **choice: Any) -> ReplayBatch:
+    return ReplayBatch(
+        broker=broker,
+        said=clean(said),
+        created_by=user,
+        state_at=timezone.now(),
+        **columns(options),
+        **choice,
+    )
+
+
+def frozen_of(
+    user: Any, batch: ReplayBatch, options: Options, *, by_worker: bool = False
+) -> ReplayBatch:
+    """Freeze it now, or leave it to the worker. Raises BatchError, OptionError."""
+    desk = Desk(batch.broker, options, seen(batch.broker))
+    try:
+        chosen = chosen_of(batch)
+    except QueryError as error:
+        raise BatchError(str(error)) from error
+    rows = [] if by_worker else _first(chosen, batch)
+    if by_worker or len(rows) > AT_ONCE:
+        with transaction.atomic():
+            leave_to_worker(user, batch, _number(batch))
+        return batch
+    if not rows:
+        raise BatchError(nothing(batch))
+    judged = [desk.letter(row.group, row.queue, row.properties) for row in rows]
+    batch.state = BatchState.DRAFT
+    with transaction.atomic():
+        batch.save()
+        insert_items(batch, rows, judged, Routes(batch))
+        batch.selected, batch.prepared_to = len(rows), rows[-1].pk
+        batch.state_why = " ".join(filter(None, (aimless_of(judged), lacking(batch))))
+        batch.save(update_fields=["selected", "prepared_to", "state_why"])
+        record(user, batch, len(rows))
+    return batch
+
+
+def leave_to_worker(user: Any, batch: ReplayBatch, number: int) -> None:
+    """In the caller's transaction; `number` is about how many, 0 where nobody has counted."""
+    batch.save()
+    batch.work = work.ask(KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=number)
+    batch.save(update_fields=["work"])
+    record(user, batch, number)
+
+
+def aimless_of(judged: Collection[Judged]) -> str:
+    """Why none of them has a target; "" when one has."""
+    if any(one.has_target for one in judged):
+        return ""
+    said = {one.verdict for one in judged}
+    return said.pop() if len(said) == 1 else ALL_NOT_TOLD
+
+
+def record(user: Any, batch: ReplayBatch, number: int) -> None:
+    details: dict[str, Any] = {"batch": batch.pk, "messages": number, "target": batch.target_mode}
+    if batch.group_id is not None:
+        details["group"] = batch.group_id
+    if batch.query:
+        details["query"] = batch.query
+    audit.record(user, "replay prepared", broker=batch.broker, what=batch.said, details=details)
+
+
+def _first(chosen: Chosen, batch: ReplayBatch) -> list[Row]:
+    """Those that it means, or more than are frozen at once."""
+    most = min(AT_ONCE + 1, chosen.room(0))
+    if batch.order == Order.NEWEST and chosen.limit is not None:
+        return chosen.newest(most)
+    found: list[Row] = []
+    while len(found) < most:
+        some = chosen.next(found[-1].pk if found else 0, most - len(found))
+        if not some:
+            break
+        found += some
+    return found
+
+
+def _number(batch: ReplayBatch) -> int:
+    """About how many it will have, 0 where counting them takes long."""
+    number = len(batch.letters or ())
+    if batch.group is not None:
+        number = LetterGroup.objects.values_list("parked", flat=True).get(pk=batch.group.pk)
+    return (
+        number if batch.limit is None or batch.letters else min(number or batch.limit, batch.limit)
+    )

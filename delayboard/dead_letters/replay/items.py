@@ -1,0 +1,67 @@
+"""The items of a batch as rows: frozen once, put into other routes when a draft is changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from delayboard.dead_letters import journal
+from delayboard.dead_letters.replay.chosen import Row
+from delayboard.dead_letters.replay.desk import Judged
+from delayboard.dead_letters.replay.routes import Routes
+from delayboard.models import ReplayBatch, ReplayItem
+
+
+class Frozen(NamedTuple):
+    """An item with what it is judged by; `edited` and `properties` None where there is none."""
+
+    pk: int
+    position: int
+    group: int | None
+    queue: str | None
+    properties: bytes | None
+    edited: bytes | None
+
+
+def insert_items(
+    batch: ReplayBatch, rows: Sequence[Row], judged: Sequence[Judged], routes: Routes
+) -> None:
+    """Add items behind the `selected` ones, in the caller's transaction."""
+    keys = routes.add(Counter(judged))
+    journal.insert(
+        ReplayItem(batch=batch),
+        [
+            {
+                "position": position,
+                "letter_id": row.pk,
+                "route_id": keys[one],
+                "message_id": row.message_id,
+                "size": row.size,
+            }
+            for position, (row, one) in enumerate(
+                zip(rows, judged, strict=True), start=batch.selected + 1
+            )
+        ],
+    )
+
+
+def frozen(batch: ReplayBatch, after: int, number: int) -> list[Frozen]:
+    """The next items after this position."""
+    columns = ("pk", "position", "letter__group_id", "letter__queue", "letter__properties")
+    rows = batch.items.filter(position__gt=after).order_by("position")
+    return [Frozen(*row) for row in rows.values_list(*columns, "edit__properties")[:number]]
+
+
+def reroute(items: Sequence[Frozen], judged: Sequence[Judged], routes: Routes) -> None:
+    """Each goes as it was judged, in the caller's transaction."""
+    keys = routes.add(Counter(judged))
+    of_route: dict[int, list[int]] = {}
+    for item, one in zip(items, judged, strict=True):
+        of_route.setdefault(keys[one], []).append(item.pk)
+    if len(of_route) <= len(items) // 10 + 1:
+        for route, some in of_route.items():
+            ReplayItem.objects.filter(pk__in=some).update(route=route)
+        return
+    changed = [ReplayItem(pk=pk, route_id=route) for route, some in of_route.items() for pk in some]
+    ReplayItem.objects.bulk_update(changed, ["route"])

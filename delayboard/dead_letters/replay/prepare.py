@@ -1,0 +1,208 @@
+"""Freezing what was chosen, with each one's target and verdict, by the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from threading import Event
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from delayboard.dead_letters.replay import claims
+from delayboard.dead_letters.replay.batch import KIND_PREPARE, BatchError
+from delayboard.dead_letters.replay.chosen import chosen_of
+from delayboard.dead_letters.replay.desk import Desk, NotSeen, seen
+from delayboard.dead_letters.replay.items import frozen, insert_items, reroute
+from delayboard.dead_letters.replay.options import OptionError, of_batch
+from delayboard.dead_letters.replay.routes import Routes
+from delayboard.dead_letters.replay.target import ALL_NOT_TOLD
+from delayboard.dead_letters.search import QueryError
+from delayboard.models import BatchState, ReplayBatch
+from topology import work
+from topology.models import Work, WorkState
+
+__all__ = ["KIND_PREPARE", "run"]
+
+# A transaction writes for some hundredths of a second, then others may.
+CHUNK = 500
+RETRY_AFTER = timedelta(seconds=5)
+LOOK_AGAIN_AFTER = timedelta(seconds=1)
+PARKS = "The chosen messages are parked first."
+NOTHING = "There is nothing to replay: what was chosen is discarded, replayed or gone."
+
+
+class _Ending(Exception):
+    """The worker ends; another goes on at once."""
+
+
+def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
+    """Prepare a batch to its draft, or judge the items of a changed one anew.
+
+    Given back while its messages are still being parked, and while the broker does not answer.
+    """
+    lease = work.lease_of(claimed)
+    rows = ReplayBatch.objects.select_related("broker", "group", "created_by", "parking__work")
+    batch = rows.get(pk=claimed.subject)
+    at_it = _Preparing(batch, claimed, lease, stop, alive)
+    try:
+        if batch.parking is not None and not batch.parking.is_ended:
+            lease.give_back(PARKS, after=LOOK_AGAIN_AFTER)
+        else:
+            at_it.act()
+    except work.Stopped as stopped:
+        lease.end(WorkState.CANCELLED, str(stopped))
+    except _Ending:
+        lease.give_back("", after=timedelta(0))
+    except NotSeen as error:
+        lease.give_back(str(error), after=RETRY_AFTER)
+
+
+class _Preparing:
+    """One claim of the work: each chunk is one transaction, with the lease's pulse in it."""
+
+    def __init__(
+        self,
+        batch: ReplayBatch,
+        claimed: Work,
+        lease: work.Lease,
+        stop: Event,
+        alive: Callable[[], None],
+    ) -> None:
+        self._batch = batch
+        self._claimed = claimed
+        self._lease = lease
+        self._stop = stop
+        self._alive = alive
+        self._done = claimed.done
+
+    def act(self) -> None:
+        """Raises Stopped, _Ending, NotSeen."""
+        try:
+            if self._batch.selected and not self._batch.prepared_to:
+                self._judge_anew()
+            else:
+                self._freeze()
+        except NotSeen:
+            raise
+        except (BatchError, OptionError, QueryError) as error:
+            # Rights, mask rules and topologies may have changed since.
+            self._fail(str(error))
+
+    def _freeze(self) -> None:
+        batch, chosen = self._batch, chosen_of(self._batch)
+        self._done = batch.selected
+        desk, routes = self._desk(), Routes(batch)
+        after = batch.prepared_to or chosen.floor(self._pulse)
+        while number := min(CHUNK, chosen.room(batch.selected)):
+            self._pulse()
+            rows = chosen.next(after, number, self._pulse)
+            if not rows:
+                break
+            judged = [desk.letter(row.group, row.queue, row.properties) for row in rows]
+            after = rows[-1].pk
+            with transaction.atomic():
+                self._advance(len(rows))
+                insert_items(batch, rows, judged, routes)
+                self._write(selected=self._done, prepared_to=after)
+            batch.selected = self._done
+        if not batch.selected:
+            raise BatchError(nothing(batch))
+        self._end(state_why=self._why())
+
+    def _judge_anew(self) -> None:
+        """How far it got is in the work alone: the items were all frozen before."""
+        batch = self._batch
+        desk, routes = self._desk(), Routes(batch)
+        while items := frozen(batch, self._done, CHUNK):
+            self._pulse()
+            judged = [
+                desk.letter(item.group, item.queue or "", item.edited or item.properties)
+                for item in items
+            ]
+            with transaction.atomic():
+                self._advance(items[-1].position - self._done)
+                reroute(items, judged, routes)
+                self._write()
+        last = batch.items.aggregate(last=Max("letter"))["last"]
+        self._end(state_why=self._why(), prepared_to=last or 1)
+
+    def _why(self) -> str:
+        return " ".join(filter(None, (aimless(self._batch), lacking(self._batch))))
+
+    def _fail(self, why: str) -> None:
+        """What was frozen is cancelled; nothing of it was ever claimed."""
+        is_left = True
+        while is_left:
+            with transaction.atomic():
+                self._lease.pulse(self._done, self._claimed.total)
+                is_left = bool(claims.release_chunk(self._batch))
+            self._alive()
+        with transaction.atomic():
+            if self._lease.end(WorkState.FAILED, why):
+                self._write(state=BatchState.FAILED, state_at=timezone.now(), state_why=why)
+
+    def _desk(self) -> Desk:
+        return Desk(self._batch.broker, of_batch(self._batch), seen(self._batch.broker))
+
+    def _pulse(self) -> None:
+        """Between chunks. Raises _Ending when the worker ends, Stopped when it was cancelled."""
+        if self._stop.is_set():
+            raise _Ending
+        self._alive()
+        self._lease.pulse(self._done, self._claimed.total)
+
+    def _advance(self, number: int) -> None:
+        self._done += number
+        self._lease.pulse(self._done, max(self._done, self._claimed.total))
+
+    def _end(self, **values: Any) -> None:
+        with transaction.atomic():
+            self._lease.pulse(self._done, self._done)
+            self._write(state=BatchState.DRAFT, state_at=timezone.now(), **values)
+            self._lease.end(WorkState.DONE)
+
+    def _write(self, **values: Any) -> None:
+        """Raises Stopped where somebody has cancelled the batch."""
+        rows = ReplayBatch.objects.filter(
+            pk=self._batch.pk, state=BatchState.PREPARING, work=self._claimed
+        )
+        if not rows.update(**(values or {"state": BatchState.PREPARING})):
+            raise work.Stopped("It is no longer being prepared.")
+
+
+def nothing(batch: ReplayBatch) -> str:
+    """Why there is nothing in it."""
+    if batch.parking is None:
+        return NOTHING
+    error = batch.parking.work.error if batch.parking.work else ""
+    return f"None of the chosen messages could be parked. {error}".strip()
+
+
+def lacking(batch: ReplayBatch) -> str:
+    """How many of the chosen ones are not in it; "" for none, or where nobody counted them."""
+    if batch.parking is not None:
+        parks = batch.parking.work
+        why = "were not found in the queue any more"
+        if parks is not None and parks.error:
+            why = f"could not be parked: {parks.error.rstrip('.')}"
+        return _missing((batch.parking.asked or 0) - batch.selected, why)
+    if batch.letters is not None:
+        missing = len(set(batch.letters)) - batch.selected
+        return _missing(missing, "are left out: they are discarded, replayed or gone")
+    return ""
+
+
+def aimless(batch: ReplayBatch) -> str:
+    """Why none of its items has a target; "" when one has."""
+    used = batch.routes.filter(items_number__gt=0)
+    if used.exclude(exchange="", routing_key="").exists():
+        return ""
+    said = set(used.values_list("verdict", flat=True)[:2])
+    return said.pop() if len(said) == 1 else ALL_NOT_TOLD
+
+
+def _missing(number: int, said: str) -> str:
+    return f"{number:,} of the chosen messages {said}." if number > 0 else ""

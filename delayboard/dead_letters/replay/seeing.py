@@ -1,0 +1,169 @@
+"""Who would see the messages of a replay arrive, and who would see them die again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from analytics.models import Firehose
+from delayboard.dead_letters import browse
+from delayboard.dead_letters.replay.rounds import Reached, Ways, dead_ends, longest, reached, ways
+from delayboard.models import DeadLetterQueue, Duty, ReplayBatch, ReplayRoute
+from delayboard.models.duty import parker_key
+from topology.definitions import Queue, is_tap
+from topology.models import Broker, State, Topology
+from topology.patterns import delay_queues, retry_ladder, retry_loop, retry_pair
+from topology.patterns.pattern import ParamsError
+from topology.routing.walk import Index, walk
+from topology.snapshot import QueueNumbers, Snapshot
+
+# Of more targets, and of more of its letters' queues, only the first are looked at.
+MOST_ROUTES = 200
+MOST_ITEMS = 1000
+NAMED = 3
+# Nobody waits longer for the first ones.
+LONGEST_ROUND = timedelta(days=30)
+ZERO = timedelta(0)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A batch's targets in one snapshot: where its messages end, and where they lie when they die.
+
+    `ends` are the names of queues, those from which the letters were parked among them.
+    """
+
+    snapshot: Snapshot
+    routes: Sequence[ReplayRoute]
+    starts: Sequence[Reached]
+    leading: Ways
+    ends: Sequence[str]
+
+
+def scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
+    routes = list(batch.routes.order_by("-items_number", "pk")[:MOST_ROUTES])
+    leading = ways(snapshot)
+    starts = reached(snapshot, [(route.exchange, route.routing_key) for route in routes])
+    found = set(dead_ends(leading, {one.queue for one in starts})) | _parked_from(batch)
+    rows = DeadLetterQueue.objects.filter(broker=batch.broker)
+    said = dict(rows.values_list("queue", "is_confirmed"))
+    ends = [name for name in sorted(found) if said.get(name, True) and not is_tap(name)]
+    return Scene(snapshot, routes, starts, leading, ends)
+
+
+def _parked_from(batch: ReplayBatch) -> set[str]:
+    """Whatever the structure says, there its letters were found dead."""
+    items = batch.items.filter(letter__isnull=False).order_by("position")
+    return set(items.values_list("letter__queue", flat=True)[:MOST_ITEMS])
+
+
+def longest_round(batch: ReplayBatch, snapshot: Snapshot) -> timedelta:
+    """How long a message may be on its way to its target, and from a failure there to its death."""
+    return round_of(batch, scene(batch, snapshot))
+
+
+def round_of(batch: ReplayBatch, seen: Scene) -> timedelta:
+    delay = max((timedelta(milliseconds=route.after_ms) for route in seen.routes), default=ZERO)
+    known = _known_rounds(batch.broker)
+    rounds = [
+        max(one.after, delay)
+        + max(
+            longest(seen.snapshot, seen.leading, one.queue, seen.ends), known.get(one.queue, ZERO)
+        )
+        for one in seen.starts
+    ]
+    return min(max(rounds, default=delay), LONGEST_ROUND)
+
+
+def _known_rounds(broker: Broker) -> dict[str, timedelta]:
+    """By work queue: what its topology lets a message wait; where consumers choose, at most that.
+
+    A busy-waiting queue is none of them: it lets wait for years.
+    """
+    found: dict[str, timedelta] = {}
+    kinds = [pattern.KIND for pattern in (retry_ladder, retry_loop, retry_pair, delay_queues)]
+    for row in Topology.objects.filter(broker=broker, state=State.APPLIED, kind__in=kinds):
+        try:
+            params = row.parsed
+        except (ParamsError, KeyError):
+            continue
+        all_of_it = row.kind == retry_ladder.KIND
+        waits = sum(params.delays, ZERO) if all_of_it else row.pattern.longest(params)
+        for queue in row.pattern.targets(params):
+            found[queue] = max(found.get(queue, ZERO), waits)
+    return found
+
+
+def arrivals_unseen(batch: ReplayBatch, seen: Scene) -> str:
+    """Why nobody sees them arrive; "" where a tap does, or behind a delay the firehose."""
+    broker = batch.broker
+    is_delayed = any(route.after_ms for route in seen.routes)
+    if is_delayed and Firehose.objects.filter(broker=broker).exists():
+        return ""
+    applied = Topology.objects.filter(broker=broker, state=State.APPLIED).select_related("broker")
+    taps = {row.tap_queue for row in applied if row.observes_arrivals}
+    index = Index(seen.snapshot.definitions)
+    if taps and any(_passes(seen.snapshot, index, route, taps) for route in seen.routes):
+        return ""
+    return "Nobody sees these messages arrive: no tap of a topology is on their way."
+
+
+def _passes(snapshot: Snapshot, index: Index, route: ReplayRoute, taps: set[str]) -> bool:
+    way = walk(
+        index,
+        route.exchange,
+        route.routing_key,
+        version=snapshot.version_tuple,
+        consumed=snapshot.consumed,
+    )
+    return any(one.queue in taps for one in way.outcomes)
+
+
+def deaths_unseen(batch: ReplayBatch, seen: Scene) -> str:
+    """Why they may die again and nobody sees it; "" where all such queues are being parked."""
+    if not seen.ends:
+        return (
+            "Nobody would see them die again: their targets have no dead-letter exchange, so that "
+            "what is rejected there is gone."
+        )
+    rows = DeadLetterQueue.objects.filter(broker=batch.broker, queue__in=seen.ends)
+    watched = {row.queue: row for row in rows if row.is_confirmed and row.is_watched}
+    free = {queue.name for queue in free_to_look(batch.broker, seen)}
+    blind = [name for name in seen.ends if name not in watched and name not in free]
+    if blind:
+        names = ", ".join(f"“{name}”" for name in blind[:NAMED])
+        more = f" and {len(blind) - NAMED} more queues" if len(blind) > NAMED else ""
+        be = "is" if len(blind) == 1 else "are"
+        it = "it" if len(blind) == 1 else "them"
+        return (
+            f"Nobody would see them die again into {names}{more}, which {be} not watched: confirm "
+            f"and watch {it} under Dead letters, Queues."
+        )
+    return next(filter(None, map(_parker_problem, watched.values())), "")
+
+
+def free_to_look(broker: Broker, seen: Scene) -> list[Queue]:
+    """The confirmed queues among the ends that nobody parks, and of which a look costs nothing
+    and shows all.
+    """
+    rows = DeadLetterQueue.objects.filter(broker=broker, queue__in=seen.ends, is_confirmed=True)
+    names = rows.filter(is_watched=False).values_list("queue", flat=True)
+    queues = [seen.snapshot.definitions.queue(name) for name in sorted(names)]
+    return [queue for queue in queues if queue is not None and _is_free(queue, seen.snapshot)]
+
+
+def _is_free(queue: Queue, snapshot: Snapshot) -> bool:
+    numbers = snapshot.numbers.get(queue.name, QueueNumbers())
+    allowed = browse.permission(queue, snapshot)
+    is_small = numbers.messages is not None and numbers.messages <= browse.MAXIMUM_MESSAGES
+    return allowed.allowed and allowed.budget is None and is_small and not numbers.consumers
+
+
+def _parker_problem(row: DeadLetterQueue) -> str:
+    duty = Duty.objects.filter(key=parker_key(row.pk)).first()
+    if duty is None or duty.is_late:
+        return f"What comes into “{row.queue}” is not being parked: the worker does not run."
+    if duty.is_failing:
+        return f"What comes into “{row.queue}” is not being parked: {duty.last_error}"
+    return ""

@@ -1,0 +1,271 @@
+"""The letters of a batch as the source of a move: each begun durably before it is sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from delayboard.dead_letters.replay import settle
+from delayboard.dead_letters.replay.content import Content, Unsendable, contents
+from delayboard.dead_letters.replay.hold import Hold
+from delayboard.dead_letters.replay.settle import Ending, Taken
+from delayboard.dead_letters.replay.ways import Ways
+from delayboard.models import ItemState, ReplayBatch, ReplayItem
+from delayboard.models.replay import OPEN, Order, ReplayEdit, replay_id
+from topology.broker.pipeline import Answer
+from topology.transfer.move import Step
+
+CHUNK = 1000
+# Of bodies that are on their way; one of any size can be, alone.
+MOST_BYTES = 32_000_000
+# What is answered is written down when it is so much, or so old.
+FLUSH_NUMBER = 250
+FLUSH_SECONDS = 0.2
+# So often a connection or a worker may break while the same message is unsettled.
+TRIES = 5
+# So many go together that were begun so often before: what breaks the connection each time goes
+# alone in the end, and takes few others with it.
+TOGETHER = {2: 50, 3: 5, 4: 1}
+
+GIVEN_UP = (
+    f"The connection or the worker broke {TRIES} times while it was published, so it stays "
+    "parked: it may have been published, or not."
+)
+GONE = "It was deleted from the journal since."
+_STATES: Mapping[str, ItemState] = {
+    "confirmed": ItemState.DONE,
+    "returned": ItemState.RETURNED,
+    "nacked": ItemState.NACKED,
+    "failed": ItemState.FAILED,
+}
+
+
+class Row(NamedTuple):
+    """An open item."""
+
+    pk: int
+    position: int
+    letter: int | None
+    route: int | None
+    state: str
+    attempts: int
+    size: int
+    is_marked: bool
+
+    @property
+    def was_begun(self) -> bool:
+        return self.state == ItemState.PUBLISHING
+
+
+class Bucket:
+    """How many may go at a rate (a second), by a clock in seconds; None is as many as one likes."""
+
+    def __init__(self, rate: float | None, now: float) -> None:
+        self._rate, self._at, self._filled = rate, now, 1.0
+
+    def allows(self, now: float) -> int:
+        if self._rate is None:
+            return CHUNK
+        # What was not used is kept for a quarter of a second, so that the rate is kept evenly.
+        most = max(1.0, self._rate / 4)
+        self._filled = min(most, self._filled + (now - self._at) * self._rate)
+        self._at = now
+        return int(self._filled)
+
+    def take(self, number: int) -> None:
+        self._filled -= number
+
+
+class JournalSource:
+    """Open items in their order; what was left begun by an earlier run goes again, marked.
+
+    `write` runs what it is given in a transaction, and again until the database has taken it.
+    `left` is how many may still go, None is all.
+    """
+
+    def __init__(
+        self,
+        hold: Hold,
+        ways: Ways,
+        bucket: Bucket,
+        write: Callable[[Callable[[], None]], None],
+        *,
+        left: int | None = None,
+    ) -> None:
+        self._hold, self._ways, self._bucket, self._write = hold, ways, bucket, write
+        self._left = left
+        self._cursor: int | None = None
+        self._answered: list[Ending] = []
+        self._answered_at = 0.0
+        self._flying: dict[int, int] = {}
+        self._together = CHUNK
+        self._is_through = False
+        self._has_edits = ReplayEdit.objects.filter(item__batch=self._batch.pk).exists()
+
+    @property
+    def _batch(self) -> ReplayBatch:
+        return self._hold.batch
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._is_through or self._left == 0
+
+    @property
+    def is_through(self) -> bool:
+        """Every open item was taken."""
+        return self._is_through
+
+    def take(self, room: int) -> Sequence[Step[Taken]]:
+        """The next ones, marked as begun. Raises Lost."""
+        self.flush(due_only=True)
+        most = min(room, CHUNK, self._bucket.allows(time.monotonic()))
+        if self._left is not None:
+            most = min(most, self._left)
+        if most <= 0 or (self._flying and sum(self._flying.values()) >= MOST_BYTES):
+            return []
+        rows = self._next(most)
+        if not rows:
+            return []
+        steps, ended = self._steps([row for row in rows if row.attempts < TRIES])
+        ended += [
+            Ending(_taken(row), ItemState.FAILED, GIVEN_UP, again=True)
+            for row in rows
+            if row.attempts >= TRIES
+        ]
+        return steps if self._begin(rows, steps, ended) else []
+
+    def settle(self, answers: Sequence[tuple[Taken, Answer]]) -> None:
+        """Keep what was answered until it is written down. What is unknown stays begun."""
+        if not self._answered:
+            self._answered_at = time.monotonic()
+        for taken, answer in answers:
+            self._flying.pop(taken.position, None)
+            if answer.kind == "unknown":
+                continue
+            self._answered.append(Ending(taken, _STATES[answer.kind], answer.error, answer.again))
+        self.flush(due_only=True)
+
+    def flush(self, *, due_only: bool = False) -> None:
+        """Write down what was answered. Raises Lost, and BrokerError: then nothing is written."""
+        is_due = (
+            len(self._answered) >= FLUSH_NUMBER
+            or not self._flying
+            or time.monotonic() - self._answered_at > FLUSH_SECONDS
+        )
+        if not self._answered or (due_only and not is_due):
+            return
+        endings = self._checked(self._answered)
+        self._write(lambda: self._settled(endings))
+        settle.counted(self._batch, endings)
+        self._answered = []
+
+    def _checked(self, endings: list[Ending]) -> list[Ending]:
+        """At a tapped exchange it is asked after the confirm whether a real queue has it."""
+        after = self._ways.check()
+        return [
+            one._replace(state=ItemState.RETURNED, error=why)
+            if one.state == ItemState.DONE
+            and one.taken.tapped is not None
+            and (why := after.lost(one.taken.tapped))
+            else one
+            for one in endings
+        ]
+
+    def _settled(self, endings: Sequence[Ending]) -> None:
+        self._hold.keep()
+        settle.write(self._batch, endings, timezone.now())
+
+    def _next(self, most: int) -> list[Row]:
+        """As many as their bodies allow, and as may go together."""
+        newest = self._batch.order == Order.NEWEST
+        rows = ReplayItem.objects.filter(batch=self._batch.pk, state__in=OPEN)
+        if self._cursor is not None:
+            beyond = {"position__lt" if newest else "position__gt": self._cursor}
+            rows = rows.filter(**beyond)
+        columns = (
+            *("pk", "position", "letter_id", "route_id", "state", "attempts", "size"),
+            "may_be_duplicated",
+        )
+        ordered = rows.order_by("-position" if newest else "position")
+        found = [Row(*values) for values in ordered.values_list(*columns)[:most]]
+        self._is_through = not found
+        return self._cut(found)
+
+    def _cut(self, rows: list[Row]) -> list[Row]:
+        room, kept, flying = MOST_BYTES - sum(self._flying.values()), 0, len(self._flying)
+        together = self._together if flying else CHUNK
+        for row in rows:
+            most = min(together, TOGETHER.get(row.attempts, CHUNK) if row.was_begun else CHUNK)
+            if (kept or flying) and (kept + flying >= most or row.size > room):
+                break
+            room -= row.size
+            together = most
+            kept += 1
+        self._together = together
+        return rows[:kept]
+
+    def _steps(self, rows: list[Row]) -> tuple[list[Step[Taken]], list[Ending]]:
+        """What can be published of them, and how the others ended."""
+        found = contents([(row.pk, row.letter) for row in rows], edits=self._has_edits)
+        steps, ended = [], []
+        for row in rows:
+            content = found.get(row.pk)
+            if content is None or row.route is None:
+                ended.append(Ending(_taken(row), ItemState.FAILED, GONE))
+                continue
+            try:
+                steps.append(self._step(row, row.route, content))
+            except Unsendable as error:
+                ended.append(Ending(_taken(row), ItemState.FAILED, str(error)))
+        return steps, ended
+
+    def _step(self, row: Row, route: int, content: Content) -> Step[Taken]:
+        way = self._ways.of(route)
+        name = replay_id(self._batch.uid, row.position)
+        publish = self._ways.publish(way, content, name)
+        return Step(
+            Taken(
+                row.position,
+                row.letter,
+                way.is_handed,
+                row.is_marked or row.was_begun,
+                content.queue,
+                content.told(publish, name),
+                publish if way.is_tapped else None,
+            ),
+            publish,
+        )
+
+    def _begin(self, rows: list[Row], steps: list[Step[Taken]], ended: list[Ending]) -> bool:
+        """Mark them as begun in one commit; False when people want something else first."""
+        begun = {step.token.position for step in steps}
+        again = [row for row in rows if row.was_begun and row.position in begun]
+        marks = sum(not row.is_marked for row in again)
+        with transaction.atomic():
+            if self._hold.keep():
+                return False
+            items = settle.items_at(self._batch, begun)
+            items.update(state=ItemState.PUBLISHING, attempts=F("attempts") + 1)
+            if again:
+                same = settle.items_at(self._batch, [row.position for row in again])
+                same.update(may_be_duplicated=True)
+            if marks:
+                ReplayBatch.objects.filter(pk=self._batch.pk).update(doubled=F("doubled") + marks)
+            if ended:
+                settle.write(self._batch, ended, timezone.now())
+        settle.counted(self._batch, ended)
+        self._cursor = rows[-1].position
+        self._bucket.take(len(steps))
+        self._flying.update((row.position, row.size) for row in rows if row.position in begun)
+        if self._left is not None:
+            self._left -= len(steps)
+        return True
+
+
+def _taken(row: Row) -> Taken:
+    return Taken(row.position, row.letter, False, row.is_marked)

@@ -1,0 +1,76 @@
+"""What a replay straight through makes of each message of its queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from delayboard.dead_letters.replay.judging import replays_of
+from delayboard.dead_letters.replay.options import of_batch
+from delayboard.dead_letters.replay.target import Targets
+from delayboard.dead_letters.replay.verdict import given_back
+from delayboard.models import ReplayBatch
+from delayboard.models.replay import replay_id
+from topology.broker.fields import FieldError
+from topology.broker.intake import Arrival
+from topology.broker.properties import strip_for_replay
+from topology.definitions import DELAYED_TYPE, Definitions
+from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Publish
+from topology.provisioning.taps import breaks_stream_taps, tapped_exchanges
+from topology.routing.index import Index
+
+DELAY = "Straight through goes no message into a delay: choose another target, or park them first."
+
+
+class Unfit(Exception):
+    """It cannot be sent; the sentence says why."""
+
+
+@dataclass
+class Deciding:
+    """`definitions` are those of the vhost, looked at when the run began. Raises OptionError."""
+
+    batch: ReplayBatch
+    definitions: Definitions
+    _mark: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._targets = Targets(
+            self.batch.broker, of_batch(self.batch), Index(self.definitions.without_taps())
+        )
+        self._mark = self.batch.uid.hex.encode() + b"-"
+        self._tapped = tapped_exchanges(self.definitions)
+        delayed = {x.name for x in self.definitions.exchanges if x.type == DELAYED_TYPE}
+        self._delicate = delayed | tapped_exchanges(self.definitions, by="stream")
+
+    def is_own(self, arrival: Arrival) -> bool:
+        """Whether this batch has sent it: it came back."""
+        return self._mark in arrival.raw
+
+    def is_tapped(self, publish: Publish) -> bool:
+        """Whether a tap of ours may be all that takes it: a confirm does not say enough then."""
+        return publish.exchange in self._tapped
+
+    def publish(self, arrival: Arrival, number: int) -> Publish:
+        """What is sent, under the replay id of this number. Raises Unfit."""
+        properties = arrival.message.properties
+        replays = replays_of(properties.headers)
+        if replays >= self.batch.most_replays:
+            raise Unfit(f"It was replayed {replays} times already, and may be so no more.")
+        aim = self._targets.of(properties.headers)
+        if aim.target is None or aim.way is not None:
+            raise Unfit(aim.refusal or DELAY)
+        headers = {
+            REPLAY_HEADER: replay_id(self.batch.uid, number),
+            REPLAYS_HEADER: replays + 1,
+        }
+        try:
+            stripped = strip_for_replay(properties, headers)
+        except FieldError as error:
+            raise Unfit(f"Its properties cannot be edited: {error}.") from error
+        publish = Publish(aim.target.exchange, aim.target.routing_key, stripped, arrival.body)
+        if publish.exchange in self._delicate and (
+            why := breaks_stream_taps(self.definitions, publish)
+            or given_back(self.definitions, publish)
+        ):
+            raise Unfit(why)
+        return publish

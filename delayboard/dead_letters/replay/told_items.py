@@ -1,0 +1,105 @@
+"""The items of a replay page by page, with as much of each as the person may see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Exists, OuterRef, QuerySet
+
+from delayboard.dead_letters.masks_cause import hides_history
+from delayboard.models import ItemState, ReplayBatch, ReplayEdit, ReplayItem, ReplayRoute
+from delayboard.models.replay import OPEN, Outcome, TargetMode
+from topology.masks import HIDDEN, Masks
+
+PAGE = 50
+# Where these lead is worked out from the headers of the letters.
+_FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
+
+SHOWN = {
+    **{str(state): state.label for state in ItemState},
+    "bad": "a bad dry run",
+    "doubled": "may be duplicated",
+    "edited": "edited",
+    **{f"was-{outcome}": outcome.label for outcome in Outcome},
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which items: one of SHOWN or "", a route's id or None, those behind this position."""
+
+    shown: str
+    route: int | None
+    after: int
+
+
+@dataclass(frozen=True)
+class Items:
+    """`next_after` leads on; None on the last page."""
+
+    rows: tuple[ReplayItem, ...]
+    next_after: int | None
+
+
+def hides_targets(batch: ReplayBatch, rules: Masks) -> bool:
+    """Whether where its letters go tells what a rule hides."""
+    return batch.target_mode in _FOUND and hides_history(rules)
+
+
+def page(batch: ReplayBatch, asked: Asked) -> Items:
+    """In the order of their positions."""
+    rows = _fitting(batch, asked).filter(position__gt=asked.after)
+    edits = ReplayEdit.objects.filter(item=OuterRef("pk"))
+    rows = rows.select_related("route", "letter").defer("letter__properties")
+    found = list(rows.annotate(is_edited=Exists(edits)).order_by("position")[: PAGE + 1])
+    is_more = len(found) > PAGE
+    return Items(tuple(found[:PAGE]), found[PAGE - 1].position if is_more else None)
+
+
+def _fitting(batch: ReplayBatch, asked: Asked) -> QuerySet[ReplayItem]:
+    rows = batch.items.all()
+    if asked.route is not None:
+        rows = rows.filter(route=asked.route)
+    if asked.shown == "bad":
+        return rows.filter(route__in=batch.routes.filter(is_good=False).order_by().values("pk"))
+    if asked.shown == ItemState.PENDING:
+        return rows.filter(state__in=OPEN)
+    if asked.shown == "doubled":
+        return rows.filter(may_be_duplicated=True)
+    if asked.shown == "edited":
+        return rows.filter(edit__isnull=False)
+    if asked.shown.startswith("was-"):
+        return rows.filter(outcome=asked.shown.removeprefix("was-"))
+    return rows.filter(state=asked.shown) if asked.shown else rows
+
+
+def offered(batch: ReplayBatch, bad: int, asked: str) -> list[tuple[str, str, int | None]]:
+    """Values of SHOWN that something of the batch has, and the one asked for: with its words and
+    how many there are, None where nobody counts.
+    """
+    if batch.is_draft:
+        numbers: dict[str, int | None] = {"bad": bad, "edited": None}
+    else:
+        numbers = {**batch.counts(), "doubled": batch.doubled, "bad": bad}
+        numbers |= {"was-delivered": batch.delivered, "was-died": batch.died, "was-handed": None}
+    numbers.setdefault(asked, None)
+    return [
+        (value, SHOWN[value], number)
+        for value, number in numbers.items()
+        if value and (number != 0 or value == asked)
+    ]
+
+
+def masked(route: ReplayRoute) -> ReplayRoute:
+    """The route to be shown, never to be saved, to whom its names are hidden."""
+    return ReplayRoute(
+        pk=route.pk,
+        exchange=HIDDEN,
+        routing_key=HIDDEN,
+        why=HIDDEN,
+        verdict=HIDDEN,
+        ending=route.ending,
+        is_good=route.is_good,
+        after_ms=route.after_ms,
+        items_number=route.items_number,
+    )

@@ -1,0 +1,166 @@
+"""The routes of a batch as the sender takes them, and what is asked before and after a publish."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from delayboard.dead_letters.replay.content import Content, Unsendable
+from delayboard.dead_letters.replay.judging import replays_of
+from delayboard.dead_letters.replay.options import OptionError
+from delayboard.dead_letters.replay.target import way_of
+from delayboard.dead_letters.replay.verdict import given_back
+from delayboard.models import ReplayBatch, ReplayRoute, TargetMode
+from delayboard.publishing.owning import owning
+from topology.broker.errors import Conflict, NotFound, Refused, Unsupported
+from topology.broker.fields import FieldError
+from topology.broker.management import Management
+from topology.broker.nearby import look_along
+from topology.broker.pipeline import Pipeline
+from topology.broker.properties import strip_for_replay
+from topology.definitions import DELAYED_TYPE, Definitions
+from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Publish, Route
+from topology.patterns.pattern import ParamsError
+from topology.provisioning.taps import breaks_stream_taps, lost_without_taps, tapped_exchanges
+
+MOST_KNOWN = 20_000
+
+
+@dataclass
+class Way:
+    """Where the items of a route are published.
+
+    `refusal` says why they cannot be, "" when they can. `is_tapped`: a tap of ours may be all that
+    takes them, so that a confirm does not say enough. `is_delicate`: not every message may go
+    there.
+    """
+
+    route: Route
+    is_handed: bool
+    refusal: str = ""
+    is_tapped: bool = False
+    is_delicate: bool = False
+    declared_at: float | None = None
+
+    @property
+    def is_declared(self) -> bool:
+        if not len(self.route.declares):
+            return True
+        lease = self.route.lease
+        return self.declared_at is not None and (
+            lease is None or time.monotonic() - self.declared_at < lease.total_seconds() / 2
+        )
+
+
+@dataclass
+class Ways:
+    """`definitions` are those of the vhost, looked at when the pass began."""
+
+    batch: ReplayBatch
+    definitions: Definitions
+    management: Management
+    pipeline: Pipeline[object]
+    _known: dict[int, Way] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._tapped = tapped_exchanges(self.definitions)
+        self._streamed = tapped_exchanges(self.definitions, by="stream")
+        self._delayed = {x.name for x in self.definitions.exchanges if x.type == DELAYED_TYPE}
+
+    def of(self, route: int) -> Way:
+        """The way of a route. Raises BrokerError when the connection breaks."""
+        way = self._known.get(route)
+        if way is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            way = self._known[route] = self._way(ReplayRoute.objects.get(pk=route))
+        if not way.refusal and not way.is_declared:
+            self._declare(way)
+        return way
+
+    def publish(self, way: Way, content: Content, name: str) -> Publish:
+        """The message without what dying added, under its replay id. Raises Unsendable."""
+        if way.refusal:
+            raise Unsendable(way.refusal)
+        route, before = way.route, replays_of(content.properties.headers)
+        headers = route.stamped(time.time_ns() // 1_000_000) if route.due_header else route.headers
+        try:
+            properties = strip_for_replay(
+                content.properties,
+                {**headers, REPLAY_HEADER: name, REPLAYS_HEADER: before + 1},
+                expiration="" if route.expiration_ms is None else str(route.expiration_ms),
+            )
+        except FieldError as error:
+            raise Unsendable(f"Its properties cannot be edited: {error}.") from error
+        publish = Publish(route.exchange, route.routing_key, properties, content.body)
+        if way.is_delicate and (
+            why := breaks_stream_taps(self.definitions, publish)
+            or given_back(self.definitions, publish)
+        ):
+            raise Unsendable(why)
+        return publish
+
+    def check(self) -> After:
+        """What can be asked of what was confirmed until now."""
+        return After(self.management, self.definitions)
+
+    def _way(self, row: ReplayRoute) -> Way:
+        route, refusal = Route(row.exchange, row.routing_key), ""
+        if row.ending == "refused":
+            refusal = row.verdict
+        elif self.batch.target_mode == TargetMode.DELAY:
+            try:
+                route = way_of(self.batch, row.routing_key)
+            except (OptionError, ParamsError) as error:
+                refusal = str(error)
+        return Way(
+            route,
+            row.after_ms > 0,
+            refusal,
+            is_tapped=route.exchange in self._tapped,
+            is_delicate=route.exchange in self._streamed or route.exchange in self._delayed,
+        )
+
+    def _declare(self, way: Way) -> None:
+        """What it needs is there, and ours. A broker that refuses it refuses its messages."""
+        assert self.batch.topology is not None
+        declares = way.route.declares
+        try:
+            with owning(self.batch.topology, declares, self.definitions) as declared:
+                self.pipeline.declare(declares)
+                declared()
+        except (Conflict, NotFound, Refused, Unsupported) as error:
+            way.refusal = str(error)
+        way.declared_at = time.monotonic()
+
+
+class After:
+    """At an exchange with a tap of ours a confirm may be the tap's alone, so it is looked again.
+
+    Each exchange is looked at once, and each key walked once, unless headers decide there.
+    """
+
+    def __init__(self, management: Management, known: Definitions) -> None:
+        self._management, self._known = management, known
+        self._looked: dict[str, Definitions] = {}
+        self._walked: dict[tuple[str, str], str] = {}
+
+    def lost(self, publish: Publish) -> str:
+        """Why no real queue can have taken it; "" when one can. Raises BrokerError."""
+        along = self._along(publish.exchange)
+        key = (publish.exchange, publish.routing_key)
+        if any(exchange.type == "headers" for exchange in along.exchanges):
+            return self._walk(along, publish)
+        if key not in self._walked:
+            self._walked[key] = self._walk(along, publish)
+        return self._walked[key]
+
+    def _along(self, exchange: str) -> Definitions:
+        if exchange not in self._looked:
+            found = look_along(self._management, self._known, exchange)
+            self._looked[exchange] = found.without_taps()
+        return self._looked[exchange]
+
+    def _walk(self, along: Definitions, publish: Publish) -> str:
+        why = lost_without_taps(along, publish)
+        return f"No queue but Delayboard's own tap took it: {why}." if why else ""

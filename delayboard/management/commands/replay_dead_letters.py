@@ -1,0 +1,170 @@
+"""Replays dead letters from a shell: docs/replay.md."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay import here
+from delayboard.dead_letters.search import QueryError
+from delayboard.management import replay_arguments as arguments
+from delayboard.management import replay_words as words
+from delayboard.models import ReplayBatch
+from delayboard.models.replay import BatchState
+from delayboard.worker.supervise import until_stopped
+from topology.broker.errors import BrokerError
+
+NOTHING_CODE, PARTLY_CODE, STOPPED_CODE = 1, 3, 130
+
+
+class Command(BaseCommand):
+    help = (
+        "Publish dead letters again, without losing one (docs/replay.md). Exits with 0 when all "
+        "of them are done, 3 when some are, 1 when none is, 2 when the command makes no sense."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("broker", help="the slug, as in its page's address")
+        arguments.add_choices(parser)
+        arguments.add_targets(parser)
+        arguments.add_manner(parser)
+        parser.add_argument("--dry-run", action="store_true", help="judge only, send nothing")
+        parser.add_argument("--yes", action="store_true", help="in spite of bad verdicts")
+        parser.add_argument("--user", metavar="NAME", help="with the rights and name of this one")
+        parser.add_argument("--json", action="store_true", help="JSON lines on stdout")
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        broker = arguments.known_broker(given["broker"])
+        chosen = arguments.only_one(given)
+        user = arguments.user_of(given["user"], broker)
+        # What signals set from here on; nothing was begun before.
+        self._stop = until_stopped()
+        self._is_json = given["json"]
+        self._said = ""
+        if chosen in arguments.ACTIONS:
+            batch = arguments.batch_of(broker, given[chosen])
+            with refusals("Nothing was replayed. " if chosen == "resume" else ""):
+                self._act(user, chosen, batch, despite_verdict=given["yes"])
+        else:
+            with refusals("Nothing was replayed. "):
+                batch = arguments.choose(user, broker, chosen, given)
+                self._judge(user, batch, given)
+
+    def _judge(self, user: Any, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
+        batch = self._carry(batch)
+        if batch.state == BatchState.PREPARING:
+            self._stopped(batch)
+        if batch.state != BatchState.DRAFT:
+            raise CommandError(f"Nothing was replayed. {batch.state_why}")
+        is_dry, details = given["dry_run"], given["verbosity"] > 1
+        if self._is_json:
+            for said in words.dry_run_lines(batch, with_messages=details):
+                self.stdout.write(said)
+        else:
+            for said in words.dry_run(batch):
+                self.stdout.write(said)
+            for said in words.each(batch) if details else ():
+                self.stdout.write(said)
+        for said in here.doubts(batch):
+            self.stderr.write(said, str)
+        if is_dry:
+            self._end_of_dry_run(batch)
+        self._start(user, batch, despite_verdict=given["yes"])
+        self._follow(batch)
+
+    def _end_of_dry_run(self, batch: ReplayBatch) -> NoReturn:
+        good, number = words.good(batch)
+        self.stderr.write(
+            f"Nothing was sent. Start this very choice with --resume {batch.pk}, or drop it with "
+            f"--cancel {batch.pk}."
+        )
+        sys.exit(_code(good, number))
+
+    def _act(self, user: Any, action: str, batch: ReplayBatch, *, despite_verdict: bool) -> None:
+        if action == "resume":
+            if batch.is_draft:
+                self._start(user, batch, despite_verdict=despite_verdict)
+            elif batch.state == BatchState.PAUSED:
+                batches.resume(user, batch)
+            elif batch.is_ended:
+                raise batches.BatchError(f"Replay {batch.pk} has ended.")
+            self._follow(batch)
+        if action == "pause":
+            batches.pause(user, batch)
+        else:
+            batches.cancel(user, batch)
+        self._tell_counts(self._carry(batch))
+
+    def _start(self, user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
+        bad = sum(batches.bad_verdicts(batch).values())
+        if bad and not despite_verdict:
+            raise batches.BatchError(
+                f"{bad:,} of {words.many(batch.selected)} have a bad verdict. Start them all the "
+                f"same with --resume {batch.pk} --yes, or drop it with --cancel {batch.pk}."
+            )
+        batches.start(user, batch, despite_verdict=despite_verdict)
+
+    def _follow(self, batch: ReplayBatch) -> NoReturn:
+        batch = self._carry(batch)
+        self._tell_counts(batch)
+        if self._stop.is_set() and not batch.is_ended:
+            self._stopped(batch)
+        if batch.state == BatchState.PAUSED:
+            self.stderr.write(
+                f"Go on with --resume {batch.pk}, or end it with --cancel {batch.pk}."
+            )
+        sys.exit(_code(batch.done, batch.selected))
+
+    def _stopped(self, batch: ReplayBatch) -> NoReturn:
+        self.stderr.write(_goes_on(batch))
+        sys.exit(STOPPED_CODE)
+
+    def _carry(self, batch: ReplayBatch) -> ReplayBatch:
+        batch = here.carry(batch, self._stop, self._tell)
+        if self._said and self._is_terminal:
+            self.stderr.write("")
+        return batch
+
+    def _tell(self, batch: ReplayBatch) -> None:
+        said = words.progress(batch)
+        if self._is_terminal:
+            self.stderr.write(f"\r\x1b[K{said}", str, ending="")
+            self.stderr.flush()
+        elif said != self._said:
+            self.stderr.write(said, str)
+        self._said = said
+
+    def _tell_counts(self, batch: ReplayBatch) -> None:
+        lines = [words.outcome_line(batch)] if self._is_json else words.outcome(batch)
+        for said in lines:
+            self.stdout.write(said)
+
+    @property
+    def _is_terminal(self) -> bool:
+        return self.stderr.isatty()
+
+
+@contextmanager
+def refusals(what: str) -> Iterator[None]:
+    """What was refused becomes what the command ends with, in one sentence."""
+    try:
+        yield
+    except (batches.BatchError, QueryError, BrokerError) as error:
+        raise CommandError(f"{what}{error}") from error
+
+
+def _goes_on(batch: ReplayBatch) -> str:
+    if here.has_worker():
+        return f"Stopped looking: the worker goes on with it. --cancel {batch.pk} ends it."
+    return f"Stopped, and no worker runs: go on with --resume {batch.pk}."
+
+
+def _code(done: int, selected: int) -> int:
+    if done and done == selected:
+        return 0
+    return PARTLY_CODE if done else NOTHING_CODE

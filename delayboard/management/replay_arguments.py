@@ -1,0 +1,205 @@
+"""What the replay command is asked to do; CommandError where that makes no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.management.base import CommandError, CommandParser
+
+from delayboard.dead_letters.replay import options, select
+from delayboard.dead_letters.search.asked import queue_names
+from delayboard.dead_letters.search.query import fold
+from delayboard.management.commands.export_dead_letters import broker_of
+from delayboard.models import LetterGroup, ReplayBatch
+from delayboard.models.replay import Order, TargetMode
+from topology import access
+from topology.models import Broker, Role, Topology
+
+USAGE_CODE = 2
+MOST_QUEUES = 10_000
+CHOICES = ("letter", "group", "query", "parked_from", "queue")
+ACTIONS = ("resume", "pause", "cancel")
+# The names of `options.read` -> what they are called here.
+NAMES = {
+    "mode": "to_exchange",
+    "exchange": "to_exchange",
+    "key": "key",
+    "topology": "through",
+    "delay": "delay",
+    "order": "order",
+    "rate": "rate",
+    "canary": "canary",
+    "canary_seconds": "canary_wait",
+    "canary_goes_on": "canary_go_on",
+    "undo_seconds": "undo",
+    "most_replays": "most_replays",
+    "stop_after": "stop_after",
+    "limit": "limit",
+}
+
+
+def add_choices(parser: CommandParser) -> None:
+    one = parser.add_argument_group("which ones, or which replay (one of these)")
+    one.add_argument("--letter", type=int, action="append", metavar="ID", help="again and again")
+    one.add_argument("--group", type=int, metavar="ID", help="the parked letters of a group")
+    one.add_argument("--query", metavar="TEXT", help="all that a search finds")
+    one.add_argument("--parked-from", metavar="QUEUE", help="all that was parked from there")
+    one.add_argument("--queue", help="a whole live queue, straight through, not by the journal")
+    one.add_argument("--resume", type=int, metavar="N", help="start a draft, or go on")
+    one.add_argument("--pause", type=int, metavar="N")
+    one.add_argument("--cancel", type=int, metavar="N", help="what was not begun stays parked")
+
+
+def add_targets(parser: CommandParser) -> None:
+    to = parser.add_argument_group(
+        "where to (by default where each was published before it failed)"
+    )
+    to.add_argument("--to-exchange", metavar="X", help='with --key; "" is the default exchange')
+    to.add_argument("--key", metavar="K")
+    to.add_argument("--to-first-queue", action="store_true", help="where each first died")
+    to.add_argument("--through", metavar="TOPOLOGY", help="through its delay, with --delay")
+    to.add_argument("--delay", metavar="10m")
+    to.add_argument("--to", metavar="QUEUE", help="where the delay leads, if not where each failed")
+
+
+def add_manner(parser: CommandParser) -> None:
+    how = parser.add_argument_group("how")
+    how.add_argument("--limit", metavar="N", help="at most so many")
+    how.add_argument("--rate", metavar="N", help="messages a second")
+    how.add_argument("--order", choices=Order.values)
+    how.add_argument("--undo", metavar="30s", help="waits so long before it publishes anything")
+    how.add_argument("--canary", metavar="N", help="so many first, then see whether they die again")
+    how.add_argument("--canary-wait", metavar="60s")
+    how.add_argument("--canary-go-on", action="store_true", help="by itself when none did")
+    how.add_argument("--most-replays", metavar="N", help="one replayed so often needs --yes: 3")
+    how.add_argument("--stop-after", metavar="N", help="stops when so many died again: 10")
+
+
+def only_one(given: Mapping[str, Any]) -> str:
+    """The choice or the action that was given. Raises CommandError unless it is exactly one."""
+    found = [name for name in (*CHOICES, *ACTIONS) if given[name] is not None]
+    if len(found) != 1:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in (*CHOICES, *ACTIONS))
+        raise misused(f"Say which ones, by one of {flags}.")
+    if given["dry_run"] and found[0] in ACTIONS:
+        raise misused(f"--dry-run goes with a choice, not with --{found[0]}.")
+    return found[0]
+
+
+def choose(user: Any, broker: Broker, chosen: str, given: Mapping[str, Any]) -> ReplayBatch:
+    try:
+        return _chosen(user, broker, chosen, given, _options(broker, given))
+    except options.OptionError as error:
+        said = [f"--{_flag(name)}: {why}" for name, why in error.problems.items()]
+        raise misused(" ".join(said)) from error
+
+
+def _chosen(
+    user: Any,
+    broker: Broker,
+    chosen: str,
+    given: Mapping[str, Any],
+    wanted: options.Options,
+) -> ReplayBatch:
+    if chosen == "letter":
+        return select.of_letters(user, broker, given["letter"], wanted)
+    if chosen == "group":
+        group = LetterGroup.objects.filter(broker=broker, pk=given["group"]).first()
+        if group is None:
+            raise misused(f"{broker.name} has no group {given['group']}.")
+        return select.of_group(user, group, wanted)
+    if chosen == "queue":
+        return select.of_queue(user, broker, given["queue"], wanted)
+    query = given["query"] if chosen == "query" else _parked_from(broker, given["parked_from"])
+    return select.of_query(user, broker, query, wanted)
+
+
+def _parked_from(broker: Broker, queue: str) -> str:
+    """The search for it, with no sign of its name taken for one of the query language.
+
+    Raises CommandError where a search would find letters of another queue too.
+    """
+    alike = [name for name in queue_names(broker, MOST_QUEUES) if fold(name) == fold(queue)]
+    if alike and alike != [queue]:
+        raise misused(
+            f"A search does not tell {', '.join(f'“{name}”' for name in alike)} apart: choose by "
+            "--group, by --letter, or by --query with more words."
+        )
+    escaped = "".join(f"\\{sign}" if sign in '"*\\' else sign for sign in queue)
+    return f'queue:"{escaped}"'
+
+
+def _options(broker: Broker, given: Mapping[str, Any]) -> options.Options:
+    """Raises OptionError, and CommandError for what is none of its options."""
+    values = {name: given[flag] for name, flag in NAMES.items() if given[flag] not in (None, False)}
+    texts = {name: "yes" if value is True else value for name, value in values.items()}
+    return options.read(texts | _target(broker, given))
+
+
+def _target(broker: Broker, given: Mapping[str, Any]) -> dict[str, str]:
+    """The mode, and what only it has. Raises CommandError for more than one target."""
+    asked = {
+        TargetMode.TYPED: given["to_exchange"] is not None,
+        TargetMode.FIRST_QUEUE: given["to_first_queue"],
+        TargetMode.DELAY: given["through"] is not None,
+    }
+    modes = [mode for mode, is_asked in asked.items() if is_asked]
+    if len(modes) > 1:
+        raise misused("Say one of --to-exchange, --to-first-queue and --through.")
+    mode = modes[0] if modes else TargetMode.DEFAULT
+    if mode != TargetMode.DELAY and (given["delay"] or given["to"] is not None):
+        raise misused("--delay and --to go with --through.")
+    if mode != TargetMode.TYPED and given["key"] is not None:
+        raise misused("--key goes with --to-exchange.")
+    if mode == TargetMode.TYPED and given["key"] is None:
+        raise misused("--to-exchange goes with --key.")
+    target = {"mode": mode.value}
+    if mode == TargetMode.DELAY:
+        target |= {"topology": str(_topology(broker, given["through"]).pk)}
+        target |= {"key": given["to"] or ""}
+    return target
+
+
+def _topology(broker: Broker, slug: str) -> Topology:
+    rows = Topology.objects.filter(broker=broker)
+    found = rows.filter(slug=slug).first()
+    if found is None:
+        known = ", ".join(rows.values_list("slug", flat=True)[:20]) or "none yet"
+        raise misused(f"There is no topology “{slug}” on {broker.name}. Known: {known}.")
+    return found
+
+
+def _flag(name: str) -> str:
+    return NAMES.get(name, name).replace("_", "-")
+
+
+def user_of(name: str | None, broker: Broker) -> Any:
+    """None is Delayboard itself, as for whoever has a shell here; else somebody who may."""
+    if name is None:
+        return None
+    user = get_user_model().objects.filter(username=name).first()
+    if user is None:
+        raise misused(f"There is no account “{name}”.")
+    if not access.may(user, broker, Role.OPERATOR):
+        raise CommandError(f"“{name}” does not have the role operator on {broker.name}.")
+    return user
+
+
+def batch_of(broker: Broker, key: int) -> ReplayBatch:
+    found = ReplayBatch.objects.filter(broker=broker, pk=key).first()
+    if found is None:
+        raise misused(f"{broker.name} has no replay {key}.")
+    return found
+
+
+def misused(said: str) -> CommandError:
+    return CommandError(said, returncode=USAGE_CODE)
+
+
+def known_broker(slug: str) -> Broker:
+    try:
+        return broker_of(slug)
+    except CommandError as error:
+        raise misused(str(error)) from error

@@ -1,0 +1,148 @@
+"""What the command says of a replay: sentences for people, JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from django.db.models import Count
+
+from delayboard.dead_letters.replay import told
+from delayboard.models import ReplayBatch, ReplayItem, ReplayRoute
+from delayboard.models.replay import COUNTED, BatchState, ItemState, Source
+
+REASONS = 5
+NARROW = 200
+
+
+def plain(text: str) -> str:
+    """On one line, with nothing that a terminal would obey."""
+    shown = "".join(sign if sign.isprintable() else "�" for sign in text)
+    return shown if len(shown) <= NARROW else f"{shown[: NARROW - 1]}…"
+
+
+def line(kind: str, **values: Any) -> str:
+    return json.dumps({"kind": kind, **values}, ensure_ascii=False, separators=(",", ":"))
+
+
+def many(number: int, one: str = "message") -> str:
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
+
+
+def dry_run(batch: ReplayBatch) -> Iterator[str]:
+    """The summary, then each target with its verdict."""
+    found = told.dry_run(batch)
+    yield f"Replay {batch.pk}: {many(found.number)}, of {plain(batch.said)}."
+    for ending in found.endings:
+        yield f"  {'' if ending.is_good else '! '}{ending.number:,} {ending.words}"
+    for route in found.routes:
+        yield f"  {route.items_number:,}{target(route)}: {plain(route.verdict)}"
+    if found.other_routes:
+        yield f"  … and {many(found.other_routes, 'more target')}"
+
+
+def target(route: ReplayRoute) -> str:
+    """Where it leads; "" where each message has a target of its own, or none."""
+    if not route.exchange and not route.routing_key:
+        return ""
+    exchange = f"“{plain(route.exchange)}”" if route.exchange else "the default exchange"
+    return f" to {exchange} with the key “{plain(route.routing_key)}”"
+
+
+def each(batch: ReplayBatch) -> Iterator[str]:
+    for item in _items(batch):
+        name = plain(item.message_id) or f"letter {item.letter_id}"
+        where = (
+            f"{target(item.route)}: {plain(item.route.verdict)}"
+            if item.route
+            else f": {item.error}"
+        )
+        mark = "" if item.route and item.route.is_good else "! "
+        yield f"  {mark}{item.position}. {name}{where}"
+
+
+def dry_run_lines(batch: ReplayBatch, *, with_messages: bool) -> Iterator[str]:
+    for route in batch.routes.filter(items_number__gt=0):
+        yield line("route", messages=route.items_number, **_route(route))
+    if with_messages:
+        for item in _items(batch):
+            named = {"letter": item.letter_id, "message_id": item.message_id}
+            verdict = _route(item.route) if item.route else {}
+            yield line("message", position=item.position, **named, **verdict)
+    some, number = good(batch)
+    yield line("dry-run", replay=batch.pk, state=batch.state, selected=number, good=some)
+
+
+def good(batch: ReplayBatch) -> tuple[int, int]:
+    """How many have a good verdict, of how many."""
+    found = told.dry_run(batch)
+    return found.number - found.bad, found.number
+
+
+def progress(batch: ReplayBatch) -> str:
+    """One line; with what hinders it, where something does."""
+    told = [f"{batch.done:,} of {batch.selected:,} done"]
+    told += [f"{number:,} {name}" for name, number in _counts(batch) if name != "done" and number]
+    hindered = batch.work.error if batch.work and not batch.work.is_ended else ""
+    why = f" ({plain(hindered)})" if hindered else ""
+    return f"Replay {batch.pk} is {_state(batch)}: {', '.join(told)}{why}"
+
+
+def outcome(batch: ReplayBatch) -> Iterator[str]:
+    """The counts, then why those that are not done are not, the most frequent reason first."""
+    why = f": {plain(batch.state_why)}" if batch.state_why else "."
+    yield f"Replay {batch.pk} is {batch.get_state_display()}{why}"
+    told = ", ".join(f"{number:,} {name}" for name, number in _counts(batch))
+    yield f"  {batch.selected:,} selected = {told}"
+    if batch.doubled:
+        yield f"  {batch.doubled:,} of them may be duplicated: the same replay id, sent twice."
+    if batch.died:
+        yield f"  {batch.died:,} have died again."
+    failed = batch.items.exclude(state=ItemState.DONE).exclude(error="").order_by()
+    reasons = failed.values("error").annotate(number=Count("pk")).order_by("-number", "error")
+    for reason in reasons[:REASONS]:
+        yield f"  {reason['number']:,}: {plain(reason['error'])}"
+
+
+def outcome_line(batch: ReplayBatch) -> str:
+    return line(
+        "replay",
+        replay=batch.pk,
+        state=batch.state,
+        why=batch.state_why,
+        selected=batch.selected,
+        **batch.counts(),
+        may_be_duplicated=batch.doubled,
+        delivered=batch.delivered,
+        died_again=batch.died,
+    )
+
+
+def _state(batch: ReplayBatch) -> str:
+    until = {BatchState.WAITING: batch.publish_at, BatchState.WATCHING: batch.canary_until}
+    moment = until.get(BatchState(batch.state))
+    return batch.get_state_display() + (f" until {moment:%H:%M:%S} UTC" if moment else "")
+
+
+def _counts(batch: ReplayBatch) -> Iterator[tuple[str, int]]:
+    counts = batch.counts()
+    for state in (*COUNTED, "pending"):
+        yield str(state), counts[str(state)]
+
+
+def _items(batch: ReplayBatch) -> Iterator[ReplayItem]:
+    if batch.source == Source.QUEUE:
+        return iter(())
+    return batch.items.select_related("route").order_by("position").iterator(1000)
+
+
+def _route(route: ReplayRoute) -> dict[str, Any]:
+    return {
+        "exchange": route.exchange,
+        "routing_key": route.routing_key,
+        "ending": route.ending,
+        "is_good": route.is_good,
+        "verdict": route.verdict,
+        "after_ms": route.after_ms,
+    }

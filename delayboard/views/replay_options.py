@@ -1,0 +1,101 @@
+"""The options of a replay as a form shows them, and as it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import HttpRequest
+
+from delayboard.dead_letters.replay import options
+from delayboard.dead_letters.replay.options import OptionError, Options
+from delayboard.models import Order, ReplayBatch, TargetMode
+from topology.delays import format_delay
+from topology.models import State, Topology
+
+NOT_HIS = "Choose one of the list: a topology of this broker that is applied."
+# What a form sends of each mode's target; the fields of the others are out of sight.
+_TARGETS = {
+    TargetMode.TYPED: ("exchange", "key"),
+    TargetMode.DELAY: ("topology", "delay", "key"),
+}
+_TARGET_FIELDS = ("exchange", "key", "topology", "delay")
+_REST = (
+    "order",
+    "rate",
+    "canary",
+    "canary_seconds",
+    "canary_goes_on",
+    "undo_seconds",
+    "most_replays",
+    "stop_after",
+)
+
+
+def is_sent(request: HttpRequest) -> bool:
+    """Whether the form came along."""
+    return "mode" in request.POST
+
+
+def texts(request: HttpRequest, batch: ReplayBatch) -> dict[str, str]:
+    """What was typed, by the names of options.read; of the target what its mode has."""
+    sent = request.POST
+    mode = sent.get("mode", "")
+    known = _TARGETS.get(TargetMode(mode), ()) if mode in TargetMode.values else _TARGET_FIELDS
+    found = {name: sent.get(name, "") for name in ("mode", *known, *_REST)}
+    if mode == TargetMode.DELAY:
+        found["key"] = sent.get("destination", "")
+    if batch.limit is not None:
+        found["limit"] = str(batch.limit)
+    return found
+
+
+def sent_options(request: HttpRequest, batch: ReplayBatch) -> Options:
+    """Raises OptionError."""
+    found = options.read(texts(request, batch))
+    if found.topology_id is not None and not _topologies(batch).filter(pk=found.topology_id):
+        raise OptionError({"topology": NOT_HIS})
+    return found
+
+
+def options_of(batch: ReplayBatch) -> dict[str, Any]:
+    """The form as the batch has it."""
+    known = options.of_batch(batch)
+    return _form(batch, options.written(known), {}) | {"words": words(known)}
+
+
+def options_sent(request: HttpRequest, batch: ReplayBatch, error: OptionError) -> dict[str, Any]:
+    """The form as it was typed, with what is wrong in it."""
+    return _form(batch, texts(request, batch), error.problems)
+
+
+def _form(
+    batch: ReplayBatch, values: Mapping[str, str], problems: Mapping[str, str]
+) -> dict[str, Any]:
+    return {
+        "values": values,
+        "problems": problems,
+        "modes": [(str(mode), str(mode.label)) for mode in TargetMode],
+        "orders": [(str(order), str(order.label)) for order in Order],
+        "topologies": [
+            (str(row.pk), row.name, ", ".join(map(format_delay, row.pattern.delays(row.parsed))))
+            for row in _topologies(batch)
+        ],
+    }
+
+
+def _topologies(batch: ReplayBatch) -> Any:
+    return Topology.objects.filter(broker=batch.broker, state=State.APPLIED).order_by("name", "pk")
+
+
+def words(known: Options) -> str:
+    """The options in one line."""
+    rate = "as fast as it goes" if known.rate is None else f"at most {known.rate:g} a second"
+    told = [str(known.mode.label), str(known.order.label), rate]
+    if known.canary:
+        told.append(f"{known.canary} go ahead and are watched")
+    if known.undo_seconds:
+        told.append(f"{format_delay(options.SECOND * known.undo_seconds)} to undo it")
+    if known.stop_after:
+        told.append(f"stops itself when {known.stop_after} died again")
+    return ", ".join(told)

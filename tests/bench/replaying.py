@@ -1,0 +1,197 @@
+"""Replays beside a dynamic shovel that moves the same messages, and what a large one takes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from django.core.management import call_command
+from django.db import connection
+from django.db.models import Model
+from django.utils import timezone
+
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay import straight
+from delayboard.demo.node import PrivateNode
+from delayboard.models import BatchState, LetterGroup, ReplayBatch, TargetMode
+from delayboard.models.replay import Source
+from tests.bench.figures import say, seconds
+from tests.bench.replayed import carry_out
+from tests.brokers import Vhost, call_api
+from tests.builders import address_of, make_broker
+from tests.delayboard.builders import a_death, a_route, deaths_header, frozen, parked
+from tests.faults.alarms import control
+from topology import work
+from topology.broker.depths import live_depths
+from topology.broker.management import Management
+from topology.broker.pipeline import pipeline
+from topology.broker.properties import build_properties
+from topology.definitions import Arguments, Queue
+from topology.message import Message, Publish
+from topology.models import Broker
+
+MESSAGES = 100_000
+# Whose memory is measured.
+VERY_MANY = 1_000_000
+BODY = b"x" * 512
+PATIENCE_SECONDS = 600.0
+NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %s)"
+
+
+def measure(folder: Path) -> None:
+    call_command("migrate", verbosity=0)
+    with PrivateNode(folder / "node", "bench", 1000) as node:
+        # Queues as full as these are no alarm here.
+        control(node, "set_vm_memory_high_watermark", "absolute", "2GB")
+        vhost = Vhost(node.amqp_url, node.management_url, "/", node.username, node.password)
+        broker = make_broker(vhost, name="bench")
+        for kind in ("classic", "quorum"):
+            shovel = beside_a_shovel(node, vhost, broker, kind)
+            journaled(vhost, broker, kind, shovel)
+        memory(vhost, broker)
+
+
+def beside_a_shovel(node: PrivateNode, vhost: Vhost, broker: Broker, kind: str) -> float:
+    """There by shovel and back straight through; the shovel's messages a second."""
+    there, back = f"there-{kind}", f"back-{kind}"
+    declare(vhost, there, back, arguments={"x-queue-type": kind})
+    fill(vhost, there)
+    shovel = MESSAGES / seconds(lambda: shovelled(node, vhost, there, back))
+    batch = started(ReplayBatch(broker=broker, source=Source.QUEUE, queue=back, target_key=there))
+    ours = MESSAGES / seconds(lambda: sent_straight(batch))
+    note = f"{ours:.0f}/s against {shovel:.0f}/s; at least 0.6 is wanted"
+    say(f"straight through, {kind}, to a shovel", ours / shovel, note)
+    declare(vhost, there, back, arguments=None)
+    return shovel
+
+
+def journaled(vhost: Vhost, broker: Broker, kind: str, shovel: float) -> None:
+    """From the journal into an empty queue, claims and all."""
+    target = f"target-{kind}"
+    declare(vhost, target, arguments={"x-queue-type": kind})
+    batch = of_letters(broker, target, MESSAGES)
+    ours = MESSAGES / seconds(lambda: carry_out(batch.pk))
+    batch.refresh_from_db()
+    assert batch.done == MESSAGES
+    note = f"{ours:.0f}/s against {shovel:.0f}/s; at least 0.35 is wanted"
+    say(f"journaled, into a {kind} queue, to a shovel", ours / shovel, note)
+    declare(vhost, target, arguments=None)
+
+
+def memory(vhost: Vhost, broker: Broker) -> None:
+    """Of a process that replays very many letters, into a queue that keeps few."""
+    declare(vhost, "few", arguments={"x-max-length": 1000})
+    batch = of_letters(broker, "few", VERY_MANY)
+    command = [sys.executable, "-m", "tests.bench.replayed", str(batch.pk)]
+    peak = float(subprocess.check_output(command, env=os.environ)) / 1024
+    batch.refresh_from_db()
+    assert batch.done == VERY_MANY
+    say(f"peak memory of a replay of {VERY_MANY:,}, MB", peak, "less than 300 is wanted")
+
+
+def declare(vhost: Vhost, *names: str, arguments: dict[str, Any] | None) -> None:
+    """Or delete, without arguments."""
+    with Management(address_of(vhost), seconds=PATIENCE_SECONDS) as management:
+        for name in names:
+            if arguments is None:
+                management.delete_queue(name, only_if_empty=False)
+            else:
+                management.declare_queue(Queue(name, arguments=Arguments(arguments)))
+
+
+def fill(vhost: Vhost, queue: str) -> None:
+    publish = Publish("", queue, a_letter().properties, BODY)
+    with pipeline(address_of(vhost), "bench") as channel:
+        for number in range(MESSAGES):
+            channel.publish(publish, number)
+            while channel.flying > 2000:
+                channel.answers(1.0)
+        while channel.flying:
+            channel.answers(1.0)
+
+
+def a_letter() -> Message:
+    headers = {"tenant": "a", "attempt": 3, **deaths_header(a_death())}
+    stated = {"content_type": "application/json", "message_id": "m-1", "delivery_mode": 2}
+    return Message("", "dead", build_properties(headers, **stated), BODY)
+
+
+def shovelled(node: PrivateNode, vhost: Vhost, source: str, target: str) -> None:
+    """All of a queue, as the management pages move messages."""
+    value = {
+        "src-protocol": "amqp091",
+        "src-uri": "amqp:///%2F",
+        "src-queue": source,
+        "src-prefetch-count": 1000,
+        "dest-protocol": "amqp091",
+        "dest-uri": "amqp:///%2F",
+        "dest-queue": target,
+        "dest-add-forward-headers": False,
+        "ack-mode": "on-confirm",
+    }
+    call_api(node, "PUT", "parameters/shovel/%2F/bench", {"value": value})
+    await_that(lambda: live_depths(address_of(vhost), [target])[target] >= MESSAGES)
+    call_api(node, "DELETE", "parameters/shovel/%2F/bench")
+
+
+def await_that(look: Callable[[], bool]) -> None:
+    """Raises TimeoutError."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not look():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.05)
+
+
+def started(batch: ReplayBatch) -> ReplayBatch:
+    batch.state, batch.state_at = BatchState.RUNNING, timezone.now()
+    batch.target_mode, batch.said = TargetMode.TYPED, "all"
+    batch.work = work.ask("straight", 0, broker=batch.broker, user=None)
+    batch.save()
+    return batch
+
+
+def sent_straight(batch: ReplayBatch) -> None:
+    claimed = work.claim(["straight"], "bench")
+    assert claimed is not None
+    straight.run(batch, work.lease_of(claimed), stop=Event(), alive=lambda: None)
+    batch.refresh_from_db()
+    assert batch.done == MESSAGES, batch.counts()
+
+
+def of_letters(broker: Broker, target: str, number: int) -> ReplayBatch:
+    """A replay of so many equal letters, waiting for a worker."""
+    (letter,) = parked(broker, a_letter())
+    multiply(letter, number, id=f"{letter.pk} + i")
+    batch = frozen(None, broker, [letter], a_route("", target))
+    item = batch.items.get()
+    letter_of = f"{letter.pk} + i"
+    multiply(item, number, id=f"{item.pk} + i", position="1 + i", letter_id=letter_of)
+    LetterGroup.objects.filter(pk=letter.group_id).update(total=number, parked=number)
+    batch.routes.update(items_number=number)
+    ReplayBatch.objects.filter(pk=batch.pk).update(selected=number, letters=None)
+    batch.refresh_from_db()
+    batches.start(None, batch, despite_verdict=True)
+    return batch
+
+
+def multiply(row: Model, number: int, **changes: str) -> None:
+    """Make `number` rows of one; a change is a term of SQL in `i`, from 1."""
+    fields = row._meta.concrete_fields
+    names = ", ".join(connection.ops.quote_name(str(field.column)) for field in fields)
+    terms = ", ".join(
+        changes.get(str(field.column), connection.ops.quote_name(str(field.column)))
+        for field in fields
+    )
+    table = connection.ops.quote_name(row._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"{NUMBERS} INSERT INTO {table} ({names}) SELECT {terms} FROM {table}, n WHERE id = %s",
+            [number - 1, row.pk],
+        )

@@ -1,0 +1,52 @@
+"""A worker beside the site, as long as a test needs one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from django.db import connection
+
+from delayboard.worker.duties import wanted
+from delayboard.worker.supervise import Supervisor
+
+
+@contextmanager
+def worker_at_work() -> Iterator[None]:
+    stop = threading.Event()
+
+    def run() -> None:
+        assert Supervisor().run(stop)
+
+    with _at_work(stop, [run]):
+        yield
+
+
+@contextmanager
+def duties_at_work(*keys: str) -> Iterator[None]:
+    """These duties of a worker alone."""
+    stop, tasks = threading.Event(), wanted("test")
+    with _at_work(stop, [partial(tasks[key].run, stop, lambda said: None) for key in keys]):
+        yield
+
+
+@contextmanager
+def _at_work(stop: threading.Event, runs: Sequence[Callable[[], None]]) -> Iterator[None]:
+    def closing(run: Callable[[], None]) -> None:
+        try:
+            run()
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=closing, args=[run]) for run in runs]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(15)
+        assert not any(thread.is_alive() for thread in threads)

@@ -1,0 +1,63 @@
+"""What tests of preparing share: a broker that is known without being asked, works done here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import Any
+
+from delayboard.dead_letters.replay import prepare
+from delayboard.models import ReplayBatch, ReplayItem
+from tests.delayboard.builders import TAPPED
+from tests.topology.builders import a_snapshot
+from topology import latest, work
+from topology.definitions import Definitions
+from topology.latest import Latest
+from topology.models import Broker, Work
+
+
+def know(
+    broker: Broker, definitions: Definitions = TAPPED, *, error: str = "", **more: Any
+) -> None:
+    """This process has seen the broker, for longer than any test takes."""
+    at = datetime.now(UTC) + timedelta(days=1)
+    latest._latest[broker.pk] = Latest(a_snapshot(definitions, **more), at, error)
+
+
+@contextmanager
+def known(broker: Broker, definitions: Definitions = TAPPED) -> Iterator[None]:
+    latest._latest.clear()
+    know(broker, definitions)
+    yield
+    latest._latest.clear()
+
+
+def work_off(
+    batch: ReplayBatch, *, stop: Event | None = None, alive: Callable[[], None] = lambda: None
+) -> Work:
+    """Let a worker do it once; the work as it is then, and the batch too."""
+    claimed = work.claim((prepare.KIND_PREPARE,), "w1")
+    assert claimed is not None
+    assert claimed.subject == batch.pk
+    prepare.run(claimed, stop=stop or Event(), alive=alive)
+    batch.refresh_from_db()
+    claimed.refresh_from_db()
+    return claimed
+
+
+def letters_of(batch: ReplayBatch) -> list[int | None]:
+    """In their positions, which must be 1, 2, 3."""
+    rows = list(batch.items.values_list("position", "letter"))
+    assert [position for position, _ in rows] == list(range(1, len(rows) + 1))
+    return [letter for _, letter in rows]
+
+
+def routes_of(batch: ReplayBatch) -> dict[tuple[str, str, str], int]:
+    """How many items each route has, by exchange, key and ending; it counts them rightly."""
+    found = {}
+    for route in batch.routes.filter(items_number__gt=0):
+        assert route.items_number == ReplayItem.objects.filter(route=route).count()
+        found[route.exchange, route.routing_key, route.ending] = route.items_number
+    return found

@@ -1,0 +1,124 @@
+"""Replays in any state, as rows: without preparing or sending anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from delayboard.models import (
+    BatchState,
+    DeadLetter,
+    ItemState,
+    ReplayBatch,
+    ReplayItem,
+    ReplayRoute,
+)
+from delayboard.models.replay import COUNTED, ENDED_BATCH
+from topology.models import Broker, Work, WorkState
+
+_WORKS = {
+    BatchState.PREPARING: WorkState.RUNNING,
+    BatchState.WAITING: WorkState.WAITING,
+    BatchState.RUNNING: WorkState.RUNNING,
+    BatchState.WATCHING: WorkState.WAITING,
+    BatchState.PAUSED: WorkState.WAITING,
+    BatchState.DONE: WorkState.DONE,
+    BatchState.CANCELLED: WorkState.CANCELLED,
+    BatchState.FAILED: WorkState.FAILED,
+}
+
+
+def a_route(batch: ReplayBatch, **stated: Any) -> ReplayRoute:
+    values: dict[str, Any] = {
+        "exchange": "",
+        "routing_key": "orders",
+        "why": "where it was published before it first died in orders",
+        "verdict": "Arrives in orders at once.",
+        "ending": "delivered",
+    }
+    return ReplayRoute.objects.create(batch=batch, **(values | stated))
+
+
+_SAID = {
+    "unroutable": "No route: no binding takes it.",
+    "loops": "It loops back into dead. Arrives in dead at once.",
+    "guarded": "It was replayed 3 times already. Arrives in orders at once.",
+    "held": "Held for ever after 5s: nobody takes it.",
+}
+
+
+def a_bad_route(batch: ReplayBatch, ending: str = "unroutable", **stated: Any) -> ReplayRoute:
+    return a_route(
+        batch,
+        ending=ending,
+        is_good=False,
+        verdict=_SAID.get(ending, "It would not arrive."),
+        **stated,
+    )
+
+
+def a_batch(
+    broker: Broker,
+    letters: Sequence[DeadLetter] = (),
+    state: BatchState = BatchState.DRAFT,
+    items: Sequence[ItemState] = (ItemState.PENDING,),
+    **stated: Any,
+) -> ReplayBatch:
+    """An item for each letter on one good route; the items' states come round in turn."""
+    now = timezone.now()
+    is_started = state not in (BatchState.PREPARING, BatchState.DRAFT)
+    values: dict[str, Any] = {
+        "said": "letters that were chosen",
+        "state": state,
+        "state_at": now,
+        "selected": len(letters),
+        "started_at": now if is_started else None,
+    }
+    batch = ReplayBatch.objects.create(broker=broker, **(values | stated))
+    if state in _WORKS:
+        batch.work = _work(batch, state)
+    route = a_route(batch, items_number=len(letters)) if letters else None
+    rows = [
+        _item(batch, letter, number, items[number % len(items)], route, now)
+        for number, letter in enumerate(letters)
+    ]
+    ReplayItem.objects.bulk_create(rows)
+    for column in COUNTED:
+        if column not in stated:
+            setattr(batch, column, sum(row.state == column for row in rows))
+    batch.save()
+    return batch
+
+
+def _work(batch: ReplayBatch, state: BatchState) -> Work:
+    kind = "replay-prepare" if state == BatchState.PREPARING else "replay"
+    ended_at = timezone.now() if state in ENDED_BATCH else None
+    return Work.objects.create(
+        kind=kind, subject=batch.pk, broker=batch.broker, state=_WORKS[state], ended_at=ended_at
+    )
+
+
+def _item(
+    batch: ReplayBatch,
+    letter: DeadLetter,
+    number: int,
+    state: ItemState,
+    route: ReplayRoute | None,
+    at: datetime,
+) -> ReplayItem:
+    is_bad = state in (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
+    return ReplayItem(
+        batch=batch,
+        position=number + 1,
+        letter=letter,
+        route=route,
+        message_id=letter.message_id,
+        size=letter.size,
+        state=state,
+        attempts=0 if state in (ItemState.PENDING, ItemState.CANCELLED) else 1,
+        error="No queue took it." if is_bad else "",
+        ended_at=None if state in (ItemState.PENDING, ItemState.PUBLISHING) else at,
+    )

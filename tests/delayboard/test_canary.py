@@ -1,0 +1,236 @@
+"""The first few: how long they are watched, and what follows from what became of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from analytics.models import Firehose
+from delayboard.dead_letters.replay import canary, rounds, seeing
+from delayboard.models import BatchState, DeadLetterQueue, Duty, ItemState, ReplayBatch
+from delayboard.models.duty import parker_key
+from delayboard.models.replay import Order, Outcome
+from tests.delayboard.builders import a_message, parked, shop
+from tests.delayboard.replay_rows import a_batch
+from tests.topology.builders import a_queue, a_snapshot
+from topology import latest
+from topology.definitions import Binding, Definitions, Exchange, Thing
+from topology.models import Broker, State, Topology
+from topology.patterns import retry_ladder
+from topology.provision import create_topology
+from topology.snapshot import QueueNumbers, Snapshot
+
+pytestmark = pytest.mark.django_db
+SECOND = timedelta(seconds=1)
+CONSUMED = {"orders": QueueNumbers(consumers=1)}
+
+RETRIES = Definitions.of(
+    [
+        Exchange("orders"),
+        a_queue("orders", dlx="retry", key="orders", ttl=3_600_000),
+        Exchange("retry", "fanout"),
+        a_queue("wait-1", dlx="", key="wait-2", ttl=1000),
+        a_queue("wait-2", dlx="orders", key="orders", ttl=2000),
+        a_queue("wait-long", dlx="orders", key="orders", ttl=30_000),
+        a_queue("dead", ttl=9_000_000, dlx="archive"),
+        Binding("orders", "orders", "orders"),
+        Binding("retry", "wait-1", ""),
+        Binding("retry", "wait-long", ""),
+        Binding("retry", "dead", ""),
+    ]
+)
+
+
+def seen(definitions: Definitions, **changes: Any) -> Snapshot:
+    return a_snapshot(definitions, CONSUMED, **changes)
+
+
+def watching(broker: Broker, *states: ItemState, **stated: Any) -> ReplayBatch:
+    letters = parked(broker, *(a_message(b"%d" % n) for n in range(len(states) + 3)))
+    rest = [ItemState.PENDING] * 3
+    values = {"canary": len(states), "canary_until": timezone.now() - SECOND}
+    return a_batch(broker, letters, BatchState.WATCHING, [*states, *rest], **(values | stated))
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Snapshot:
+    snapshot = seen(shop())
+    monkeypatch.setattr(latest, "recent", lambda broker: snapshot)
+    return snapshot
+
+
+def watch(broker: Broker, queue: str = "dead") -> Duty:
+    row = DeadLetterQueue.objects.create(
+        broker=broker, queue=queue, is_confirmed=True, is_watched=True, decided_at=timezone.now()
+    )
+    return Duty.objects.create(key=parker_key(row.pk), name="p", beat_at=timezone.now())
+
+
+def test_the_longest_round_is_the_longest_way_through_delays_to_where_it_dies() -> None:
+    snapshot = seen(RETRIES)
+    leading = rounds.ways(snapshot)
+    # Not the time to live of the consumed queue, nor that of where it lies dead.
+    assert rounds.longest(snapshot, leading, "orders", ["dead"]) == 30 * SECOND
+    assert rounds.longest(snapshot, leading, "wait-1", ["dead"]) == 33 * SECOND
+    assert rounds.longest(snapshot, leading, "gone", []) == timedelta(0)
+
+
+def test_a_mesh_of_delays_does_not_take_for_ever() -> None:
+    names = [f"q{n}" for n in range(30)]
+    mesh: list[Thing] = [
+        *(a_queue(name, dlx="all", ttl=1000) for name in names),
+        Exchange("all", "fanout"),
+        *(Binding("all", name, "") for name in names),
+    ]
+    snapshot = a_snapshot(Definitions.of(mesh))
+    assert rounds.longest(snapshot, rounds.ways(snapshot), "q0") > 10 * SECOND
+
+
+@pytest.mark.parametrize(("version", "seconds"), [("4.3.6", 1 + 2 + 3 + 3), ("4.0.5", 0)])
+def test_the_waits_within_a_quorum_queue_are_counted_from_4_3_on(
+    version: str, seconds: int
+) -> None:
+    queue = a_queue(
+        "orders",
+        type="quorum",
+        x_delayed_retry_type="failed",
+        x_delayed_retry_min=1000,
+        x_delayed_retry_max=3000,
+        x_delivery_limit=4,
+    )
+    snapshot = seen(Definitions.of([queue]), version=version)
+    assert rounds.longest(snapshot, {}, "orders") == seconds * SECOND
+
+
+def test_what_is_handed_to_a_delay_comes_later_by_that_much(broker: Broker) -> None:
+    batch = watching(broker, ItemState.DONE)
+    assert seeing.longest_round(batch, seen(RETRIES)) == 30 * SECOND
+    batch.routes.update(after_ms=60_000)
+    assert seeing.longest_round(batch, seen(RETRIES)) == 90 * SECOND
+
+
+def test_a_ladder_is_climbed_to_its_end(broker: Broker) -> None:
+    params = retry_ladder.parse(retry_ladder.store(retry_ladder.EXAMPLE))
+    topology = create_topology(None, broker, retry_ladder.KIND, params)
+    topology.state = State.APPLIED
+    topology.save()
+    batch = watching(broker, ItemState.DONE)
+    work = retry_ladder.targets(params)[0]
+    batch.routes.update(routing_key=work)
+    snapshot = a_snapshot(Definitions.of([a_queue(work)]), {work: QueueNumbers(consumers=1)})
+    assert seeing.longest_round(batch, snapshot) == sum(params.delays, timedelta(0))
+
+
+def test_they_are_watched_for_a_round_at_least(broker: Broker, known: Snapshot) -> None:
+    now = timezone.now()
+    batch = watching(broker, ItemState.DONE, canary_seconds=5)
+    assert canary.until(batch, now) == now + 5 * SECOND
+    batch.routes.update(after_ms=60_000)
+    assert canary.until(batch, now) == now + 60 * SECOND
+
+
+def test_when_one_of_the_first_died_again_it_stops(broker: Broker) -> None:
+    batch = watching(
+        broker,
+        ItemState.DONE,
+        ItemState.DONE,
+        canary_goes_on=True,
+        canary_until=timezone.now() + 60 * SECOND,
+    )
+    batch.items.filter(position=2).update(outcome=Outcome.DIED)
+    judged = canary.judged(batch, timezone.now())
+    assert judged == canary.Judged("stop", "1 of the first 2 died again.")
+
+
+def test_of_the_newest_first_the_last_ones_are_the_first(broker: Broker) -> None:
+    batch = watching(broker, ItemState.PENDING, order=Order.NEWEST, canary=1)
+    batch.items.filter(position=4).update(outcome=Outcome.DIED, attempts=1, state=ItemState.DONE)
+    assert canary.judged(batch, timezone.now()).what == "stop"
+
+
+def test_it_waits_for_its_time(broker: Broker) -> None:
+    until = timezone.now() + 60 * SECOND
+    batch = watching(broker, ItemState.DONE, canary_goes_on=True, canary_until=until)
+    judged = canary.judged(batch, timezone.now())
+    assert judged.what == "wait"
+    assert f"{until:%H:%M:%S}" in judged.why
+
+
+def test_it_goes_on_by_itself_where_a_death_would_have_been_seen(
+    broker: Broker, known: Snapshot
+) -> None:
+    watch(broker)
+    batch = watching(broker, ItemState.DONE, canary_goes_on=True)
+    assert canary.judged(batch, timezone.now()).what == "go on"
+    batch.canary_goes_on = False
+    assert canary.judged(batch, timezone.now()).what == "ask"
+
+
+def test_it_asks_where_nobody_would_have_seen_a_death(broker: Broker, known: Snapshot) -> None:
+    batch = watching(broker, ItemState.DONE, canary_goes_on=True)
+    judged = canary.judged(batch, timezone.now())
+    assert judged.what == "ask"
+    assert "“dead”, which is not watched" in judged.why
+
+
+def test_it_asks_where_the_parker_does_not_run(broker: Broker, known: Snapshot) -> None:
+    duty = watch(broker)
+    batch = watching(broker, ItemState.DONE, canary_goes_on=True)
+    Duty.objects.filter(pk=duty.pk).update(last_error="It is full.")
+    assert "It is full." in canary.judged(batch, timezone.now()).why
+    Duty.objects.filter(pk=duty.pk).update(beat_at=None)
+    judged = canary.judged(batch, timezone.now())
+    assert (judged.what, "the worker does not run" in judged.why) == ("ask", True)
+
+
+def test_a_confirmed_queue_that_can_be_looked_at_for_nothing_is_seen(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = {**CONSUMED, "dead": QueueNumbers(messages=3, consumers=0)}
+    snapshot = a_snapshot(shop(), numbers)
+    monkeypatch.setattr(latest, "recent", lambda broker: snapshot)
+    DeadLetterQueue.objects.create(
+        broker=broker, queue="dead", is_confirmed=True, decided_at=timezone.now()
+    )
+    batch = watching(broker, ItemState.DONE, canary_goes_on=True)
+    assert canary.judged(batch, timezone.now()).what == "wait"
+    assert canary.judged(batch, timezone.now() + canary.LOOKS_TAKE).what == "go on"
+    numbers["dead"] = QueueNumbers(messages=300, consumers=0)
+    assert canary.judged(batch, timezone.now()).what == "ask"
+
+
+def test_it_asks_at_once_when_none_was_taken_and_in_the_end_when_some_were_not(
+    broker: Broker, known: Snapshot
+) -> None:
+    watch(broker)
+    later = {"canary_until": timezone.now() + 60 * SECOND, "canary_goes_on": True}
+    none = watching(broker, ItemState.RETURNED, ItemState.NACKED, **later)
+    assert canary.judged(none, timezone.now()).what == "ask"
+    some = watching(broker, ItemState.DONE, ItemState.NACKED, **later)
+    assert canary.judged(some, timezone.now()).what == "wait"
+    assert canary.judged(some, timezone.now() + 61 * SECOND).what == "ask"
+
+
+def test_a_tap_on_the_way_sees_them_arrive_and_the_firehose_only_behind_a_delay(
+    pair: Topology,
+) -> None:
+    batch = watching(pair.broker, ItemState.DONE)
+    batch.routes.update(exchange="orders")
+    there = a_snapshot(pair.definitions, CONSUMED)
+    assert seeing.arrivals_unseen(batch, seeing.scene(batch, there)) == ""
+    bare = a_snapshot(pair.definitions.without_taps(), CONSUMED)
+    assert "no tap" in seeing.arrivals_unseen(batch, seeing.scene(batch, bare))
+    Firehose.objects.create(broker=pair.broker, switched_on_at=timezone.now())
+    assert "no tap" in seeing.arrivals_unseen(batch, seeing.scene(batch, bare))
+    batch.routes.update(after_ms=1)
+    assert seeing.arrivals_unseen(batch, seeing.scene(batch, bare)) == ""
+
+
+def test_a_target_without_a_dead_letter_exchange_loses_what_fails(broker: Broker) -> None:
+    batch = watching(broker, ItemState.DONE)
+    batch.items.update(letter=None)
+    snapshot = a_snapshot(Definitions.of([a_queue("orders")]))
+    assert "no dead-letter exchange" in seeing.deaths_unseen(batch, seeing.scene(batch, snapshot))

@@ -1,0 +1,77 @@
+"""Retention of replays: what ended long ago goes, whatever it was large; letters stay."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from analytics.retention.rules import BadSetting
+from delayboard.dead_letters.replay import forget
+from delayboard.dead_letters.replay.forget import REPLAYS, forget_replays
+from delayboard.models import (
+    BatchState,
+    DeadLetter,
+    ItemState,
+    LetterState,
+    ReplayBatch,
+    ReplayEdit,
+    ReplayItem,
+    ReplayRoute,
+)
+from tests.delayboard.builders import a_message, parked
+from tests.delayboard.replay_rows import a_batch
+from topology.models import Broker
+
+pytestmark = pytest.mark.django_db
+OLD = timedelta(days=366)
+
+
+def some(broker: Broker, state: BatchState, *, days: int = 366) -> ReplayBatch:
+    letters = parked(broker, *(a_message(b"%d" % number) for number in range(3)))
+    at = timezone.now() - timedelta(days=days)
+    return a_batch(broker, letters, state, [ItemState.DONE], state_at=at)
+
+
+@pytest.mark.parametrize("state", BatchState)
+def test_only_what_has_ended_is_forgotten(broker: Broker, state: BatchState) -> None:
+    batch = some(broker, state)
+    assert forget_replays(timezone.now()) == int(batch.is_ended)
+    assert ReplayBatch.objects.exists() == (not batch.is_ended)
+
+
+def test_young_ones_stay_and_old_ones_go_whole_but_for_their_letters(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forget, "CHUNK", 2)
+    old, young = some(broker, BatchState.DONE), some(broker, BatchState.DONE, days=364)
+    (letter,) = parked(broker, a_message(b"again"))
+    item = old.items.first()
+    assert item is not None
+    ReplayEdit.objects.create(item=item, properties=b"", body=letter.body, edited_at=timezone.now())
+    young.items.update(died_as=letter)
+    alive: list[None] = []
+    assert forget_replays(timezone.now(), lambda: alive.append(None)) == 1
+    assert len(alive) == 3
+    assert list(ReplayBatch.objects.all()) == [young]
+    assert (ReplayItem.objects.count(), ReplayRoute.objects.count()) == (3, 1)
+    assert not ReplayEdit.objects.exists()
+    assert DeadLetter.objects.count() == 7
+
+
+def test_one_of_which_a_message_is_still_on_its_way_stays(broker: Broker) -> None:
+    batch = some(broker, BatchState.DONE)
+    DeadLetter.objects.filter(replays=batch.items.last()).update(state=LetterState.HANDED)
+    assert forget_replays(timezone.now()) == 0
+
+
+def test_the_setting_keeps_them_for_good_or_is_refused(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some(broker, BatchState.DONE)
+    monkeypatch.setenv(REPLAYS.setting, "never")
+    assert forget_replays(timezone.now()) == 0
+    monkeypatch.setenv(REPLAYS.setting, "soon")
+    with pytest.raises(BadSetting, match=REPLAYS.setting):
+        forget_replays(timezone.now())

@@ -1,0 +1,153 @@
+"""What the replay command understands, before anything is chosen or sent."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management.base import CommandError, CommandParser
+
+from delayboard.dead_letters import search
+from delayboard.management import replay_arguments as arguments
+from delayboard.management import replay_words as words
+from delayboard.management.commands.replay_dead_letters import Command
+from delayboard.models.replay import Order, TargetMode
+from tests.builders import make_broker, make_user
+from tests.delayboard.builders import a_message, parked
+from topology.models import Broker, Role, Topology
+
+pytestmark = pytest.mark.django_db
+
+NASTY = 'a" state:any *\\ "b'
+
+
+def given(*said: str) -> dict[str, Any]:
+    parser = Command().create_parser("manage.py", "replay_dead_letters")
+    assert isinstance(parser, CommandParser)
+    return vars(parser.parse_args(["shop", *said]))
+
+
+def options(broker: Broker, *said: str) -> Any:
+    return arguments._options(broker, given(*said))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (),
+        ("--letter", "1", "--group", "2"),
+        ("--query", "a", "--queue", "dead"),
+        ("--resume", "1", "--cancel", "1"),
+        ("--resume", "1", "--dry-run"),
+    ],
+)
+def test_nothing_or_two_things_to_replay_are_a_misuse(said: tuple[str, ...]) -> None:
+    with pytest.raises(CommandError) as told:
+        arguments.only_one(given(*said))
+    assert told.value.returncode == 2
+
+
+def test_an_empty_search_is_a_choice() -> None:
+    assert arguments.only_one(given("--query", "")) == "query"
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (("--rate", "fast"), "--rate: “fast” is no number."),
+        (("--limit", "0"), "--limit: "),
+        (("--undo", "2d"), "--undo: "),
+        (("--canary-wait", "soon"), "--canary-wait: "),
+        (("--most-replays", "-1"), "--most-replays: "),
+        (("--key", "a"), "--key goes with --to-exchange."),
+        (("--to-exchange", "a"), "--to-exchange goes with --key."),
+        (("--to-exchange", "a", "--key", "b", "--to-first-queue"), "Say one of --to-exchange"),
+        (("--delay", "10m"), "--delay and --to go with --through."),
+        (("--to", "orders"), "--delay and --to go with --through."),
+        (("--through", "nothing", "--delay", "1m"), "There is no topology “nothing” on Test"),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_its_option(
+    broker: Broker, said: tuple[str, ...], sentence: str
+) -> None:
+    with pytest.raises(CommandError) as told:
+        arguments.choose(None, broker, "query", given("--query", "", *said))
+    assert sentence in str(told.value)
+    assert told.value.returncode == 2
+
+
+def test_all_that_is_wrong_is_said_at_once(broker: Broker) -> None:
+    with pytest.raises(CommandError, match=r"--rate: .*--limit: "):
+        arguments.choose(None, broker, "query", given("--rate", "x", "--limit", "y"))
+
+
+def test_everything_that_was_said_is_an_option(broker: Broker, pair: Topology) -> None:
+    read = options(
+        broker,
+        *("--through", pair.slug, "--delay", "10m", "--to", "orders", "--order", "newest"),
+        *("--rate", "2.5", "--limit", "7", "--canary", "3", "--canary-wait", "2m"),
+        *("--canary-go-on", "--undo", "30s", "--most-replays", "5", "--stop-after", "0"),
+    )
+    assert (read.mode, read.topology_id, read.key) == (TargetMode.DELAY, pair.pk, "orders")
+    assert (read.delay, read.order) == (timedelta(minutes=10), Order.NEWEST)
+    assert (read.rate, read.limit, read.canary, read.canary_seconds) == (2.5, 7, 3, 120)
+    assert (read.canary_goes_on, read.undo_seconds) == (True, 30)
+    assert (read.most_replays, read.stop_after) == (5, 0)
+
+
+def test_the_default_exchange_is_a_target(broker: Broker) -> None:
+    read = options(broker, "--to-exchange", "", "--key", "orders")
+    assert (read.mode, read.exchange, read.key) == (TargetMode.TYPED, "", "orders")
+    assert options(broker, "--to-first-queue").mode == TargetMode.FIRST_QUEUE
+    assert options(broker).mode == TargetMode.DEFAULT
+
+
+def test_another_brokers_topology_group_and_replay_are_none_of_this_one(
+    broker: Broker, pair: Topology
+) -> None:
+    other = make_broker(name="Other")
+    with pytest.raises(CommandError, match="There is no topology"):
+        options(other, "--through", pair.slug, "--delay", "1m")
+    (letter,) = parked(broker, a_message())
+    with pytest.raises(CommandError, match=f"Other has no group {letter.group_id}."):
+        arguments.choose(None, other, "group", given("--group", str(letter.group_id)))
+    with pytest.raises(CommandError, match=r"Other has no replay 1\."):
+        arguments.batch_of(other, 1)
+
+
+def test_no_sign_of_a_queues_name_belongs_to_the_search(broker: Broker) -> None:
+    (letter,) = parked(broker, a_message(), queue=NASTY)
+    parked(broker, a_message(), queue="other")
+    query = arguments._parked_from(broker, NASTY)
+    assert [found.pk for found in search.matching(None, broker, query)] == [letter.pk]
+
+
+def test_queues_that_a_search_would_mix_are_not_chosen_by_their_name(broker: Broker) -> None:
+    parked(broker, a_message(), queue="dead")
+    parked(broker, a_message(), queue="DEAD")
+    with pytest.raises(CommandError, match="does not tell “DEAD”, “dead” apart"):
+        arguments._parked_from(broker, "dead")
+
+
+def test_a_user_needs_to_exist_and_the_role_operator(broker: Broker, user: User) -> None:
+    assert arguments.user_of(None, broker) is None
+    assert arguments.user_of("ann", broker) == user
+    make_user("vic", Role.VIEWER, broker)
+    with pytest.raises(CommandError, match="“vic” does not have the role operator on Test broker"):
+        arguments.user_of("vic", broker)
+    with pytest.raises(CommandError, match="There is no account “bob”") as told:
+        arguments.user_of("bob", broker)
+    assert told.value.returncode == 2
+
+
+def test_an_unknown_broker_is_a_misuse_that_names_the_known_ones(broker: Broker) -> None:
+    with pytest.raises(CommandError, match=f"Known brokers: {broker.slug}") as told:
+        arguments.known_broker("nowhere")
+    assert told.value.returncode == 2
+
+
+def test_what_a_terminal_would_obey_is_not_printed() -> None:
+    assert words.plain("a\x1b[2Jb\nc\u202e") == "a�[2Jb�c�"
+    assert len(words.plain("x" * 1000)) == words.NARROW

@@ -1,0 +1,138 @@
+"""Replays of numbered letters into a real queue, and what truly arrived there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from functools import partial
+
+from django.utils import timezone
+
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.models import DeadLetter, ItemState, LetterGroup, LetterState, ReplayBatch
+from delayboard.models.replay import COUNTED, ReplayRoute
+from delayboard.worker.duties import replayer
+from delayboard.worker.supervise import keep_running
+from tests.brokers import Vhost
+from tests.builders import address_of, make_broker, running
+from tests.delayboard.builders import a_message, a_route, frozen, parked
+from topology.broker.consumer import Consumer
+from topology.broker.management import Management
+from topology.definitions import Arguments, ArgumentValue, Queue
+from topology.models import Broker, Work
+
+TARGET = "orders"
+
+
+def declare(vhost: Vhost, kind: str, **arguments: ArgumentValue) -> None:
+    """The queue that is replayed to."""
+    stated = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(
+            Queue(TARGET, arguments=Arguments({"x-queue-type": kind, **stated}))
+        )
+
+
+def letters(broker: Broker, number: int, *, size: int = 1) -> list[DeadLetter]:
+    """m0, m1 and so on, some with equal bodies if they are small."""
+    found = []
+    for start in range(0, number, 1000):
+        found += parked(
+            broker,
+            *[
+                a_message(
+                    b"%04d" % (count if size > 1 else count % 100) * size,
+                    message_id=f"m{count}",
+                    delivery_mode=2,
+                )
+                for count in range(start, min(number, start + 1000))
+            ],
+        )
+    return found
+
+
+def a_replay(
+    vhost: Vhost,
+    number: int,
+    *targets: ReplayRoute,
+    of: Sequence[DeadLetter] = (),
+    size: int = 1,
+    **stated: object,
+) -> ReplayBatch:
+    """A started one, of new letters if `of` names none."""
+    broker = of[0].broker if of else make_broker(vhost)
+    found = of or letters(broker, number, size=size)
+    batch = frozen(None, broker, found, *(targets or (a_route("", TARGET),)), **stated)
+    batches.start(None, batch, despite_verdict=True)
+    return batch
+
+
+@contextmanager
+def replaying(number: int = 1) -> Iterator[None]:
+    """So many replayers in threads, for the length of a block."""
+    with ExitStack() as stack:
+        for count in range(1, number + 1):
+            task = replayer(f"test {count}", count)
+            stack.enter_context(running(partial(keep_running, task)))
+        yield
+
+
+def fresh(batch: ReplayBatch) -> ReplayBatch:
+    return ReplayBatch.objects.select_related("work").get(pk=batch.pk)
+
+
+def has(batch: ReplayBatch, state: str) -> bool:
+    return fresh(batch).state == state
+
+
+def has_done(batch: ReplayBatch, number: int) -> bool:
+    row = fresh(batch)
+    return row.done + row.failed >= number
+
+
+def unsettled(batch: ReplayBatch) -> int:
+    return batch.items.filter(state=ItemState.PUBLISHING).count()
+
+
+def forget_leases() -> None:
+    """The next worker would wait until the dead one's lease has run out; a test does not."""
+    Work.objects.update(leased_until_at=timezone.now() - timedelta(seconds=1))
+
+
+def arrived(vhost: Vhost) -> Counter[str]:
+    """What is taken out of the target, by message id."""
+    names: Counter[str] = Counter()
+    with Consumer(address_of(vhost), TARGET) as consumer:
+        while found := consumer.batch(limit=1000, limit_bytes=10**8, wait=1.0):
+            names.update(one.message.properties.message_id or "" for one in found)
+            consumer.ack_through(found[-1])
+    return names
+
+
+def adds_up(batch: ReplayBatch) -> None:
+    """Items, the counts of the batch, letters and the counts of groups all say the same."""
+    row = fresh(batch)
+    assert sum(row.counts().values()) == row.selected == batch.items.count()
+    for state in COUNTED:
+        assert batch.items.filter(state=state).count() == getattr(row, state), state
+    assert batch.items.filter(may_be_duplicated=True).count() == row.doubled
+    for group in LetterGroup.objects.all():
+        for letter_state in LetterState:
+            rows = DeadLetter.objects.filter(group=group, state=letter_state)
+            assert rows.count() == getattr(group, letter_state), letter_state
+
+
+def lost_nothing(batch: ReplayBatch, names: Counter[str]) -> None:
+    """Each message arrived or is parked; one that is there twice is marked."""
+    items = batch.items.select_related("letter")
+    for item in items:
+        assert item.letter is not None
+        if item.state == ItemState.DONE:
+            assert names[item.message_id] >= 1, item.message_id
+            assert item.letter.state == LetterState.REPLAYED
+        else:
+            assert item.letter.state in (LetterState.PARKED, LetterState.REPLAYING)
+        sent = 1 if item.state == ItemState.DONE else 0
+        assert names[item.message_id] <= sent or item.may_be_duplicated, item.message_id

@@ -1,0 +1,277 @@
+"""Killed replayers and brokers, a broken target, a full database: no message is lost."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from pytest_django import Settings
+
+from analytics.facts import oldest
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.demo.node import PrivateNode
+from delayboard.models import BatchState, DeadLetter, Duty, ItemState, LetterState
+from tests.brokers import SUITES, Vhost, call_api, root_of
+from tests.builders import address_of, eventually
+from tests.delayboard.builders import a_route
+from tests.faults.freezing import frozen
+from tests.faults.processes import environment, kill, started
+from tests.faults.replays import (
+    TARGET,
+    a_replay,
+    adds_up,
+    arrived,
+    declare,
+    forget_leases,
+    fresh,
+    has,
+    has_done,
+    letters,
+    lost_nothing,
+    replaying,
+    unsettled,
+)
+from tests.faults.test_parking import full_database
+from topology.broker.management import Management
+from topology.definitions import Exchange
+from topology.models import Work
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PATIENCE = 90.0
+KINDS = ("classic", "quorum")
+on_all_brokers = pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
+of_each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(autouse=True)
+def event_log(settings: Settings, tmp_path: Path) -> None:
+    settings.EVENT_LOG = tmp_path / "log"
+
+
+@on_all_brokers
+@of_each_kind
+@pytest.mark.parametrize(
+    ("kills", "messages"), [(10, 5000), pytest.param(50, 10_000, marks=pytest.mark.long)]
+)
+def test_kills_at_any_moment_lose_nothing_and_mark_what_may_be_double(
+    vhost: Vhost, kind: str, kills: int, messages: int
+) -> None:
+    """On each broker 10,000 messages and 20 kills, over its two types of queue."""
+    declare(vhost, kind)
+    batch = a_replay(vhost, messages)
+    unconfirmed = 0
+    for count in range(kills):
+        with started("run_replayer", variables=environment()) as replayer:
+            goal = min(
+                messages, messages - fresh(batch).pending + random.randint(1, messages // kills)
+            )
+            eventually(
+                partial(has_done, batch, goal), f"it is at work, time {count}", seconds=PATIENCE
+            )
+            kill(replayer)
+        unconfirmed += unsettled(batch)
+        forget_leases()
+    with started("run_replayer", variables=environment()):
+        eventually(lambda: has(batch, BatchState.DONE), "it is done", seconds=PATIENCE)
+    adds_up(batch)
+    names = arrived(vhost)
+    lost_nothing(batch, names)
+    assert names.total() - len(names) <= fresh(batch).doubled <= unconfirmed
+    assert fresh(batch).done + fresh(batch).failed == messages
+
+
+@pytest.fixture(params=SUITES)
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PrivateNode]:
+    node = PrivateNode(
+        tmp_path / "node", "replay", statistics_interval_ms=1000, root=root_of(request.param)
+    )
+    node.start()
+    yield node
+    node.kill()
+
+
+def vhost_of(node: PrivateNode) -> Vhost:
+    call_api(node, "PUT", "vhosts/v", {})
+    url = f"{node.amqp_url.rpartition('/')[0]}/v"
+    return Vhost(url, node.management_url, "v", node.username, node.password)
+
+
+@of_each_kind
+def test_a_broker_that_dies_and_one_that_freezes_in_the_middle_lose_nothing(
+    node: PrivateNode, kind: str
+) -> None:
+    vhost = vhost_of(node)
+    declare(vhost, kind)
+    batch = a_replay(vhost, 3000, rate=1000)
+    with replaying():
+        eventually(lambda: has_done(batch, 300), "it is at work", seconds=PATIENCE)
+        node.kill()
+        node.start()
+        done = fresh(batch).done
+        eventually(lambda: has_done(batch, done + 300), "it goes on", seconds=PATIENCE)
+        with frozen(node):
+            batches.pause(None, batch)
+        eventually(lambda: has(batch, BatchState.PAUSED), "it is paused", seconds=PATIENCE)
+        adds_up(batch)
+        batches.resume(None, batch)
+        eventually(lambda: has(batch, BatchState.DONE), "it is done", seconds=PATIENCE)
+    adds_up(batch)
+    lost_nothing(batch, arrived(vhost))
+    assert fresh(batch).done == 3000
+
+
+@on_all_brokers
+@of_each_kind
+def test_a_target_that_is_full_refuses_and_the_rest_stays_parked(vhost: Vhost, kind: str) -> None:
+    declare(vhost, kind, max_length=50, overflow="reject-publish")
+    batch = a_replay(vhost, 2000)
+    with replaying():
+        eventually(lambda: has(batch, BatchState.DONE), "it is done", seconds=PATIENCE)
+    adds_up(batch)
+    row = fresh(batch)
+    assert row.nacked > 0
+    assert row.done + row.nacked == 2000
+    lost_nothing(batch, names := arrived(vhost))
+    assert names.total() == row.done
+    refused = batch.items.filter(state=ItemState.NACKED).first()
+    assert refused is not None
+    assert "refused the message" in refused.error
+
+
+@on_all_brokers
+@of_each_kind
+def test_a_target_that_vanishes_gives_the_rest_back(vhost: Vhost, kind: str) -> None:
+    declare(vhost, kind)
+    batch = a_replay(vhost, 2000, rate=2000)
+    with replaying():
+        eventually(lambda: has_done(batch, 100), "it is at work", seconds=PATIENCE)
+        with Management(address_of(vhost)) as management:
+            management.delete_queue(TARGET, only_if_empty=False)
+        eventually(lambda: has(batch, BatchState.DONE), "it is done", seconds=PATIENCE)
+    adds_up(batch)
+    row = fresh(batch)
+    assert row.returned > 0
+    assert row.done + row.returned == 2000
+    assert DeadLetter.objects.filter(state=LetterState.PARKED).count() == row.returned
+
+
+@on_all_brokers
+def test_what_is_bound_nowhere_and_what_has_no_exchange_say_so_each(vhost: Vhost) -> None:
+    declare(vhost, "classic")
+    with Management(address_of(vhost)) as management:
+        management.declare_exchange(Exchange("lonely"))
+    ways = (a_route("", TARGET), a_route("lonely", "k"), a_route("absent", "k"))
+    batch = a_replay(vhost, 300, *ways)
+    with replaying():
+        eventually(lambda: has(batch, BatchState.DONE), "it is done", seconds=PATIENCE)
+    adds_up(batch)
+    counts = fresh(batch).counts()
+    assert (counts["done"], counts["returned"], counts["failed"]) == (100, 100, 100)
+    errors = set(batch.items.exclude(state="done").values_list("error", flat=True))
+    assert errors == {
+        "No queue takes the key “k” at the exchange “lonely”: the broker gave the message back.",
+        "There is no exchange “absent”.",
+    }
+    lost_nothing(batch, arrived(vhost))
+
+
+def says_it_is_full() -> bool:
+    rows = (*Duty.objects.values_list("last_error"), *Work.objects.values_list("error"))
+    return any("full" in error for (error,) in rows)
+
+
+@pytest.mark.sqlite
+@on_all_brokers
+@of_each_kind
+def test_a_full_database_stops_it_is_said_and_is_got_over(vhost: Vhost, kind: str) -> None:
+    declare(vhost, kind)
+    batch = a_replay(vhost, 3000)
+    with full_database() as full, replaying():
+        eventually(says_it_is_full, "it is said", seconds=PATIENCE)
+        full.clear()
+        forget_leases()
+        eventually(lambda: has(batch, BatchState.DONE), "it goes on by itself", seconds=PATIENCE)
+    adds_up(batch)
+    lost_nothing(batch, arrived(vhost))
+    assert fresh(batch).done == 3000
+
+
+@pytest.mark.sqlite
+@on_all_brokers
+def test_a_locked_database_is_waited_for(vhost: Vhost) -> None:
+    declare(vhost, "classic")
+    batch = a_replay(vhost, 2000, rate=2000)
+    with replaying():
+        eventually(lambda: has_done(batch, 100), "it is at work", seconds=PATIENCE)
+        locking = sqlite3.connect(
+            connection.settings_dict["NAME"], timeout=20, isolation_level=None
+        )
+        locking.execute("BEGIN IMMEDIATE")
+        done = fresh(batch).done
+        assert fresh(batch).done == done
+        locking.execute("ROLLBACK")
+        locking.close()
+        eventually(lambda: has(batch, BatchState.DONE), "it goes on by itself", seconds=PATIENCE)
+    adds_up(batch)
+    lost_nothing(batch, arrived(vhost))
+    assert (fresh(batch).done, fresh(batch).doubled) == (2000, 0)
+
+
+@on_all_brokers
+def test_pausing_resuming_and_cancelling_act_and_then_nothing_is_published(vhost: Vhost) -> None:
+    declare(vhost, "classic")
+    batch = a_replay(vhost, 5000, rate=400)
+    with replaying():
+        eventually(lambda: has_done(batch, 50), "it is at work", seconds=PATIENCE)
+        batches.pause(None, batch)
+        eventually(lambda: has(batch, BatchState.PAUSED), "it is paused")
+        done = fresh(batch).done
+        assert unsettled(batch) == 0
+        assert arrived(vhost).total() == done == fresh(batch).done
+        batches.resume(None, batch)
+        eventually(lambda: has_done(batch, done + 50), "it goes on")
+        batches.cancel(None, batch)
+        eventually(lambda: has(batch, BatchState.CANCELLED), "it is cancelled")
+        eventually(lambda: fresh(batch).pending == 0, "all is given back")
+    adds_up(batch)
+    row = fresh(batch)
+    assert arrived(vhost).total() == row.done - done
+    assert DeadLetter.objects.filter(state=LetterState.PARKED).count() == 5000 - row.done
+
+
+@on_all_brokers
+def test_cancelled_within_its_undo_window_it_has_published_nothing(vhost: Vhost) -> None:
+    declare(vhost, "classic")
+    batch = a_replay(vhost, 6000, undo_seconds=3600)
+    with replaying():
+        eventually(lambda: fresh(batch).claimed_to == 6000, "the letters are claimed")
+        batches.cancel(None, batch)
+        eventually(lambda: fresh(batch).pending == 0, "all is given back")
+    adds_up(batch)
+    assert DeadLetter.objects.filter(state=LetterState.PARKED).count() == 6000
+    assert fresh(batch).state == BatchState.CANCELLED
+    assert arrived(vhost).total() == 0
+
+
+@on_all_brokers
+def test_of_two_overlapping_replays_each_message_goes_once(vhost: Vhost) -> None:
+    declare(vhost, "classic")
+    first = a_replay(vhost, 2000, rate=2000)
+    found = [item.letter for item in first.items.select_related("letter__broker")]
+    more = letters(first.broker, 500)
+    both = [letter for letter in found if letter is not None][1000:] + more
+    second = a_replay(vhost, 0, of=both)
+    assert f"1000 with “It is in replay {first.pk}.”" in fresh(second).state_why
+    with replaying(2):
+        for batch in (first, second):
+            eventually(partial(has, batch, BatchState.DONE), "it is done", seconds=PATIENCE)
+    adds_up(first)
+    adds_up(second)
+    assert arrived(vhost).total() == 2500
+    assert (fresh(first).done, fresh(second).done, fresh(second).cancelled) == (2000, 500, 1000)
+    assert sum(event.kind == "replayed" for _, event in oldest(10_000)) == 2500

@@ -1,0 +1,299 @@
+"""What the dry run says of each message is what then happens to it, on every broker."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from threading import Event
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay import select
+from delayboard.dead_letters.replay.edit import Typed, edit
+from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.send import replay
+from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, TargetMode
+from tests.brokers import Vhost
+from tests.builders import address_of, eventually, make_broker, make_user
+from tests.delayboard.builders import a_death, a_message, deaths_header, parked
+from tests.topology.builders import a_queue
+from topology import latest, provision, work
+from topology.broker.consumer import getter
+from topology.broker.depths import live_depths
+from topology.broker.management import Management
+from topology.deaths import Death
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+from topology.message import REPLAYS_HEADER
+from topology.models import Broker, Role
+from topology.patterns import delay_levels, hold_queues, retry_pair
+from topology.patterns.pattern import Tap
+from topology.provisioning.taps import tap_definitions
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
+
+THERE = Definitions.of(
+    [
+        Exchange("orders"),
+        Exchange("news", "fanout"),
+        Exchange("logs", "topic"),
+        Exchange("sorter", "headers"),
+        Exchange("strict", arguments=Arguments({"alternate-exchange": "news"})),
+        a_queue("orders", dlx="", key="dead"),
+        a_queue("audit"),
+        a_queue("dead"),
+        a_queue("hold", ttl=300, dlx="orders", key="orders"),
+        a_queue("round", ttl=200, dlx="", key="dead"),
+        a_queue("lost", ttl=200),
+        a_queue("nowhere", ttl=200, dlx="gone"),
+        a_queue("ring", ttl=100, dlx="", key="ring"),
+        Binding("orders", "orders", "orders"),
+        Binding("news", "orders", ""),
+        Binding("news", "audit", ""),
+        Binding("news", "hold", ""),
+        Binding("logs", "audit", "a.#"),
+        Binding("sorter", "audit", "", arguments=Arguments({"kind": "pdf"})),
+        Binding("sorter", "orders", "", arguments=Arguments({"x-match": "any", "n": 7})),
+    ]
+)
+ENDS = ("orders", "audit", "dead")
+WAITS = ("hold", "round", "lost", "nowhere", "ring")
+ARRIVES = re.compile(r"rrives in (\S+?)(?: at once| after |\.)")
+
+
+@pytest.fixture
+def broker(vhost: Vhost) -> Iterator[Broker]:
+    latest._latest.clear()
+    with Management(address_of(vhost)) as management:
+        for thing in THERE:
+            match thing:
+                case Exchange():
+                    management.declare_exchange(thing)
+                case Queue():
+                    management.declare_queue(thing)
+                case Binding():
+                    management.bind(thing)
+    yield make_broker(vhost)
+    latest._latest.clear()
+
+
+@pytest.fixture
+def user(broker: Broker) -> User:
+    return make_user("ann", Role.OPERATOR)
+
+
+class Journal:
+    """Letters with names of their own."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._number = 0
+
+    def letter(
+        self, *deaths: Death, headers: dict[str, Any] | None = None, **stated: Any
+    ) -> DeadLetter:
+        self._number += 1
+        message = a_message(
+            b"{}",
+            {**deaths_header(*deaths), **(headers or {})},
+            message_id=f"m{self._number}",
+            **stated,
+        )
+        (row,) = parked(self._broker, message)
+        return row
+
+    def plain(self, **headers: Any) -> DeadLetter:
+        return self.letter(a_death(), headers=headers)
+
+
+def drafted(user: User, rows: Iterable[DeadLetter], **options: Any) -> ReplayBatch:
+    found = list(rows)
+    keys = [row.pk for row in found]
+    return select.of_letters(user, found[0].broker, keys, Options(**options))
+
+
+def sent(user: User, batch: ReplayBatch) -> None:
+    batches.start(user, batch, despite_verdict=True)
+    claimed = work.claim((batches.KIND,), "w1")
+    assert claimed is not None
+    replay(claimed, stop=Event())
+    batch.refresh_from_db()
+    assert batch.pending == 0, batch.state_why
+
+
+def found_in(broker: Broker, queues: Iterable[str]) -> Counter[tuple[str, str]]:
+    """Which message lies where, when nothing waits in a delay any more."""
+    eventually(
+        lambda: not any(live_depths(broker.address, WAITS[:-1]).values()),
+        "the delays are empty",
+    )
+    found: Counter[tuple[str, str]] = Counter()
+    for queue in queues:
+        with getter(broker.address, queue) as source:
+            while (delivery := source.get()) is not None:
+                found[queue, delivery.message.properties.message_id or ""] += 1
+    return found
+
+
+def foretold(batch: ReplayBatch) -> Counter[tuple[str, str]]:
+    """What the dry run says: where each copy arrives."""
+    told: Counter[tuple[str, str]] = Counter()
+    for item in batch.items.select_related("route"):
+        assert item.route is not None
+        for queue in ARRIVES.findall(item.route.verdict):
+            told[queue, item.message_id] += 1
+    return told
+
+
+ENDED = {"unroutable": {ItemState.RETURNED, ItemState.FAILED}, "refused": {ItemState.FAILED}}
+
+
+def check_states(batch: ReplayBatch) -> Counter[str]:
+    """Each item ended as its verdict says, and its letter with it; how many endings there were."""
+    endings: Counter[str] = Counter()
+    for item in batch.items.select_related("route", "letter"):
+        assert item.route is not None
+        assert item.letter is not None
+        ending = item.route.ending
+        endings[ending] += 1
+        assert item.state in ENDED.get(ending, {ItemState.DONE}), item.route.verdict
+        if item.state != ItemState.DONE:
+            assert item.letter.state == LetterState.PARKED
+        elif item.route.after_ms:
+            assert item.letter.state == LetterState.HANDED
+        else:
+            assert item.letter.state == LetterState.REPLAYED
+    return endings
+
+
+def test_each_message_goes_where_the_dry_run_says(user: User, broker: Broker) -> None:
+    journal = Journal(broker)
+    letter, plain = journal.letter, journal.plain
+    mixed = [
+        plain(),
+        letter(a_death(exchange="news", routing_keys=("any",))),
+        letter(a_death("hold", exchange="", routing_keys=("hold",))),
+        letter(a_death("dead", exchange="", routing_keys=("dead",))),
+        letter(a_death("round", exchange="", routing_keys=("round",))),
+        letter(a_death("lost", exchange="", routing_keys=("lost",))),
+        letter(a_death("gone", exchange="gone")),
+        letter(headers={"a": 1}),
+        letter(a_death("audit", exchange="logs", routing_keys=("a.b",))),
+        letter(a_death(), a_death("hold", "expired", exchange="", routing_keys=("hold",))),
+        plain(**{REPLAYS_HEADER: 3}),
+        plain(CC=["audit"], BCC=["audit"]),
+        letter(a_death("audit", exchange="", routing_keys=("audit",)), expiration="150"),
+        letter(a_death(), user_id="somebody"),
+    ]
+    typed: list[tuple[list[DeadLetter], str, str]] = [
+        ([plain(), plain()], "news", ""),
+        ([plain(kind="pdf"), plain(kind="doc"), plain(n=7), plain(n=7, kind="pdf")], "sorter", ""),
+        ([plain()], "strict", "odd"),
+        ([plain()], "gone", "orders"),
+        ([plain(), plain()], "orders", "unbound"),
+        ([plain()], "", "gone"),
+        ([plain()], "", "nowhere"),
+        ([plain()], "logs", "b.a"),
+    ]
+    drafts = [drafted(user, mixed)]
+    drafts += [
+        drafted(user, rows, mode=TargetMode.TYPED, exchange=exchange, key=key)
+        for rows, exchange, key in typed
+    ]
+    drafts.append(
+        drafted(
+            user,
+            [plain(), letter(a_death("gone", exchange="gone")), letter(a_death("hold"))],
+            mode=TargetMode.FIRST_QUEUE,
+        )
+    )
+    told = sum(map(foretold, drafts), Counter[tuple[str, str]]())
+    for draft in drafts:
+        sent(user, draft)
+    endings = sum(map(check_states, drafts), Counter[str]())
+    assert found_in(broker, ENDS) == told
+    assert set(endings) == {"delivered", "loops", "lost", "unroutable", "refused", "guarded"}
+
+
+def test_what_expires_in_a_ring_is_lost_or_goes_round_as_it_is_told(
+    user: User, broker: Broker
+) -> None:
+    draft = drafted(user, [Journal(broker).plain()], mode=TargetMode.TYPED, key="ring")
+    (route,) = draft.routes.all()
+    sent(user, draft)
+    check_states(draft)
+    assert route.ending == "lost", route.verdict
+    eventually(lambda: not live_depths(broker.address, ["ring"])["ring"], "it is dropped")
+    assert not found_in(broker, ENDS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "delay_ms"),
+    [
+        (retry_pair.KIND, retry_pair.Params("jobs", timedelta(milliseconds=300)), 300),
+        (hold_queues.KIND, hold_queues.Params(""), 300),
+        (delay_levels.KIND, delay_levels.Params("own", "shop", 3), 1000),
+    ],
+)
+def test_through_a_delay_it_arrives_as_the_dry_run_says(
+    user: User, broker: Broker, kind: str, params: Any, delay_ms: int
+) -> None:
+    topology = provision.create_topology(None, broker, kind, params)
+    provision.apply(None, topology)
+    latest._latest.clear()
+    journal = Journal(broker)
+    rows = [journal.plain(), journal.letter(a_death("audit", exchange="", routing_keys=("audit",)))]
+    draft = drafted(
+        user,
+        rows,
+        mode=TargetMode.DELAY,
+        topology_id=topology.pk,
+        delay=timedelta(milliseconds=delay_ms),
+    )
+    assert {route.after_ms for route in draft.routes.all()} == {delay_ms}
+    told = foretold(draft)
+    assert told.total() == 2
+    sent(user, draft)
+    assert check_states(draft) == {"delivered": 2}
+    ends = sorted({queue for queue, _ in told})
+    eventually(lambda: sum(live_depths(broker.address, ends).values()) == 2, f"both are in {ends}")
+    assert found_in(broker, ends) == told
+
+
+def test_an_edited_message_goes_where_its_own_verdict_says(user: User, broker: Broker) -> None:
+    journal = Journal(broker)
+    draft = drafted(
+        user,
+        [journal.plain(kind="doc") for _ in range(3)],
+        mode=TargetMode.TYPED,
+        exchange="sorter",
+    )
+    edit(user, draft.items.get(position=2), set_headers={"kind": Typed("", "pdf")})
+    told = foretold(draft)
+    sent(user, draft)
+    assert check_states(draft) == {"unroutable": 2, "delivered": 1}
+    assert found_in(broker, ENDS) == told == {("audit", "m2"): 1}
+
+
+def test_a_tap_of_ours_is_never_taken_for_an_arrival(user: User, broker: Broker) -> None:
+    """At a tapped exchange the broker confirms what the tap alone takes."""
+    tap = tap_definitions("delayboard.tap.x", [Tap("orders", "#", "all", "entry")], "classic")
+    with Management(broker.address) as management:
+        for queue in tap.queues:
+            management.declare_queue(queue)
+        for key in ("orders", "unbound"):
+            management.bind(Binding("orders", "delayboard.tap.x", key))
+    latest._latest.clear()
+    journal = Journal(broker)
+    drafts = [
+        drafted(user, [journal.plain()], mode=TargetMode.TYPED, exchange="orders", key=key)
+        for key in ("orders", "unbound")
+    ]
+    for draft in drafts:
+        sent(user, draft)
+    assert [check_states(draft) for draft in drafts] == [{"delivered": 1}, {"unroutable": 1}]
+    assert found_in(broker, ENDS) == {("orders", "m1"): 1}

@@ -1,0 +1,124 @@
+"""Publishing, and its recorded arrival: the parts together on a real broker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+from django.db import connection
+
+from analytics.recorder.follow import follow
+from analytics.recorder.record import record
+from delayboard.publishing.predict import predict
+from delayboard.publishing.send import Letter, send
+from delayboard.publishing.track import Track, track
+from tests.brokers import Vhost
+from tests.builders import address_of, applied_pair, eventually, make_user
+from topology import latest
+from topology.broker.consumer import getter
+from topology.broker.fields import read_table, table_entries
+from topology.broker.management import Management
+from topology.broker.properties import read_properties
+from topology.broker.publisher import publisher
+from topology.message import Publish
+from topology.models import Role, Topology
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
+
+
+@contextmanager
+def recorded(topology: Topology) -> Iterator[None]:
+    """The recorder and the index at work for the length of a block."""
+    stop = threading.Event()
+
+    def run(duty: Callable[..., None]) -> None:
+        try:
+            duty(stop=stop, beat=lambda details: None)
+        finally:
+            connection.close()
+
+    duties = (partial(record, topology.pk), follow)
+    threads = [threading.Thread(target=run, args=(duty,)) for duty in duties]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+
+
+def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) -> None:
+    topology = applied_pair(vhost, delay="300ms")
+    user = make_user("ada", Role.OPERATOR)
+    snapshot = latest.poll(topology.broker).snapshot
+    assert snapshot is not None
+    prediction = predict(snapshot, "orders-retry", "orders")
+    assert prediction.arrives_after == timedelta(milliseconds=300)
+    assert prediction.sentence == "It arrives in orders after 300ms."
+    with recorded(topology):
+        letter = Letter("orders-retry", "orders", b"{}", {"tenant": 42})
+        row = send(user, topology.broker, letter, prediction)
+        assert row.sent == "confirmed"
+
+        def settled() -> Track | None:
+            told = track(row, datetime.now(UTC))
+            return told if told.is_settled else None
+
+        followed = eventually(settled, "the arrival is observed")
+    assert followed.mark == "arrived"
+    assert followed.observation is not None
+    assert followed.observation.lateness is not None
+    assert "It arrived at" in followed.sentence
+
+
+def test_an_unroutable_publish_is_told_and_written_down(vhost: Vhost) -> None:
+    topology = applied_pair(vhost)
+    snapshot = latest.poll(topology.broker).snapshot
+    assert snapshot is not None
+    prediction = predict(snapshot, "orders", "nobody")
+    assert not prediction.is_good
+    letter = Letter("orders", "nobody", b"")
+    row = send(make_user("ada", Role.OPERATOR), topology.broker, letter, prediction)
+    assert row.outcome == "refused"
+    assert "gave the message back" in row.error
+
+
+def test_a_publish_that_only_our_own_tap_takes_is_no_success(vhost: Vhost) -> None:
+    topology = applied_pair(vhost)
+    with Management(address_of(vhost)) as management:
+        management.delete_queue("orders", only_if_empty=True)
+    snapshot = latest.poll(topology.broker).snapshot
+    assert snapshot is not None
+    prediction = predict(snapshot, "orders", "orders")
+    letter = Letter("orders", "orders", b"")
+    row = send(make_user("ada", Role.OPERATOR), topology.broker, letter, prediction)
+    assert row.outcome == "refused"
+    assert "No queue takes it" in row.error
+
+
+def test_properties_pass_a_publish_bit_for_bit_whatever_pika_makes_of_them(vhost: Vhost) -> None:
+    """A decimal, a small integer, a float, bytes, and a timestamp past the year 9999."""
+    odd = (
+        b"\x01dD\x01\x00\x00\x00\x0f"
+        b"\x01bb\x7f"
+        b"\x01ff\x40\x6c\xcc\xcd"
+        b"\x01xx\x00\x00\x00\x02\xff\xfe"
+        b"\x01tT\x00\x00\xff\xff\xff\xff\xff\xff"
+    )
+    raw = b"\x20\x00" + len(odd).to_bytes(4, "big") + odd
+    applied_pair(vhost, tap_type="classic")
+    with publisher(address_of(vhost), "test") as channel:
+        channel.publish(Publish("orders", "orders", read_properties(raw), b"\x00\xff"))
+    with getter(address_of(vhost), "orders") as source:
+        message = eventually(source.get, "it is there").message
+    came = message.properties.raw
+    assert came[:6] == raw[:6]
+    # RabbitMQ 4 sorts a table by its names; the bytes of each entry stay.
+    assert {e[2] for e in table_entries(came[6:])} == {e[2] for e in table_entries(odd)}
+    assert message.headers == read_table(odd)

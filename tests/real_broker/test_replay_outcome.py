@@ -1,0 +1,235 @@
+"""What becomes of replayed messages on a real broker: seen to arrive, dead again, stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.utils import timezone
+
+from analytics.recorder.follow import follow
+from analytics.recorder.record import record
+from delayboard.dead_letters.parking.keep import Room
+from delayboard.dead_letters.parking.watch import watch
+from delayboard.dead_letters.replay import following, outcome
+from delayboard.models import DeadLetter, DeadLetterQueue, Duty, LetterState, ReplayBatch
+from delayboard.models.duty import parker_key
+from delayboard.models.replay import BatchState, Outcome, TargetMode
+from tests.brokers import Vhost
+from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
+from tests.real_broker.replaying import (
+    DEAD,
+    SECONDS,
+    WORK,
+    adds_up,
+    arrived,
+    draft,
+    park,
+    reject,
+    rejected,
+    replayed,
+    shop,
+)
+from topology import latest
+from topology.broker.consumer import Consumer
+from topology.broker.management import Management
+from topology.broker.properties import build_properties
+from topology.broker.publisher import publisher
+from topology.definitions import Queue
+from topology.message import Publish
+from topology.models import Broker, Role
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
+QUIET: Any = {"beat": lambda details: None}
+
+
+@pytest.fixture
+def broker(vhost: Vhost) -> Broker:
+    return make_broker(vhost)
+
+
+@pytest.fixture
+def user(broker: Broker) -> User:
+    return make_user("ann", Role.OPERATOR)
+
+
+@contextmanager
+def at_work(*duties: Callable[..., None]) -> Iterator[None]:
+    """These duties of the worker for the length of the block."""
+    stop = Event()
+
+    def run(duty: Callable[..., None]) -> None:
+        try:
+            duty(stop=stop, **QUIET)
+        finally:
+            connection.close()
+
+    threads = [Thread(target=run, args=(duty,)) for duty in duties]
+    with ExitStack() as ending:
+        for thread in threads:
+            thread.start()
+            ending.callback(thread.join, SECONDS)
+        ending.callback(stop.set)
+        yield
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def parker(broker: Broker) -> Callable[..., None]:
+    """The duty that watches the dead-letter queue, said to be at work."""
+    row = DeadLetterQueue.objects.get(broker=broker, queue=DEAD)
+    row.is_watched = True
+    row.save()
+    Duty.objects.create(key=parker_key(row.pk), name="Parker", beat_at=timezone.now())
+    return partial(watch, row.pk, room=Room())
+
+
+def fresh(batch: ReplayBatch) -> ReplayBatch:
+    batch.refresh_from_db()
+    return batch
+
+
+@contextmanager
+def rejecting(vhost: Vhost) -> Iterator[None]:
+    """A consumer of the work queue that takes nothing."""
+    stop = Event()
+
+    def run() -> None:
+        with Consumer(address_of(vhost), WORK) as consumer:
+            while not stop.is_set():
+                for delivery in consumer.batch(limit=10, limit_bytes=10**6, wait=0.1, linger=0):
+                    consumer.reject(delivery, requeue=False)
+
+    thread = Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(SECONDS)
+
+
+def test_a_message_that_dies_again_into_a_watched_queue_is_told(
+    vhost: Vhost, broker: Broker, user: User
+) -> None:
+    shop(vhost)
+    rejected(vhost, "a", "b")
+    letters = park(user, broker, 2)
+    batch = replayed(user, draft(user, letters))
+    with at_work(parker(broker)):
+        reject(vhost, 1)
+        eventually(lambda: fresh(batch).died, "one died again", seconds=SECONDS)
+    arrived(vhost)
+    again = DeadLetter.objects.latest("pk")
+    dead, _ = batch.items.all()
+    assert (batch.died, dead.outcome, dead.died_as) == (1, Outcome.DIED, again)
+    assert (again.message_id, again.state) == (dead.message_id, LetterState.PARKED)
+    assert adds_up(batch)
+
+
+def test_a_canary_whose_messages_die_again_stops_the_batch(
+    vhost: Vhost, broker: Broker, user: User
+) -> None:
+    shop(vhost)
+    rejected(vhost, *(f"m{number}" for number in range(6)))
+    letters = park(user, broker, 6)
+    batch = draft(user, letters, canary=2, canary_seconds=60, canary_goes_on=True)
+    with at_work(parker(broker)), rejecting(vhost):
+        batch = replayed(user, batch)
+    assert batch.state == BatchState.PAUSED
+    assert "of the first 2 died again" in batch.state_why
+    assert (batch.done, batch.pending) == (2, 4)
+    assert adds_up(batch)
+
+
+def test_a_canary_of_which_none_dies_goes_on_by_itself(
+    vhost: Vhost, broker: Broker, user: User
+) -> None:
+    shop(vhost)
+    rejected(vhost, *(f"m{number}" for number in range(4)))
+    letters = park(user, broker, 4)
+    batch = draft(user, letters, canary=1, canary_seconds=1, canary_goes_on=True)
+    with at_work(parker(broker)):
+        batch = replayed(user, batch)
+    assert (batch.state, batch.done) == (BatchState.DONE, 4)
+    arrived(vhost, number=4)
+
+
+def test_a_batch_whose_messages_come_back_dead_stops_itself(
+    vhost: Vhost, broker: Broker, user: User
+) -> None:
+    shop(vhost)
+    rejected(vhost, *(f"m{number}" for number in range(30)))
+    letters = park(user, broker, 30)
+    batch = draft(user, letters, stop_after=3, rate=5.0)
+    with at_work(parker(broker)), rejecting(vhost):
+        batch = replayed(user, batch)
+    assert batch.state == BatchState.PAUSED
+    assert "died again" in batch.state_why
+    assert 0 < batch.pending < 30
+    assert adds_up(batch)
+
+
+def test_what_died_again_into_a_queue_that_nobody_parks_is_found_by_a_look(
+    vhost: Vhost, broker: Broker, user: User
+) -> None:
+    shop(vhost)
+    rejected(vhost, "a")
+    batch = replayed(user, draft(user, park(user, broker, 1)))
+    reject(vhost, 1)
+    eventually(lambda: _is_known_dead(broker), "the broker counts it", seconds=SECONDS)
+    outcome_of = partial(_looked, batch)
+    eventually(outcome_of, "it is seen in the queue", seconds=SECONDS)
+    item = batch.items.get()
+    assert (fresh(batch).died, item.outcome, item.died_as) == (1, Outcome.DIED, None)
+    DeadLetterQueue.objects.all().delete()
+    (letter,) = park(user, broker, 1)
+    item.refresh_from_db()
+    assert (fresh(batch).died, item.died_as) == (1, letter)
+
+
+def _is_known_dead(broker: Broker) -> bool:
+    snapshot = latest.poll(broker, 5.0).snapshot
+    return snapshot is not None and snapshot.numbers[DEAD].messages == 1
+
+
+def _looked(batch: ReplayBatch) -> bool:
+    outcome.look_at(batch, following.Follower(), timezone.now())
+    return bool(fresh(batch).died)
+
+
+def test_what_is_published_past_every_delay_is_seen_to_arrive_by_the_tap(
+    vhost: Vhost, user: User
+) -> None:
+    topology = applied_pair(vhost, delay="100ms")
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(Queue(DEAD))
+    with publisher(address_of(vhost), "test") as channel:
+        stated = build_properties({}, message_id="m", delivery_mode=2)
+        channel.publish(Publish("", DEAD, stated, b"{}"))
+    letters = park(user, topology.broker, 1)
+    typed = {"exchange": topology.taps[-1].exchange, "key": WORK}
+    with at_work(partial(record, topology.pk), follow, outcome.follow):
+        batch = replayed(user, draft(user, letters, TargetMode.TYPED, **typed))
+        eventually(lambda: fresh(batch).delivered, "it is seen to arrive", seconds=SECONDS)
+    assert batch.items.get().outcome == Outcome.DELIVERED
+    assert "no tap" not in outcome.blind(batch)
+    assert adds_up(batch)
+
+
+def test_without_a_tap_it_is_said_that_nobody_sees_them(
+    vhost: Vhost, broker: Broker, user: User
+) -> None:
+    shop(vhost)
+    rejected(vhost, "a")
+    batch = replayed(user, draft(user, park(user, broker, 1)))
+    said = outcome.blind(batch)
+    assert "no tap of a topology is on their way" in said
+    assert "die again" not in said
+    DeadLetterQueue.objects.all().delete()
+    assert "“dead”, which is not watched" in outcome.blind(batch)

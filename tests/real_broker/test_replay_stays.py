@@ -1,0 +1,191 @@
+"""What a replay leaves where it was, and what it takes of a live queue."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+
+from delayboard.dead_letters import browse
+from delayboard.dead_letters.parking import once
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay import select
+from delayboard.dead_letters.replay.options import Options
+from delayboard.models import (
+    DeadLetter,
+    LetterState,
+)
+from delayboard.models.replay import BatchState, ItemState, TargetMode
+from tests.brokers import Vhost
+from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
+from tests.real_broker.replaying import (
+    DEAD,
+    SECONDS,
+    WORK,
+    adds_up,
+    arrived,
+    at_rest,
+    confirmed,
+    depth,
+    draft,
+    is_empty,
+    park,
+    reject,
+    rejected,
+    replayed,
+    shop,
+    states,
+    worked_off,
+)
+from tests.real_broker.test_bit_for_bit import entries
+from topology import latest
+from topology.broker.fields import table_entries
+from topology.broker.management import Management
+from topology.broker.properties import build_properties, read_properties
+from topology.broker.publisher import publisher
+from topology.definitions import Binding, Queue
+from topology.message import Message, Publish
+from topology.models import Broker, Role
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
+
+
+@pytest.fixture
+def broker(vhost: Vhost) -> Broker:
+    return make_broker(vhost)
+
+
+@pytest.fixture
+def user(broker: Broker) -> User:
+    return make_user("ann", Role.OPERATOR)
+
+
+def test_a_returned_one_stays_parked_with_the_reason_and_the_others_go(
+    vhost: Vhost, broker: Broker, user: User
+) -> None:
+    shop(vhost)
+    with Management(address_of(vhost)) as management:
+        management.bind(Binding(WORK, WORK, "other"))
+    rejected(vhost, "m0")
+    with publisher(address_of(vhost), "test") as channel:
+        stated = build_properties({}, message_id="m1", delivery_mode=2)
+        channel.publish(Publish(WORK, "other", stated, b"{}"))
+    reject(vhost, 1)
+    letters = park(user, broker, 2)
+    batch = draft(user, letters)
+    with Management(address_of(vhost)) as management:
+        management.unbind(Binding(WORK, WORK, "other"))
+    batch = replayed(user, batch)
+    assert (batch.done, batch.returned) == (1, 1)
+    assert states(letters) == [LetterState.PARKED, LetterState.REPLAYED]
+    item = batch.items.get(state=ItemState.RETURNED)
+    assert item.letter == letters[1]
+    assert item.error
+    assert [message.properties.message_id for message in arrived(vhost)] == ["m0"]
+    assert adds_up(batch)
+
+
+def test_what_only_our_own_tap_takes_is_returned(vhost: Vhost, user: User) -> None:
+    topology = applied_pair(vhost, delay="100ms")
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(Queue(DEAD))
+    with publisher(address_of(vhost), "test") as channel:
+        channel.publish(Publish("", DEAD, build_properties({}, message_id="m"), b"{}"))
+    letters = park(user, topology.broker, 1)
+    batch = draft(user, letters, TargetMode.TYPED, exchange=WORK, key=WORK)
+    with Management(address_of(vhost)) as management:
+        management.delete_queue(WORK, only_if_empty=True)
+    batch = replayed(user, batch)
+    assert batch.returned == 1
+    assert "own tap" in batch.items.get().error
+    assert states(letters) == [LetterState.PARKED]
+
+
+def test_a_decimal_is_not_sent_where_a_stream_tap_would_break_the_connection(
+    vhost: Vhost, user: User
+) -> None:
+    """Streams of 4.0.5 and 4.3.6 take no decimal; a classic tap takes everything."""
+    topology = applied_pair(vhost, delay="100ms")
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(Queue(DEAD))
+    decimal = b"\x01dD\x01\x00\x00\x00\x0f"
+    odd = read_properties(b"\x20\x00" + len(decimal).to_bytes(4, "big") + decimal)
+    with publisher(address_of(vhost), "test") as channel:
+        for properties in (build_properties({"n": 1}), odd, build_properties({"n": 2})):
+            channel.publish(Publish("", DEAD, properties, b"{}"))
+    letters = park(user, topology.broker, 3)
+    batch = draft(user, letters, TargetMode.TYPED, exchange=WORK, key=WORK)
+    batch = replayed(user, batch, despite_verdict=True)
+    assert adds_up(batch)
+    if topology.tap_type == "classic":
+        messages = arrived(vhost, number=3)
+        assert b"d" in {name for m in messages for name in entries(headers_of(m))}
+        return
+    assert (batch.done, batch.failed) == (2, 1)
+    assert "decimal" in batch.items.get(state=ItemState.FAILED).error
+    assert states(letters).count(LetterState.PARKED) == 1
+    assert DeadLetter.objects.get(state=LetterState.PARKED) == letters[1]
+
+
+def headers_of(message: Message) -> bytes:
+    raw = message.properties.raw
+    found = raw[6:]
+    assert table_entries(found)
+    return found
+
+
+def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
+    vhost: Vhost, broker: Broker, user: User
+) -> None:
+    shop(vhost)
+    rejected(vhost, "m0", "m1", "m2")
+    confirmed(broker)
+    eventually(lambda: depth(broker, DEAD) == 3, "all are dead", seconds=SECONDS)
+    snapshot = latest.poll(broker).snapshot
+    assert snapshot is not None
+    queue = snapshot.definitions.queue(DEAD)
+    assert queue is not None
+    seen = browse.look(broker, queue, snapshot).letters
+    batch = select.of_look(user, broker, DEAD, [seen[1].handle], Options())
+    worked_off(once.KIND, once.park)
+    batch = at_rest(batch)
+    assert (batch.state, batch.selected) == (BatchState.DRAFT, 1)
+    assert replayed(user, batch).done == 1
+    assert [message.properties.message_id for message in arrived(vhost)] == ["m1"]
+    left = [message.properties.message_id for message in arrived(vhost, DEAD, 2)]
+    assert left == ["m0", "m2"]
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_whole_queue_goes_straight_through(
+    vhost: Vhost, broker: Broker, user: User, kind: str
+) -> None:
+    shop(vhost, kind)
+    ids = [f"m{number}" for number in range(50)]
+    rejected(vhost, *ids)
+    eventually(lambda: depth(broker, DEAD) == 50, "all are dead", seconds=SECONDS)
+    confirmed(broker)
+    batch = replayed(user, at_rest(select.of_queue(user, broker, DEAD, Options())))
+    assert (batch.state, batch.done, batch.pending) == (BatchState.DONE, 50, 0)
+    assert DeadLetter.objects.count() == 0
+    back = arrived(vhost, number=50)
+    assert sorted(message.properties.message_id or "" for message in back) == sorted(ids)
+    assert not any("x-death" in message.headers for message in back)
+    assert is_empty(vhost, DEAD)
+
+
+def test_of_two_replays_each_letter_is_in_one_and_both_are_told(
+    vhost: Vhost, broker: Broker, user: User
+) -> None:
+    shop(vhost)
+    rejected(vhost, "m0", "m1", "m2")
+    letters = park(user, broker, 3)
+    first, second = draft(user, letters[:2]), draft(user, letters[1:])
+    batches.start(user, first, despite_verdict=False)
+    batches.start(user, second, despite_verdict=False)
+    first, second = at_rest(first), at_rest(second)
+    assert (first.done, second.done, second.cancelled) == (2, 1, 1)
+    assert f"replay {first.pk}" in second.items.get(state=ItemState.CANCELLED).error
+    names = [message.properties.message_id for message in arrived(vhost, number=3)]
+    assert sorted(name or "" for name in names) == ["m0", "m1", "m2"]
+    assert adds_up(first)
+    assert adds_up(second)

@@ -1,0 +1,212 @@
+"""How a replay is chosen, judged with other options, and started."""
+
+from __future__ import annotations
+
+import pytest
+from django.urls import reverse
+
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.models import (
+    BatchState,
+    ItemState,
+    ReplayBatch,
+)
+from tests.delayboard.builders import SHOP, a_message, parked
+from tests.delayboard.replay_rows import a_batch
+from tests.site.desk import draft, know, signed_in, text_of
+from tests.site.replay_desk import SENT, page, press, some
+from tests.topology.builders import a_queue
+from topology.models import Broker, Role, Work
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def seen(broker: Broker) -> None:
+    know(broker, *SHOP)
+
+
+def test_a_bad_dry_run_wants_a_typed_yes(broker: Broker) -> None:
+    made = draft(broker, key="nowhere")
+    assert "2 of 2 would not arrive well." in page(made)
+    assert "Not started." in press("start", made, typed="no")
+    assert Work.objects.count() == 0
+    assert "Not started." not in press("start", made, typed=" YES ")
+    made.refresh_from_db()
+    assert made.state == BatchState.RUNNING
+    assert "The worker gives no sign of life" in page(made)
+
+
+def test_of_two_who_press_start_one_is_told(broker: Broker) -> None:
+    made = draft(broker)
+    assert "Not started." not in press("start", made)
+    assert "Not started. This replay was started already." in press("start", made)
+    assert Work.objects.filter(kind=batches.KIND).count() == 1
+
+
+def test_two_drafts_of_the_same_letters_replay_each_once(broker: Broker) -> None:
+    keys = [letter.pk for letter in some(broker)]
+    client = signed_in(Role.OPERATOR, broker)
+    for _ in range(2):
+        client.post(reverse("letters_replay", args=[broker.slug]), {"letter": keys})
+    second, first = ReplayBatch.objects.all()
+    press("start", first)
+    press("start", second)
+    second.refresh_from_db()
+    assert second.cancelled == 2
+    assert f"in replay {first.pk}" in page(second)
+
+
+def test_options_that_are_wrong_change_nothing_and_are_kept_in_the_form(broker: Broker) -> None:
+    made = draft(broker)
+    text = press("options", made, mode="typed", key="", rate="many", **SENT)
+    assert "Nothing was changed." in text
+    assert "Type an exchange and a key" in text
+    assert "“many” is no number." in text.replace("\u2068", "").replace("\u2069", "")
+    assert 'value="many" placeholder="empty: as fast as it goes" aria-invalid="true"' in text
+    made.refresh_from_db()
+    assert (made.target_key, made.rate) == ("parked-work", None)
+
+
+def test_other_options_are_judged_again(broker: Broker) -> None:
+    made = draft(broker)
+    text = press("options", made, mode="typed", key="nowhere", rate="50", **SENT)
+    assert "2 of 2 would not arrive well." in text
+    assert "at most 50 a second" in text
+    made.refresh_from_db()
+    assert (made.target_key, made.rate, made.state) == ("nowhere", 50, BatchState.DRAFT)
+
+
+def test_a_start_with_other_options_than_were_judged_only_judges(broker: Broker) -> None:
+    made = draft(broker)
+    text = press("start", made, mode="typed", key="nowhere", typed="yes", **SENT)
+    assert "it was made anew and nothing was started" in text
+    made.refresh_from_db()
+    assert (made.state, made.target_key) == (BatchState.DRAFT, "nowhere")
+    press("start", made, mode="typed", key="nowhere", typed="yes", **SENT)
+    made.refresh_from_db()
+    assert made.state == BatchState.RUNNING
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"mode": "x"}, {"mode": "delay", "topology": "99999"}, {"mode": "delay", "delay": "-1"}],
+)
+def test_what_is_no_option_changes_nothing(broker: Broker, values: dict[str, str]) -> None:
+    made = draft(broker)
+    before = ReplayBatch.objects.values().get()
+    press("options", made, **(SENT | {"undo_seconds": "2d"} | values))
+    assert ReplayBatch.objects.values().get() == before
+
+
+def test_a_started_one_takes_no_other_options(broker: Broker) -> None:
+    made = draft(broker)
+    press("start", made)
+    text = press("options", made, mode="typed", key="parked-work", rate="5", **SENT)
+    assert "Nothing was changed. Only a draft can be changed" in text
+
+
+def test_how_long_the_first_ones_are_watched_at_least_is_said(broker: Broker) -> None:
+    know(
+        broker,
+        a_queue("orders", dlx="", key="wait"),
+        a_queue("wait", ttl=90_000, dlx="", key="orders"),
+        a_queue("dead"),
+    )
+    batch = a_batch(broker, some(broker))
+    assert "at least 1m30s, the longest retry round of the target" in page(batch)
+
+
+def test_what_was_not_replayed_becomes_another_draft(broker: Broker) -> None:
+    states = [ItemState.DONE, ItemState.RETURNED, ItemState.NACKED]
+    batch = a_batch(broker, some(broker, 3), BatchState.DONE, states)
+    assert "Replay what was not replayed (2)" in page(batch)
+    assert "Dry run of replay" in press("rest", batch)
+    made = ReplayBatch.objects.latest("pk")
+    kept = [item.letter_id for item in batch.items.exclude(state=ItemState.DONE)]
+    assert [item.letter_id for item in made.items.all()] == kept
+
+
+def test_a_queue_that_is_not_there_is_not_replayed(broker: Broker) -> None:
+    client = signed_in(Role.OPERATOR, broker)
+    for name in ("", "no\x01where", "x" * 300):
+        client.post(reverse("queue_replay", args=[broker.slug]), {"name": name})
+    assert ReplayBatch.objects.count() == 0
+
+
+def test_chosen_letters_and_all_that_match_become_drafts(broker: Broker) -> None:
+    letters = some(broker, 5)
+    client = signed_in(Role.OPERATOR, broker)
+    address = reverse("letters_replay", args=[broker.slug])
+    client.post(address, {"letter": [letters[0].pk, letters[2].pk]})
+    chosen = ReplayBatch.objects.latest("pk")
+    assert chosen.selected == 2
+    client.post(address, {"all": "1", "q": "reason:rejected", "newest": letters[3].pk})
+    matching = ReplayBatch.objects.latest("pk")
+    assert (matching.selected, matching.newest) == (4, letters[3].pk)
+    group = letters[0].group
+    client.post(address, {"group": group.pk, "newest": letters[4].pk})
+    assert ReplayBatch.objects.latest("pk").selected == 5
+    assert "Dry run of replay" in page(chosen)
+
+
+def test_letters_that_came_from_nowhere_are_sent_where_somebody_types(broker: Broker) -> None:
+    letter = parked(broker, a_message(b"1", {}))[0]
+    client = signed_in(Role.OPERATOR, broker)
+    address = reverse("letters_replay", args=[broker.slug])
+    page_of = reverse("letter", args=[broker.slug, letter.pk])
+    assert '<details class="where" open>' in text_of(client.get(page_of))
+    values = {"letter": letter.pk, "next": page_of}
+    draft = text_of(client.post(address, values, follow=True))
+    assert "type the exchange and key" in draft
+    client.post(address, values | {"exchange": "", "routing_key": "orders"})
+    made = ReplayBatch.objects.latest("pk")
+    assert (made.target_mode, made.target_key, made.selected) == ("typed", "orders", 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "Nothing was prepared. No letter was chosen."),
+        ({"letter": "x"}, "Nothing was prepared. No letter was chosen."),
+        ({"all": "1", "q": "colour:red"}, "Nothing was prepared."),
+        ({"letter": "99999"}, "Nothing was prepared."),
+    ],
+)
+def test_what_cannot_be_chosen_is_said(broker: Broker, values: dict[str, str], said: str) -> None:
+    client = signed_in(Role.OPERATOR, broker)
+    address = reverse("letters_replay", args=[broker.slug])
+    assert said in text_of(client.post(address, values, follow=True))
+    assert ReplayBatch.objects.count() == 0
+
+
+def test_a_group_can_be_sent_elsewhere(broker: Broker) -> None:
+    letters = some(broker)
+    group = letters[0].group
+    address = reverse("group_redirect", args=[broker.slug, group.pk])
+    client = signed_in(Role.OPERATOR, broker)
+    assert "Nothing was saved." in text_of(client.post(address, {}, follow=True))
+    text = text_of(client.post(address, {"exchange": "", "key": "audit"}, follow=True))
+    assert "A rule sends them to" in text
+    client.post(reverse("letters_replay", args=[broker.slug]), {"group": group.pk})
+    made = ReplayBatch.objects.latest("pk")
+    assert [route.routing_key for route in made.routes.all()] == ["audit"]
+    text = text_of(client.post(address, {"clear": "1"}, follow=True))
+    assert "Each goes where it was published before it failed." in text
+
+
+def test_the_pages_of_letters_offer_a_replay_to_operators(broker: Broker) -> None:
+    letters = some(broker)
+    address = reverse("letters_replay", args=[broker.slug])
+    pages = [
+        reverse("letters", args=[broker.slug]),
+        reverse("letter_group", args=[broker.slug, letters[0].group_id]),
+    ]
+    for role, is_offered in ((Role.VIEWER, False), (Role.OPERATOR, True)):
+        client = signed_in(role, broker)
+        for one in pages:
+            assert (f'action="{address}"' in text_of(client.get(one))) is is_offered
+    letter = reverse("letter", args=[broker.slug, letters[0].pk])
+    text = text_of(signed_in(Role.OPERATOR, broker).get(letter))
+    assert "Replay…</button>" in text
+    assert "Edit and replay…</button>" in text

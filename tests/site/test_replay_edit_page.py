@@ -1,0 +1,159 @@
+"""Editing one message of a draft: what a form can carry, and what must not change by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.urls import reverse
+
+from delayboard.models import BatchState, DeadLetter, MaskKind, MaskRule, ReplayBatch, ReplayEdit
+from tests.delayboard.builders import SHOP, a_death, a_message, deaths_header, parked
+from tests.delayboard.replay_rows import a_batch
+from tests.site.desk import know, signed_in, text_of
+from topology.broker.properties import read_properties
+from topology.models import Broker, Role
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def seen(broker: Broker) -> None:
+    know(broker, *SHOP)
+
+
+def a_draft(broker: Broker, body: bytes = b'{"n": 1}', **headers: Any) -> ReplayBatch:
+    message = a_message(body, deaths_header(a_death()) | headers)
+    return a_batch(broker, parked(broker, message))
+
+
+def address(batch: ReplayBatch, position: int = 1) -> str:
+    return reverse("replay_item", args=[batch.pk, position])
+
+
+def page(batch: ReplayBatch, role: Role = Role.OPERATOR) -> str:
+    return text_of(signed_in(role, batch.broker).get(address(batch)))
+
+
+def send(batch: ReplayBatch, **values: Any) -> str:
+    client = signed_in(Role.OPERATOR, batch.broker)
+    return text_of(client.post(address(batch), values, follow=True))
+
+
+def edited_headers() -> dict[str, Any]:
+    return dict(read_properties(bytes(ReplayEdit.objects.get().properties)).headers)
+
+
+def test_headers_and_body_are_changed_and_the_letter_stays(broker: Broker) -> None:
+    batch = a_draft(broker, tenant=42, note="old")
+    before = DeadLetter.objects.values().get()
+    text = page(batch)
+    assert 'value="42" aria-label="Value of tenant"' in text
+    assert "The broker writes it, and a replay leaves it out." in text
+    values = {"header": ["tenant", "note"], "text": ["43", "old"], "body": '{"n": 2}'}
+    assert "Message 1 is edited, and was judged again." in send(batch, **values)
+    assert edited_headers()["tenant"] == 43
+    assert bytes(ReplayEdit.objects.get().body.data) == b'{"n": 2}'
+    assert DeadLetter.objects.values().get() == before
+    assert '<span class="tag">edited</span>' in text_of(
+        signed_in(Role.VIEWER, broker).get(reverse("replay_batch", args=[batch.pk]))
+    )
+
+
+def test_what_is_sent_as_it_stands_changes_nothing(broker: Broker) -> None:
+    batch = a_draft(broker, b"one\r\ntwo\r\n", note="a\nb")
+    values = {"header": ["note"], "text": ["a\r\nb"], "body": "one\r\ntwo\r\n"}
+    assert "Nothing was changed in message 1." in send(batch, **values)
+    assert not ReplayEdit.objects.exists()
+
+
+def test_the_ends_of_lines_stay_as_they_were(broker: Broker) -> None:
+    windows, unix = a_draft(broker, b"one\r\ntwo"), a_draft(broker, b"one\ntwo")
+    for batch, kept in ((windows, b"one\r\nthree"), (unix, b"one\nthree")):
+        send(batch, body="one\r\nthree")
+        assert bytes(ReplayEdit.objects.latest("pk").body.data) == kept
+
+
+def test_a_header_is_left_out_and_another_added(broker: Broker) -> None:
+    batch = a_draft(broker, tenant=42)
+    values = {"drop": "tenant", "new-name": "n", "new-type": "integer", "new-text": "7"}
+    send(batch, **values)
+    headers = edited_headers()
+    assert "tenant" not in headers
+    assert headers["n"] == 7
+    assert "goes as it was parked" in send(batch, undo="1")
+    assert not ReplayEdit.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"header": "tenant", "text": "many"}, "is no whole number"),
+        ({"new-name": "", "new-type": "text", "new-text": "x"}, "A header needs a name."),
+        ({"new-name": "tenant", "new-type": "text", "new-text": "x"}, "There is a header of this"),
+        ({"new-name": "n", "new-type": "nothing", "new-text": "x"}, "It holds nothing"),
+        ({"new-name": "n", "new-type": "?", "new-text": "x"}, "Its type is one of"),
+        ({"drop": "x-death"}, "The broker writes it"),
+    ],
+)
+def test_what_is_wrong_changes_nothing_and_stays_in_the_form(
+    broker: Broker, values: dict[str, str], said: str
+) -> None:
+    batch = a_draft(broker, tenant=42)
+    text = send(batch, body="typed anew", **values)
+    assert "Nothing was changed." in text
+    assert said in text
+    assert "typed anew" in text
+    assert not ReplayEdit.objects.exists()
+
+
+def test_bytes_are_replaced_by_a_file_alone(broker: Broker) -> None:
+    batch = a_draft(broker, bytes(range(256)))
+    text = page(batch)
+    assert "It is no plain text, or too long to be typed" in text
+    assert 'name="body"' not in text
+    send(batch, body="forged")
+    assert not ReplayEdit.objects.exists()
+    send(batch, file=SimpleUploadedFile("body.bin", b"\x00\xff\x01"))
+    assert bytes(ReplayEdit.objects.get().body.data) == b"\x00\xff\x01"
+
+
+def test_what_a_form_cannot_carry_is_not_offered(broker: Broker) -> None:
+    headers: dict[str, Any] = {"odd": "a\x01b", "<b>bold</b>": "<script>alert(1)</script>"}
+    batch = a_draft(broker, **headers)
+    text = page(batch)
+    assert "It holds signs that cannot be typed into a form." in text
+    assert "<script>alert" not in text
+    assert "<b>bold" not in text
+
+
+def test_what_is_hidden_is_neither_shown_nor_changed(broker: Broker) -> None:
+    batch = a_draft(broker, b'{"card": 4111}', token="s3cret")
+    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="token", least_role=Role.ADMIN)
+    MaskRule.objects.create(kind=MaskKind.BODY, pattern="card", least_role=Role.ADMIN)
+    text = page(batch)
+    assert "s3cret" not in text
+    assert "4111" not in text
+    assert "this one goes as it is" in text
+    text = send(batch, header="token", text="x", body="forged")
+    assert "Nothing was changed." in text
+    assert not ReplayEdit.objects.exists()
+
+
+def test_only_operators_edit_and_only_drafts(broker: Broker) -> None:
+    batch = a_draft(broker)
+    assert signed_in(Role.VIEWER, broker).get(address(batch)).status_code == 403
+    assert signed_in(Role.OPERATOR, broker).get(address(batch, 2)).status_code == 404
+    ReplayBatch.objects.update(state=BatchState.RUNNING)
+    assert "only a draft can be edited" in page(batch)
+    assert "Only a draft can be edited" in send(batch, body="late")
+    assert not ReplayEdit.objects.exists()
+
+
+def test_edit_and_replay_leads_from_a_letter_to_its_form(broker: Broker) -> None:
+    letter = parked(broker, a_message(b"1"))[0]
+    client = signed_in(Role.OPERATOR, broker)
+    asked = {"letter": letter.pk, "edit": "1"}
+    answer = client.post(reverse("letters_replay", args=[broker.slug]), asked, follow=True)
+    assert "Edit message 1" in text_of(answer)

@@ -1,0 +1,269 @@
+"""The pages of a replay, in every state that it can be in."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from delayboard.models import (
+    BatchState,
+    DeadLetter,
+    ItemState,
+    LetterState,
+    MaskKind,
+    MaskRule,
+    Outcome,
+    ReplayBatch,
+    Source,
+)
+from tests.delayboard.builders import SHOP, a_message, parked
+from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
+from tests.site.desk import draft, know, signed_in, text_of
+from tests.site.replay_desk import page, press, some
+from topology.models import Broker, Role, Work
+
+pytestmark = pytest.mark.django_db
+STEERING = ("start", "pause", "resume", "cancel", "options", "rest")
+
+
+@pytest.fixture(autouse=True)
+def seen(broker: Broker) -> None:
+    know(broker, *SHOP)
+
+
+OFFERED = {
+    BatchState.PREPARING: {"cancel"},
+    BatchState.DRAFT: {"start", "options", "cancel"},
+    BatchState.WAITING: {"cancel", "pause"},
+    BatchState.RUNNING: {"cancel", "pause"},
+    BatchState.WATCHING: {"cancel", "pause", "resume"},
+    BatchState.PAUSED: {"cancel", "resume"},
+    BatchState.DONE: {"rest"},
+    BatchState.CANCELLED: {"rest"},
+    BatchState.FAILED: {"rest"},
+}
+RESTING = {BatchState.DRAFT, BatchState.DONE, BatchState.CANCELLED, BatchState.FAILED}
+
+
+@pytest.mark.parametrize("state", BatchState)
+def test_every_state_offers_what_can_be_done_to_those_who_may(
+    broker: Broker, state: BatchState
+) -> None:
+    items = [ItemState.RETURNED, ItemState.PENDING, ItemState.CANCELLED]
+    batch = a_batch(broker, some(broker, 3), state, items)
+    for role in (Role.VIEWER, Role.OPERATOR):
+        text = page(batch, role)
+        links = {name: reverse(f"replay_{name}", args=[batch.pk]) for name in STEERING}
+        shown = {name for name, link in links.items() if f'action="{link}"' in text}
+        assert shown == (OFFERED[state] if role == Role.OPERATOR else set())
+        is_live = f'data-live-url="/ws/replays/{batch.pk}-{state}/"' in text
+        assert is_live is (state not in RESTING)
+        assert ('http-equiv="refresh"' in text) is (state not in RESTING)
+
+
+def test_a_batch_of_an_invisible_broker_is_not_found(broker: Broker) -> None:
+    batch = a_batch(broker, some(broker))
+    client = signed_in()
+    assert client.get(reverse("replay_batch", args=[batch.pk])).status_code == 404
+
+    for name in STEERING:
+        assert client.post(reverse(f"replay_{name}", args=[batch.pk])).status_code == 404
+
+
+def test_what_is_being_prepared_says_how_far_it_is(broker: Broker) -> None:
+    batch = a_batch(broker, (), BatchState.PREPARING)
+    assert "how many there are is not known yet" in page(batch)
+    Work.objects.update(done=1200, total=5000, error="The database is locked.")
+    text = page(batch)
+    assert '<progress id="progress" max="5000" value="1200"' in text
+    assert "The database is locked. It is tried again." in text
+
+
+def test_a_dry_run_is_summed_up_with_the_bad_ones_first(broker: Broker) -> None:
+    batch = a_batch(broker, some(broker, 3))
+    a_bad_route(batch, "loops", routing_key="dead", items_number=12)
+    a_bad_route(batch, "unroutable", routing_key="nowhere", items_number=3)
+    a_bad_route(batch, "guarded", items_number=1)
+    a_route(batch, routing_key="hold", after_ms=5000, items_number=4)
+    text = page(batch, Role.VIEWER)
+    told = [
+        "16 of 23 would not arrive well.",
+        "<strong>12</strong> would loop back into the queues that they were parked from",
+        "<strong>3</strong> have no route: no queue takes them",
+        "<strong>1</strong> was replayed 3 times or more already",
+        "<strong>4</strong> would be handed to a delay",
+        "<strong>3</strong> would arrive",
+    ]
+    places = [text.index(sentence) for sentence in told]
+    assert places == sorted(places)
+    assert 'class="part-error"' in text
+    assert "Starting it needs the role operator" in text
+
+
+def test_what_waits_can_be_undone_and_published_nothing(broker: Broker) -> None:
+    made = draft(broker)
+    ReplayBatch.objects.update(undo_seconds=60)
+    text = press("start", made)
+    assert "Nothing was published yet" in text
+    assert "Undo: cancel the replay" in text
+    assert "Nothing was published. Cancelled by" in press("cancel", made)
+    assert not DeadLetter.objects.exclude(state=LetterState.PARKED).exists()
+    assert "This replay has ended: it is cancelled." in press("cancel", made)
+
+
+def test_pausing_and_going_on(broker: Broker) -> None:
+    made = draft(broker)
+    press("start", made)
+    assert "Nothing is published while it is paused." in press("pause", made)
+    assert "This replay is paused already." in press("pause", made)
+    assert "Paused" not in press("resume", made).split("<section")[0]
+    assert "This replay is not paused: it is running." in press("resume", made)
+
+
+def test_the_first_ones_are_watched_until_a_moment(broker: Broker) -> None:
+    until = timezone.now() + timedelta(minutes=5)
+    batch = a_batch(
+        broker,
+        some(broker, 3),
+        BatchState.WATCHING,
+        [ItemState.DONE, ItemState.PENDING, ItemState.PENDING],
+        canary=1,
+        canary_until=until,
+    )
+    text = page(batch)
+    assert "The first 1 went ahead." in text
+    assert f"{until:%H:%M:%S}" in text
+    assert "somebody says whether the others follow" in text
+    ReplayBatch.objects.update(canary_goes_on=True)
+    assert "the others follow by themselves" in page(batch)
+
+
+def test_the_counters_add_up_to_what_was_chosen(broker: Broker) -> None:
+    batch = a_batch(broker, some(broker, 14), BatchState.RUNNING, list(ItemState), doubled=2)
+    text = page(batch, Role.VIEWER)
+    numbers = {
+        name: f'data-live="replay/{name}">{count}<' for name, count in batch.counts().items()
+    }
+    assert all(cell in text for cell in numbers.values())
+    assert sum(batch.counts().values()) == 14
+    assert 'data-live="replay/settled">10<' in text
+    assert 'data-live="replay/doubled">2</strong> may be duplicated' in text
+
+
+def test_the_end_says_what_was_left_and_what_became_of_them(broker: Broker) -> None:
+    letters = some(broker, 4)
+    states = [ItemState.DONE, ItemState.DONE, ItemState.DONE, ItemState.RETURNED]
+    batch = a_batch(broker, letters, BatchState.DONE, states, delivered=1, died=1)
+    batch.items.filter(position=1).update(outcome=Outcome.DELIVERED, outcome_at=timezone.now())
+    again = parked(broker, a_message(b"again"))[0]
+    batch.items.filter(position=2).update(
+        outcome=Outcome.DIED, outcome_at=timezone.now(), died_as=again
+    )
+    batch.items.filter(position=3).update(may_be_duplicated=True)
+    text = page(batch)
+    assert "3 of 4 were replayed." in text
+    assert "No queue took it." in text
+    assert "may be duplicated" in text
+    assert f'parked/{again.pk}/">letter {again.pk}</a>' in text
+    assert "not seen yet" in text
+    ReplayBatch.objects.update(followed_to=timezone.now() + timedelta(hours=1))
+    text = page(batch)
+    assert "nothing told what came then" in text
+    assert "Nobody would see them die again" in text
+    assert "data-live-url" not in text
+
+
+def test_straight_through_there_are_only_counters(broker: Broker) -> None:
+    batch = a_batch(
+        broker,
+        (),
+        BatchState.RUNNING,
+        source=Source.QUEUE,
+        queue="dead",
+        selected=100_000,
+        done=70_000,
+        said="all of dead",
+    )
+    text = page(batch)
+    assert "70\u202f000" in text
+    assert 'id="messages"' not in text
+    ReplayBatch.objects.update(state=BatchState.DRAFT)
+    text = page(batch)
+    assert "no way to take it back" in text
+    assert "Start the replay of the queue" in text
+
+
+def test_items_are_paged_and_filtered(broker: Broker) -> None:
+    batch = a_batch(
+        broker, some(broker, 60), BatchState.DONE, [ItemState.DONE] * 29 + [ItemState.FAILED]
+    )
+    text = page(batch)
+    assert text.count('<td class="number">') >= 50
+    assert "after=50" in text
+    rest = page(batch, after="50")
+    assert "This is the last page." in rest
+    failed = page(batch, show="failed")
+    assert failed.count('data-state="failed"') == 2
+    assert 'data-state="done"' not in failed
+    route = batch.routes.get()
+    assert "Only those of one target." in page(batch, route=str(route.pk))
+    assert "No message is like that." in page(batch, route="999999")
+
+
+@pytest.mark.parametrize("odd", ["x", "-1", "²", "9" * 40, "1.5"])
+def test_odd_places_and_filters_are_the_first_page(broker: Broker, odd: str) -> None:
+    batch = a_batch(broker, some(broker), BatchState.DONE, [ItemState.DONE])
+    text = page(batch, show=odd, route=odd, after=odd)
+    assert text.count('data-state="done"') == 2
+
+
+def test_the_list_tells_how_far_each_is_and_can_be_of_those_not_ended(broker: Broker) -> None:
+    done = a_batch(broker, some(broker), BatchState.DONE, [ItemState.DONE])
+    running = a_batch(broker, some(broker), BatchState.RUNNING, list(ItemState)[::-1])
+    client = signed_in(Role.VIEWER, broker)
+    text = text_of(client.get(reverse("replays")))
+    assert f"Replay {done.pk}<" in text
+    assert "2 of 2" in text
+    text = text_of(client.get(reverse("replays"), {"open": "1"}))
+    assert f"Replay {done.pk}<" not in text
+    assert f"Replay {running.pk}<" in text
+    now = text_of(client.get(reverse("now")))
+    assert "Replays under way, and the last" in now
+
+
+def test_hostile_names_stay_texts(broker: Broker) -> None:
+    name = "<script>alert(1)</script>\u202eodd"
+    letter = parked(broker, a_message(b"1", message_id=name))[0]
+    batch = a_batch(broker, [letter], said=name, state_why=name)
+    a_bad_route(batch, exchange=name, routing_key=name, why=name, items_number=1)
+    batch.routes.update(verdict=name)
+    batch.items.update(error=name)
+    for state in BatchState:
+        ReplayBatch.objects.update(state=state, state_why=name, queue=name)
+        for role in (Role.VIEWER, Role.OPERATOR):
+            assert "<script>alert" not in page(batch, role)
+    assert "<script>alert" not in text_of(signed_in(Role.VIEWER).get(reverse("replays")))
+
+
+def test_where_they_go_is_hidden_from_whom_a_rule_hides_deaths(broker: Broker) -> None:
+    batch = a_batch(broker, some(broker), BatchState.DONE, [ItemState.RETURNED])
+    batch.routes.update(exchange="secret-exchange", verdict="Arrives in secret-queue.")
+    batch.items.update(error="secret-queue is full.")
+    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="x-death", least_role=Role.ADMIN)
+    for state in (BatchState.DONE, BatchState.DRAFT):
+        ReplayBatch.objects.update(state=state)
+        assert "secret-" not in page(batch)
+        assert "secret-" in page(batch, Role.ADMIN)
+
+
+def test_a_search_that_tells_what_is_hidden_is_hidden(broker: Broker) -> None:
+    batch = a_batch(broker, some(broker), query="header.token:s3cret", said="a search")
+    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="token", least_role=Role.ADMIN)
+    for role, is_shown in ((Role.OPERATOR, False), (Role.ADMIN, True)):
+        client = signed_in(role, broker)
+        for address in (reverse("replays"), reverse("now")):
+            assert ("s3cret" in text_of(client.get(address))) is is_shown
+        assert ("s3cret" in page(batch, role)) is is_shown
