@@ -62,11 +62,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     sorting by fixtures (trylast).
     """
     items.sort(key=in_browser)
-    if not config.getoption("postgres"):
-        return
-    kept = [item for item in items if is_for_postgres(item)]
+    with_postgres = config.getoption("postgres")
+    kept = [item for item in items if (is_for_postgres if with_postgres else is_for_any)(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
+
+
+def is_for_any(item: pytest.Item) -> bool:
+    """Tell whether the test can run on SQLite."""
+    return item.get_closest_marker("postgres") is None
 
 
 def is_for_postgres(item: pytest.Item) -> bool:

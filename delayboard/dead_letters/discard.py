@@ -17,7 +17,7 @@ from analytics import facts
 from delayboard.dead_letters.search import QueryError, rights
 from delayboard.dead_letters.search.asked import ask
 from delayboard.dead_letters.search.query import parse
-from delayboard.dead_letters.search.whole import whole
+from delayboard.dead_letters.search.whole import unsearched, whole
 from delayboard.models import DeadLetter, LetterChange, LetterGroup, LetterState
 from topology import audit, work
 from topology.models import Broker, Work, WorkState
@@ -25,6 +25,9 @@ from topology.models import Broker, Work, WorkState
 KIND = "letters"
 # A transaction writes for some hundredths of a second, then others may.
 CHUNK = 500
+# So long it waits for letters that no search finds yet.
+INDEX_WAIT = timedelta(seconds=30)
+LOOK_AGAIN_AFTER = timedelta(seconds=1)
 # So many are changed while the page waits; more is Work.
 AT_ONCE = 5000
 # Keys of letters that are counted between two signs of life.
@@ -81,7 +84,8 @@ def change_all(
     """Change all of a group, or all that match, up to the letter `newest`.
 
     Many are left to the worker: then the row has a Work. It also counts them first where that
-    reads what is in the messages. Raises what the query's reader does.
+    reads what is in the messages, and waits a while for those that no search finds yet. Raises what
+    the query's reader does.
     """
     change = LetterChange(
         broker=broker, to_state=kind.after, group=group, query=query, created_by=user, newest=0
@@ -93,6 +97,7 @@ def change_all(
         seen = before if is_uncounted else rows
         newest = seen.aggregate(newest=Max("pk"))["newest"] or 0
     change.newest = newest
+    is_uncounted = is_uncounted or bool(_unsearched(change, kind))
     if not is_uncounted:
         change.asked = rows.filter(pk__lte=newest, state=kind.before).count()
     details: dict[str, Any] = {"letters": change.asked, "newest": newest, "query": query}
@@ -122,6 +127,13 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
         if change.created_by is None:
             raise QueryError("The account that asked for it is gone.")
         rows = _rows(change, change.created_at)[0].filter(pk__lte=change.newest)
+        left_out = "" if change.asked is None else claimed.error
+        if change.asked is None and (number := _unsearched(change, kind)):
+            if timezone.now() - change.created_at < INDEX_WAIT:
+                waits = f"{_letters(number, 'are not', 'is not')} searchable yet."
+                lease.give_back(waits, after=LOOK_AGAIN_AFTER)
+                return
+            left_out = f"{_letters(number, 'are', 'is')} left out: no search finds them yet."
         if change.asked is None:
             change.asked = change.changed + _counted(rows.filter(state=kind.before), change, lease)
             change.save(update_fields=["asked"])
@@ -129,7 +141,7 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
         while not stop.is_set():
             chunk = _next(rows, kind, change.position)
             if not chunk:
-                lease.end(WorkState.DONE)
+                lease.end(WorkState.DONE, left_out)
                 return
             with transaction.atomic():
                 change.changed += _change(change.created_by, kind, [chunk])
@@ -137,7 +149,7 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
                 change.save(update_fields=["changed", "position"])
                 lease.pulse(change.changed, max(change.asked, change.changed))
             alive()
-        lease.give_back("", after=timedelta(0))
+        lease.give_back(left_out, after=timedelta(0))
     except work.Stopped as stopped:
         lease.end(WorkState.CANCELLED, str(stopped))
     except QueryError as error:
@@ -162,6 +174,18 @@ def _rows(change: LetterChange, now: datetime) -> tuple[Letters, bool]:
     rights.check(change.created_by, change.broker, query)
     asked = ask(change.broker, query)
     return whole(asked), bool(query.words or asked.conditions)
+
+
+def _unsearched(change: LetterChange, kind: Kind) -> int:
+    """How many letters it may mean that no search finds yet."""
+    if change.group is not None:
+        return 0
+    asked = ask(change.broker, parse(change.query, change.created_at or timezone.now()))
+    return unsearched(asked).filter(pk__lte=change.newest, state=kind.before).count()
+
+
+def _letters(number: int, many: str, one: str) -> str:
+    return f"1 letter {one}" if number == 1 else f"{number:,} letters {many}"
 
 
 def _counted(rows: Letters, change: LetterChange, lease: work.Lease) -> int:

@@ -17,6 +17,7 @@ from django.db.models.functions import Greatest, Least
 
 from delayboard.dead_letters.failure import Failure, failure_of, kept
 from delayboard.dead_letters.replay import outcome
+from delayboard.dead_letters.replay.same import Came
 from delayboard.models import Body, DeadLetter, GroupHour, LetterGroup, LetterState, ParkSession
 from topology.deaths import read_history
 from topology.message import REPLAY_HEADER, Message
@@ -129,9 +130,13 @@ def put_prepared(
             for p, earlier in zip(prepared, again, strict=True)
         ],
     )
-    tags = (p.message.tag(REPLAY_HEADER) for p in prepared)
-    if replayed := {key: tag for key, tag in zip(keys, tags, strict=True) if tag}:
-        outcome.noted(broker, replayed, at)
+    named = [
+        (tag, Came(p.message.properties, p.content_id, p.sha256, key))
+        for key, p in zip(keys, prepared, strict=True)
+        if (tag := p.message.tag(REPLAY_HEADER))
+    ]
+    if named:
+        outcome.noted(broker, named, at)
     return keys
 
 

@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from delayboard.dead_letters.life import Step
 from delayboard.dead_letters.masks_cause import hides_history
+from delayboard.dead_letters.replay.same import Came, sent_by
 from delayboard.models import DeadLetter, ItemState, LetterState, ReplayItem
 from delayboard.models.replay import OPEN, Outcome, ReplayEdit, parse_replay_id
 from topology.masks import HIDDEN, NOTHING, Masks
@@ -28,8 +29,9 @@ def after(letter: DeadLetter, rules: Masks = NOTHING) -> tuple[Step, ...]:
 
 def _states(letter: DeadLetter) -> list[Step]:
     by = f" By {letter.state_by.get_username()}." if letter.state_by else ""
-    told = f"Its row stands in the journal, and it is no longer in the queue.{_came_from(letter)}"
-    steps = [Step("now", "parked", letter.queue, letter.parked_at, told, link=_origin(letter))]
+    came_from, link = _came_from(letter)
+    told = f"Its row stands in the journal, and it is no longer in the queue.{came_from}"
+    steps = [Step("now", "parked", letter.queue, letter.parked_at, told, link=link)]
     if letter.state == LetterState.DISCARDED:
         told = f"It can be restored until its time in the journal ends.{by}"
         steps.append(Step("end", "discarded", at=letter.state_at, told=told))
@@ -47,7 +49,7 @@ def _was_restored(letter: DeadLetter) -> bool:
 
 
 def _earlier(letter: DeadLetter) -> ReplayItem | None:
-    """The replay that published this message, when it says so and this is its letter."""
+    """The item that its replay header names, if there is one that was sent."""
     parsed = parse_replay_id(letter.without_body.tag(REPLAY_HEADER))
     if parsed is None:
         return None
@@ -55,25 +57,33 @@ def _earlier(letter: DeadLetter) -> ReplayItem | None:
     rows = ReplayItem.objects.filter(
         batch__uid=uid, batch__broker=letter.broker_id, position=position, attempts__gt=0
     )
-    return rows.first()
+    return rows.select_related("batch").defer("batch__letters").first()
 
 
-def _came_from(letter: DeadLetter) -> str:
+def _is_sent_by(item: ReplayItem, letter: DeadLetter) -> bool:
+    if item.died_as_id == letter.pk:
+        return True
+    properties = letter.without_body.properties
+    came = Came(properties, letter.content_id, letter.body_id, letter.pk)
+    return item.position in sent_by(item.batch, {item.position: [came]})
+
+
+def _came_from(letter: DeadLetter) -> tuple[str, str]:
+    """What is told of the replay that it names, and the page of where it came from."""
     item = _earlier(letter)
     if item is None:
-        return ""
+        return "", ""
+    batch = reverse("replay_batch", args=[item.batch_id])
+    named = f" It names replay {item.batch_id},"
+    if _is_sent_by(item, letter):
+        if item.letter_id is None:
+            return f" It is a message of replay {item.batch_id} that came back.", batch
+        earlier = reverse("letter", args=[letter.broker.slug, item.letter_id])
+        told = f" It is the letter {item.letter_id}, which replay {item.batch_id} sent, come back."
+        return told, earlier
     if item.letter_id is None:
-        return f" It is a message of replay {item.batch_id} that came back."
-    return f" It is the letter {item.letter_id}, which replay {item.batch_id} sent, come back."
-
-
-def _origin(letter: DeadLetter) -> str:
-    item = _earlier(letter)
-    if item is None:
-        return ""
-    if item.letter_id is None:
-        return reverse("replay_batch", args=[item.batch_id])
-    return reverse("letter", args=[letter.broker.slug, item.letter_id])
+        return f"{named} whose letter is no longer kept to compare it with.", batch
+    return f"{named} but its content is another: anybody can write that header.", batch
 
 
 def _replays(letter: DeadLetter, rules: Masks) -> Iterator[Step]:

@@ -9,9 +9,10 @@ from typing import Any
 
 from django.db.models import F
 
+from delayboard.dead_letters.among import among
 from delayboard.models import DeadLetter, LetterGroup, LetterState
 
-# SQLite takes at most 32,766 values in one statement (sqlite.org/limits.html).
+# SQLite takes a statement of at most a million bytes (sqlite.org/limits.html).
 AT_ONCE = 1000
 
 
@@ -48,13 +49,13 @@ def change_each(
     for start in range(0, len(ordered), AT_ONCE):
         rows = _locked(ordered[start : start + AT_ONCE], before)
         changed += [key for key, _, _ in rows]
-        for group, state, after in ((group, state, wanted[key]) for key, group, state in rows):
-            counts = groups.setdefault(group, Counter())
-            counts[state] -= 1
-            counts[after] += 1
-        for after in sorted({wanted[key] for key, _, _ in rows}):
-            keys = [key for key, _, _ in rows if wanted[key] == after]
-            DeadLetter.objects.filter(pk__in=keys).update(state=after, state_at=at, state_by=by)
+        for after, some in sorted(_by_state(rows, wanted).items()):
+            for (group, state), number in Counter([row[1:] for row in some]).items():
+                counts = groups.setdefault(group, Counter())
+                counts[state] -= number
+                counts[after] += number
+            keys = [key for key, _, _ in some]
+            DeadLetter.objects.filter(among(keys)).update(state=after, state_at=at, state_by=by)
     for group, counts in sorted(groups.items()):
         changes = {state: F(state) + number for state, number in counts.items() if number}
         if changes:
@@ -62,6 +63,15 @@ def change_each(
     return changed
 
 
+def _by_state(
+    rows: Iterable[tuple[int, int, str]], wanted: Mapping[int, LetterState]
+) -> dict[LetterState, list[tuple[int, int, str]]]:
+    found: dict[LetterState, list[tuple[int, int, str]]] = {}
+    for row in rows:
+        found.setdefault(wanted[row[0]], []).append(row)
+    return found
+
+
 def _locked(keys: list[int], before: Collection[LetterState]) -> list[tuple[int, int, str]]:
-    rows = DeadLetter.objects.filter(pk__in=keys, state__in=before).order_by("pk")
+    rows = DeadLetter.objects.filter(among(keys), state__in=before).order_by("pk")
     return list(rows.select_for_update().values_list("pk", "group_id", "state"))

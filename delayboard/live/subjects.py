@@ -110,7 +110,7 @@ def _batch(name: str) -> Subject | None:
     key = paging.row_number(number)
     if key is None or (shown and shown not in BatchState.values):
         return None
-    found = ReplayBatch.objects.select_related("broker").filter(pk=key).first()
+    found = ReplayBatch.objects.select_related("broker").defer("letters").filter(pk=key).first()
     if found is None:
         return None
     read = partial(_read_batch, found.pk, shown, Pace())
@@ -118,7 +118,7 @@ def _batch(name: str) -> Subject | None:
 
 
 def _read_batch(key: int, shown: str, pace: Pace) -> State:
-    batch = ReplayBatch.objects.select_related("work").get(pk=key)
+    batch = ReplayBatch.objects.select_related("work").defer("letters").get(pk=key)
     at = datetime.now(UTC)
     settled = pace.of(batch.selected - batch.pending, at)
     found = batch_state(batch, at, pace=settled if batch.state == BatchState.RUNNING else None)

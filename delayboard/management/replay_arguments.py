@@ -80,9 +80,11 @@ def add_manner(parser: CommandParser) -> None:
 def only_one(given: Mapping[str, Any]) -> str:
     """The choice or the action that was given. Raises CommandError unless it is exactly one."""
     found = [name for name in (*CHOICES, *ACTIONS) if given[name] is not None]
-    if len(found) != 1:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in (*CHOICES, *ACTIONS))
-        raise misused(f"Say which ones, by one of {flags}.")
+    if len(found) > 1:
+        *some, last = map(_called, found)
+        raise misused(f"Say only one of {', '.join(some)} and {last}.")
+    if not found:
+        raise misused(f"Say which ones, by one of {', '.join(map(_called, (*CHOICES, *ACTIONS)))}.")
     if given["dry_run"] and found[0] in ACTIONS:
         raise misused(f"--dry-run goes with a choice, not with --{found[0]}.")
     return found[0]
@@ -173,6 +175,10 @@ def _topology(broker: Broker, slug: str) -> Topology:
 
 def _flag(name: str) -> str:
     return NAMES.get(name, name).replace("_", "-")
+
+
+def _called(choice: str) -> str:
+    return f"--{choice.replace('_', '-')}"
 
 
 def user_of(name: str | None, broker: Broker) -> Any:

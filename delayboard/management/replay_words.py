@@ -95,7 +95,9 @@ def outcome(batch: ReplayBatch) -> Iterator[str]:
     yield f"Replay {batch.pk} is {batch.get_state_display()}{why}"
     told = ", ".join(f"{number:,} {name}" for name, number in _counts(batch))
     yield f"  {batch.selected:,} selected = {told}"
-    if batch.doubled:
+    if batch.doubled and batch.source == Source.QUEUE:
+        yield f"  At most {batch.doubled:,} may be duplicated: sent again, with another replay id."
+    elif batch.doubled:
         yield f"  {batch.doubled:,} of them may be duplicated: the same replay id, sent twice."
     if batch.died:
         yield f"  {batch.died:,} have died again."

@@ -208,6 +208,7 @@ class ReplayRoute(models.Model):
 
     class Meta:
         ordering = ("is_good", "-items_number", "pk")
+        indexes = (models.Index(fields=("batch", "-items_number"), name="routes_by_number"),)
 
     def __str__(self) -> str:
         return f"{self.exchange or '(default)'} {self.routing_key}: {self.verdict}"
@@ -216,6 +217,8 @@ class ReplayRoute(models.Model):
 class ReplayItem(models.Model):
     """One letter of a batch, at its `position` from 1.
 
+    `attempts` is 0 before it is begun, then 1, and one more for each connection that broke while
+    it was on its way.
     `letter` is None where its row was cleaned away since. `died_as` is the letter as which it came
     back dead.
     """
@@ -241,6 +244,16 @@ class ReplayItem(models.Model):
         ordering = ("position",)
         constraints = (
             models.UniqueConstraint(fields=("batch", "position"), name="one_item_per_position"),
+        )
+        indexes = (
+            models.Index(
+                fields=("batch", "position"),
+                condition=models.Q(state="done", outcome__in=("", "handed")),
+                name="items_to_follow",
+            ),
+            models.Index(
+                fields=("batch",), condition=models.Q(outcome="died"), name="items_that_died"
+            ),
         )
 
     def __str__(self) -> str:

@@ -131,11 +131,13 @@ def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     typed = request.POST.get("typed", "").strip().lower()
     try:
         if batch.is_draft and is_sent(request):
-            options = sent_options(request, batch)
-            if options != optional.of_batch(batch):
+            options, known = sent_options(request, batch), optional.of_batch(batch)
+            if options.judged != known.judged:
                 select.change(request.user, batch, options)
                 messages.warning(request, CHANGED)
                 return redirect("replay_batch", pk=batch.pk)
+            if options != known:
+                select.steer(request.user, batch, options)
         batches.start(request.user, batch, despite_verdict=typed == "yes")
     except OptionError as error:
         return batch_page(request, batch, options=options_sent(request, batch, error))

@@ -16,7 +16,7 @@ from delayboard.dead_letters.replay.header_values import TYPES
 from delayboard.dead_letters.replay.headers import EditError, Header, Typed
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays import with_batch
-from topology import audit, masks
+from topology import audit, latest, masks
 from topology.masks import Masks
 from topology.models import Role
 
@@ -80,6 +80,7 @@ def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> H
     context: dict[str, Any] = {
         "batch": item.batch,
         "broker": item.batch.broker,
+        "latest": latest.fresh(item.batch.broker),
         "item": item,
         "is_edited": ReplayEdit.objects.filter(item=item).exists(),
         "problems": problems,

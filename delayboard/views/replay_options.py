@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from delayboard.dead_letters.replay import options
 from delayboard.dead_letters.replay.options import OptionError, Options
-from delayboard.models import Order, ReplayBatch, TargetMode
+from delayboard.models import Order, ReplayBatch, Source, TargetMode
 from topology.delays import format_delay
 from topology.models import State, Topology
 
@@ -38,11 +38,17 @@ def is_sent(request: HttpRequest) -> bool:
 
 
 def texts(request: HttpRequest, batch: ReplayBatch) -> dict[str, str]:
-    """What was typed, by the names of options.read; of the target what its mode has."""
+    """What was typed, by the names of options.read; of the target what its mode has.
+
+    The form of a whole queue has not all of them: what it has not stays.
+    """
     sent = request.POST
     mode = sent.get("mode", "")
     known = _TARGETS.get(TargetMode(mode), ()) if mode in TargetMode.values else _TARGET_FIELDS
-    found = {name: sent.get(name, "") for name in ("mode", *known, *_REST)}
+    is_straight = batch.source == Source.QUEUE
+    kept = options.written(options.of_batch(batch)) if is_straight else {}
+    found = {name: sent.get(name, "") for name in ("mode", *known)}
+    found |= {name: sent.get(name, kept.get(name, "")) for name in _REST}
     if mode == TargetMode.DELAY:
         found["key"] = sent.get("destination", "")
     if batch.limit is not None:
@@ -61,7 +67,7 @@ def sent_options(request: HttpRequest, batch: ReplayBatch) -> Options:
 def options_of(batch: ReplayBatch) -> dict[str, Any]:
     """The form as the batch has it."""
     known = options.of_batch(batch)
-    return _form(batch, options.written(known), {}) | {"words": words(known)}
+    return _form(batch, options.written(known), {}) | {"words": words(known, batch.source)}
 
 
 def options_sent(request: HttpRequest, batch: ReplayBatch, error: OptionError) -> dict[str, Any]:
@@ -88,14 +94,16 @@ def _topologies(batch: ReplayBatch) -> Any:
     return Topology.objects.filter(broker=batch.broker, state=State.APPLIED).order_by("name", "pk")
 
 
-def words(known: Options) -> str:
-    """The options in one line."""
+def words(known: Options, source: str = Source.JOURNAL) -> str:
+    """The options in one line; of what goes straight through those that it heeds."""
+    is_straight = source == Source.QUEUE
     rate = "as fast as it goes" if known.rate is None else f"at most {known.rate:g} a second"
-    told = [str(known.mode.label), str(known.order.label), rate]
-    if known.canary:
+    order = "in the order of the queue" if is_straight else str(known.order.label)
+    told = [str(known.mode.label), order, rate]
+    if known.canary and not is_straight:
         told.append(f"{known.canary} go ahead and are watched")
     if known.undo_seconds:
         told.append(f"{format_delay(options.SECOND * known.undo_seconds)} to undo it")
-    if known.stop_after:
+    if known.stop_after and not is_straight:
         told.append(f"stops itself when {known.stop_after} died again")
     return ", ".join(told)

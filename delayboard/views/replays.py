@@ -10,10 +10,11 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import outcome, seeing, told, told_items
+from delayboard.dead_letters.replay import outcome, seeing, told, told_ended, told_items
 from delayboard.models import BatchState, Duty, ItemState, ReplayBatch
 from delayboard.models.replay import ENDED_BATCH, Source
 from delayboard.views.replay_options import options_of
@@ -22,6 +23,8 @@ from topology.masks import Masks
 from topology.models import Role
 
 PAGE = 50
+# What was chosen, thousands of ids: no page shows them.
+LONG = ("letters", "parking__handles")
 
 
 def with_batch(role: Role) -> Callable[[access.View], access.View]:
@@ -29,7 +32,7 @@ def with_batch(role: Role) -> Callable[[access.View], access.View]:
         @wraps(view)
         def guarded(request: HttpRequest, pk: int, **more: Any) -> HttpResponse:
             related = ("broker", "work", "created_by", "started_by", "topology", "parking__work")
-            rows = ReplayBatch.objects.select_related(*related)
+            rows = ReplayBatch.objects.select_related(*related).defer(*LONG)
             batch = get_object_or_404(rows, pk=pk)
             access.require(request.user, batch.broker, role)
             return view(request, batch, **more)
@@ -51,7 +54,7 @@ def replays(request: HttpRequest) -> HttpResponse:
     if before is not None:
         rows = rows.filter(pk__lt=before)
     related = ("broker", "work", "created_by", "group")
-    page = list(rows.select_related(*related)[: PAGE + 1])
+    page = list(rows.select_related(*related).defer("letters")[: PAGE + 1])
     context = {
         "batches": told.lines(request.user, page[:PAGE]),
         "older": page[PAGE - 1].pk if len(page) > PAGE else None,
@@ -71,8 +74,10 @@ def replay_batch(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
 def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpResponse:
     """The page of a batch; `more` of the context takes the place of what the batch says."""
     rules = masks.rules_for(request.user, batch.broker)
+    now = timezone.now()
     context: dict[str, Any] = {
         "batch": batch,
+        "latest": latest.fresh(batch.broker),
         "said": told.said(batch, rules),
         "is_found": batch.group_id is not None or bool(batch.query),
         "broker": batch.broker,
@@ -83,16 +88,28 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         "progress": told.progress(batch),
         "may_run": access.may(request.user, batch.broker, Role.OPERATOR),
         "worker_is_missing": all(duty.is_late for duty in Duty.objects.filter(key="replay")),
+        "silence": told_ended.silence(batch, now),
+        "undo_is_over": batch.publish_at is not None and batch.publish_at <= now,
         "live": _live(batch),
         "hides_targets": told_items.hides_targets(batch, rules),
     }
     if batch.state != BatchState.PREPARING:
         context |= _items(request, batch, rules)
         context |= _seen(batch, hides=context["hides_targets"])
+    if batch.is_ended:
+        context |= _ended(batch)
     if batch.is_draft:
         context["options"] = options_of(batch)
         context["longest_round"] = _longest_round(batch)
     return render(request, "delayboard/replay_batch.html", context | more)
+
+
+def _ended(batch: ReplayBatch) -> dict[str, Any]:
+    """What is told of those that were not replayed, and of those that may be there twice."""
+    found: dict[str, Any] = {"why": told_ended.why(batch)}
+    if batch.source == Source.QUEUE:
+        return found
+    return found | {"rest": told_ended.rest(batch), "twice": told_ended.twice(batch)}
 
 
 def _longest_round(batch: ReplayBatch) -> timedelta:
@@ -110,11 +127,19 @@ def _seen(batch: ReplayBatch, *, hides: bool) -> dict[str, Any]:
     if not batch.is_ended:
         return found
     is_over = batch.followed_to is not None and batch.followed_to > batch.state_at
-    return found | {"after": told.aftermath(batch), "is_followed": not is_over}
+    snapshot = latest.fresh(batch.broker).snapshot if batch.done and not is_over else None
+    return found | {
+        "after": told.aftermath(batch),
+        "is_followed": not is_over,
+        "followed_until": snapshot and told_ended.followed_until(batch, snapshot),
+    }
 
 
 def _counts(batch: ReplayBatch) -> list[tuple[str, str, int]]:
     labels = {str(state): str(state.label) for state in ItemState}
+    if batch.source == Source.QUEUE:
+        is_through = batch.state == BatchState.DONE
+        labels["cancelled"] = "no longer in the queue" if is_through else "not sent"
     return [(state, labels[state], number) for state, number in batch.counts().items()]
 
 
@@ -134,14 +159,16 @@ def _items(request: HttpRequest, batch: ReplayBatch, rules: Masks) -> dict[str, 
     hides = told_items.hides_targets(batch, rules)
     found: dict[str, Any] = {
         "dry": dry,
+        "no_longer_free": told.no_longer_free(batch),
         "routes": [told_items.masked(route) for route in dry.routes] if hides else dry.routes,
     }
     if batch.source == Source.QUEUE:
         return found
     items = told_items.page(batch, asked)
     if hides:
-        for item in items.rows:
-            item.route = told_items.masked(item.route) if item.route else None
+        for row in items.rows:
+            route = row.item.route
+            row.item.route = told_items.masked(route) if route else None
     shows = told_items.offered(batch, dry.bad, asked.shown)
     return found | {"asked": asked, "items": items, "shows": shows}
 

@@ -34,6 +34,10 @@ class Pipes:
         return len(self._waiting)
 
     @property
+    def is_broken(self) -> bool:
+        return False
+
+    @property
     def bodies(self) -> list[bytes]:
         return [publish.body for publish in self.published]
 

@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.models import BatchState, DeadLetter, LetterState, ReplayBatch, Source
-from tests.builders import make_user
+from tests.builders import eventually, make_user
 from tests.delayboard.builders import a_message, a_route, frozen, parked, started, states
 from topology import work
 from topology.models import AuditEntry, Broker, Role, Work, WorkState
@@ -263,6 +263,42 @@ def test_of_two_who_press_at_once_one_is_told(user: User, broker: Broker) -> Non
     assert both(batches.cancel) == ["This replay has ended: it is cancelled."]
     row = now_of(batch)
     assert (row.cancelled, letters(batch)) == (2, ["parked"] * 2)
+
+
+def somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db(transaction=True)
+def test_whoever_changes_one_that_was_just_started_holds_its_new_work(
+    user: User, broker: Broker
+) -> None:
+    batch = a_draft(user, broker)
+    held, is_over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                batches._locked(batch)
+                held.set()
+                is_over.wait(30)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=hold)
+    with transaction.atomic():
+        batches.start(user, batch, despite_verdict=False)
+        thread.start()
+        eventually(somebody_waits, "the other waits for the batch")
+    assert held.wait(30)
+    with transaction.atomic():
+        free = list(Work.objects.select_for_update(skip_locked=True))
+    is_over.set()
+    thread.join(30)
+    assert free == []
 
 
 @pytest.mark.django_db(transaction=True)

@@ -245,7 +245,7 @@ def test_a_letter_that_a_replay_let_go_of_was_not_restored() -> None:
 def test_a_message_that_died_again_and_its_letter_lead_to_each_other() -> None:
     letter, batch = a_replay(ItemState.DONE, ended_at=NOON)
     item = batch.items.get()
-    (again,) = parked(letter.broker, a_message(b"2", headers={REPLAY_HEADER: item.replay_id}))
+    (again,) = parked(letter.broker, a_message(headers={REPLAY_HEADER: item.replay_id}))
     step = after(letter)[2]
     assert (step.what, step.link) == (f"died again, as letter {again.pk}", page_of(again))
     first = after(again)[0]
@@ -257,6 +257,19 @@ def test_a_message_that_died_again_and_its_letter_lead_to_each_other() -> None:
         True,
         reverse("replay_batch", args=[batch.pk]),
     )
+
+
+@pytest.mark.django_db
+def test_a_message_that_names_a_replay_and_is_another_is_told_as_that() -> None:
+    letter, batch = a_replay(ItemState.DONE, ended_at=NOON)
+    name = batch.items.get().replay_id
+    (other,) = parked(letter.broker, a_message(b"other", headers={REPLAY_HEADER: name}))
+    assert told(letter) == [f"replayed in replay {batch.pk}"]
+    first = after(other)[0]
+    assert f"It names replay {batch.pk}, but its content is another" in first.told
+    assert first.link == reverse("replay_batch", args=[batch.pk])
+    letter.delete()
+    assert "no longer kept to compare it with" in after(other)[0].told
 
 
 def page_of(letter: DeadLetter) -> str:

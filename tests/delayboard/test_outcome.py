@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -12,20 +13,35 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from analytics.events import MessageEvent, bounded_headers
+from analytics.recorder.copies import content_of
 from analytics.recorder.index import index
 from analytics.retention.rows import past
 from analytics.retention.rules import LEFT
-from delayboard.dead_letters.replay import following, outcome
-from delayboard.models import BatchState, DeadLetter, ItemState, LetterState, ReplayBatch
-from delayboard.models.replay import Outcome, Source, replay_id
+from delayboard.dead_letters.replay import arrivals, following, outcome
+from delayboard.models import BatchState, Body, DeadLetter, ItemState, LetterState, ReplayBatch
+from delayboard.models.replay import (
+    Outcome,
+    ReplayEdit,
+    Source,
+    TargetMode,
+    parse_replay_id,
+    replay_id,
+)
 from tests.analytics.builders import NOON, an_entry, an_event, an_exit
 from tests.builders import make_broker
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.delayboard.replay_rows import a_batch
-from topology.message import REPLAY_HEADER
-from topology.models import Broker, Topology
+from topology.broker.properties import build_properties
+from topology.definitions import DELAY_HEADER
+from topology.message import ATTEMPT_HEADER, REPLAY_HEADER, REPLAYS_HEADER, Headers, Message
+from topology.models import Broker, State, Topology
+from topology.patterns import busy_wait, delayed_exchange
+from topology.provision import create_topology
 
 pytestmark = pytest.mark.django_db
+# As taps tell of what the first item sent.
+FIRST: dict[str, Any] = {"message_id": "m0", "size_bytes": 1}
 HANDED_ROUTE = {"after_ms": 5000}
 
 
@@ -48,10 +64,23 @@ def handed(batch: ReplayBatch) -> None:
 
 
 def back(batch: ReplayBatch, *texts: str) -> list[DeadLetter]:
-    """Parked anew with these in the replay header."""
-    headers = deaths_header(a_death())
-    again = [a_message(b"again", headers | {REPLAY_HEADER: text}) for text in texts]
-    return parked(batch.broker, *again)
+    """Parked anew with these in the replay header, with the content of what that names."""
+    parsed = [parse_replay_id(text) for text in texts]
+    return parked(
+        batch.broker,
+        *(as_sent(one[1] if one else 1, text) for one, text in zip(parsed, texts, strict=True)),
+    )
+
+
+def as_sent(
+    position: int, text: str, body: bytes | None = None, more: Headers | None = None, **stated: Any
+) -> Message:
+    """What the item at this position of `sent` sent, dead again, or with another content."""
+    headers = {**deaths_header(a_death(reason="expired")), REPLAY_HEADER: text, **(more or {})}
+    name = b"%d" % (position - 1)
+    return a_message(
+        name if body is None else body, headers, **{"message_id": f"m{position - 1}"} | stated
+    )
 
 
 def told(batch: ReplayBatch, position: int) -> str:
@@ -114,6 +143,102 @@ def test_made_up_ids_count_for_nothing_and_are_parked_all_the_same(broker: Broke
     assert counts(batch) == (0, 0)
 
 
+def test_an_id_of_another_message_counts_for_nothing(broker: Broker) -> None:
+    batch = sent(broker)
+    handed(batch)
+    second = told(batch, 2)
+    (made_up, derived) = parked(
+        broker,
+        # Who was sent the first one knows its content, and can name all positions.
+        as_sent(1, second),
+        as_sent(2, second, b"derived", {REPLAYS_HEADER: 1}),
+    )
+    following.Follower().resolve(batch, timezone.now())
+    assert counts(batch) == (0, 0)
+    assert set(batch.items.values_list("outcome", "letter__state")) == {
+        (Outcome.HANDED, LetterState.HANDED)
+    }
+    assert {made_up.state, derived.state} == {LetterState.PARKED}
+
+
+def test_of_several_that_name_an_item_the_one_with_its_content_is_it(broker: Broker) -> None:
+    batch = sent(broker)
+    name = told(batch, 2)
+    _, again = parked(broker, as_sent(2, name, b"other"), as_sent(2, name))
+    assert batch.items.get(position=2).died_as == again
+    assert counts(batch) == (0, 1)
+
+
+def test_what_a_library_writes_when_it_fails_makes_it_no_other(broker: Broker) -> None:
+    batch = sent(broker)
+    error = {"NServiceBus.ExceptionInfo.Message": "At 12:00.", ATTEMPT_HEADER: 3}
+    parked(broker, as_sent(2, told(batch, 2), more=error))
+    assert counts(batch) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("headers", "number"), [({ATTEMPT_HEADER: 3}, 1), ({"n": 2}, 0), ({"n": 1, "more": 1}, 0)]
+)
+def test_without_a_message_id_all_that_was_sent_is_compared(
+    broker: Broker, headers: Headers, number: int
+) -> None:
+    stated = {"message_id": None}
+    letters = parked(broker, as_sent(1, "", more={"n": 1}, **stated))
+    batch = a_batch(broker, letters, BatchState.DONE, [ItemState.DONE])
+    came = as_sent(1, told(batch, 1), more={"n": 1, **headers}, **stated)
+    parked(broker, came)
+    assert counts(batch) == (0, number)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "header", "value"),
+    [(delayed_exchange, DELAY_HEADER, -5000), (busy_wait, busy_wait.EXAMPLE.due_header, 7)],
+)
+def test_what_steers_it_through_a_delay_makes_it_no_other(
+    broker: Broker, pattern: Any, header: str, value: int
+) -> None:
+    params = pattern.EXAMPLE
+    topology = create_topology(None, broker, pattern.KIND, params)
+    Topology.objects.filter(pk=topology.pk).update(state=State.APPLIED)
+    (delay, *_) = pattern.delays(params) or (timedelta(seconds=5),)
+    batch = a_batch(
+        broker,
+        parked(broker, as_sent(1, "", message_id=None)),
+        BatchState.DONE,
+        [ItemState.DONE],
+        target_mode=TargetMode.DELAY,
+        topology=topology,
+        delay_ms=delay // timedelta(milliseconds=1),
+    )
+    batch.routes.update(routing_key=pattern.targets(params)[0])
+    parked(broker, as_sent(1, told(batch, 1), more={header: value}, message_id=None))
+    assert counts(batch) == (0, 1)
+
+
+@pytest.mark.parametrize(("is_edit", "number"), [(True, 1), (False, 0)])
+def test_an_edited_item_died_again_as_what_was_sent_instead(
+    broker: Broker, is_edit: bool, number: int
+) -> None:
+    batch = sent(broker)
+    edited = Body.objects.create(sha256=sha256(b"edited").hexdigest(), size=6, data=b"edited")
+    ReplayEdit.objects.create(
+        item=batch.items.get(position=2),
+        properties=build_properties({"n": 5}, message_id="m1").raw,
+        body=edited,
+        edited_at=NOON,
+    )
+    came = as_sent(2, told(batch, 2), b"edited" if is_edit else None, {"n": 5})
+    parked(broker, came)
+    assert counts(batch) == (0, number)
+
+
+def test_what_cannot_be_compared_any_more_does_not_count(broker: Broker) -> None:
+    batch = sent(broker)
+    batch.items.update(letter=None)
+    back(batch, told(batch, 1))
+    assert counts(batch) == (0, 0)
+
+
 @pytest.mark.parametrize("value", [1, None, b"\xff", [1], {"a": 1}, True])
 def test_a_replay_header_of_another_type_is_none(broker: Broker, value: object) -> None:
     (letter,) = parked(broker, a_message(headers={REPLAY_HEADER: value}))
@@ -163,34 +288,72 @@ def test_a_batch_stops_itself_when_so_many_died_again(
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        ([an_entry(), an_exit()], Outcome.DELIVERED),
-        ([an_exit()], Outcome.DELIVERED),
-        ([an_event(kind="published", attempt=0)], Outcome.DELIVERED),
-        ([an_entry()], ""),
+        ([an_entry(**FIRST), an_exit(**FIRST)], Outcome.DELIVERED),
+        ([an_exit(**FIRST)], Outcome.DELIVERED),
+        ([an_event(**FIRST, kind="published", attempt=0)], Outcome.DELIVERED),
+        ([an_entry(**FIRST)], ""),
         (
-            [an_entry(headers_json='{"x-death":[{"queue":"q","reason":"rejected","count":1}]}')],
+            [
+                an_entry(
+                    **FIRST,
+                    headers_json='{"x-death":[{"queue":"q","reason":"rejected","count":1}]}',
+                )
+            ],
             Outcome.DELIVERED,
         ),
         (
-            [an_entry(headers_json='{"x-death":[{"queue":"q","reason":"expired","count":1}]}')],
+            [
+                an_entry(
+                    **FIRST, headers_json='{"x-death":[{"queue":"q","reason":"expired","count":1}]}'
+                )
+            ],
             "",
         ),
     ],
 )
-def test_what_taps_saw_of_it(pair: Topology, events: Sequence[object], expected: str) -> None:
+def test_what_taps_saw_of_it(pair: Topology, events: Sequence[MessageEvent], expected: str) -> None:
     batch = sent(pair.broker)
     for event in events:
-        event.replay_id = told(batch, 1)  # type: ignore[attr-defined]
-    index(pair, events)  # type: ignore[arg-type]
+        event.replay_id = told(batch, 1)
+    index(pair, events)
     assert seen(batch) == bool(expected)
     assert outcomes(batch) == [expected, ""]
     assert counts(batch) == (bool(expected), 0)
     assert seen(batch) == 0
 
 
+@pytest.mark.parametrize("other", [{"message_id": "m1"}, {"size_bytes": 2}])
+def test_a_tap_that_saw_another_message_under_its_id_saw_nothing(
+    pair: Topology, other: dict[str, Any]
+) -> None:
+    batch = sent(pair.broker)
+    handed(batch)
+    index(pair, [an_exit(**FIRST | other, replay_id=told(batch, 1))])
+    assert seen(batch) == 0
+    assert not DeadLetter.objects.filter(state=LetterState.REPLAYED).exists()
+
+
+@pytest.mark.parametrize(("headers", "number"), [({"n": 1, ATTEMPT_HEADER: 3}, 1), ({"n": 2}, 0)])
+def test_without_a_message_id_a_tap_has_to_have_seen_its_content(
+    pair: Topology, headers: Headers, number: int
+) -> None:
+    (letter,) = parked(pair.broker, as_sent(1, "", more={"n": 1}, message_id=None))
+    batch = a_batch(pair.broker, [letter], BatchState.DONE, [ItemState.DONE])
+    seen_as = as_sent(1, told(batch, 1), more=headers, message_id=None)
+    event = an_exit(
+        "",
+        size_bytes=1,
+        content_id=content_of(seen_as),
+        headers_json=bounded_headers(headers),
+        replay_id=told(batch, 1),
+    )
+    index(pair, [event])
+    assert seen(batch) == number
+
+
 def test_a_tracked_message_that_is_replayed_is_followed_as_the_replay(pair: Topology) -> None:
     batch = sent(pair.broker)
-    index(pair, [an_exit(tracking_id="t1", replay_id=told(batch, 1))])
+    index(pair, [an_exit(**FIRST, tracking_id="t1", replay_id=told(batch, 1))])
     assert seen(batch) == 1
 
 
@@ -208,7 +371,7 @@ def test_what_was_handed_to_a_delay_is_replayed_when_it_is_seen_to_arrive(
 ) -> None:
     batch = sent(pair.broker, started_by=user)
     handed(batch)
-    index(pair, [an_entry(replay_id=told(batch, 1)), an_exit(replay_id=told(batch, 1))])
+    index(pair, [made(**FIRST, replay_id=told(batch, 1)) for made in (an_entry, an_exit)])
     seen(batch)
     letters = [item.letter for item in batch.items.select_related("letter__group")]
     assert [one.state for one in letters if one] == [LetterState.REPLAYED, LetterState.HANDED]
@@ -229,10 +392,10 @@ def test_what_was_handed_to_a_delay_and_died_again_is_replayed(broker: Broker) -
 def test_more_items_than_one_look_holds_are_all_seen(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "CHUNK", 2)
+    monkeypatch.setattr(arrivals, "CHUNK", 2)
     monkeypatch.setattr(following, "MOST_ITEMS", 4)
     batch = sent(pair.broker, 7)
-    index(pair, [an_exit(f"m{n}", replay_id=told(batch, n)) for n in range(1, 8)])
+    index(pair, [an_exit(f"m{n - 1}", size_bytes=1, replay_id=told(batch, n)) for n in range(1, 8)])
     follower = following.Follower()
     assert [follower.arrivals(batch) for _ in range(3)] == [4, 3, 0]
 

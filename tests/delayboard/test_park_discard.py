@@ -19,13 +19,14 @@ from delayboard.dead_letters import discard
 from delayboard.dead_letters.discard import DISCARD, RESTORE
 from delayboard.dead_letters.keeping import clean_letters
 from delayboard.dead_letters.search import QueryError
+from delayboard.dead_letters.search.texts import begin, keep_up
 from delayboard.models import DeadLetter, LetterChange, LetterGroup, LetterState
 from tests.builders import make_broker
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from topology import work
 from topology.broker.properties import read_properties
 from topology.message import Message
-from topology.models import AuditEntry, Broker, WorkState
+from topology.models import AuditEntry, Broker, Work, WorkState
 
 pytestmark = pytest.mark.django_db
 OTHER = deaths_header(a_death(queue="elsewhere"))
@@ -165,6 +166,39 @@ def test_a_count_gives_signs_of_life_and_hears_that_it_is_cancelled(
     discard.run(claimed, stop=Event())
     change.refresh_from_db()
     assert (change.asked, change.changed, change.is_ended) == (None, 0, True)
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_letters_that_no_search_finds_yet_are_waited_for_or_said_to_be_left_out(
+    broker: Broker, user: User, *, grows: bool
+) -> None:
+    first = parked(broker, a_message(b"1", {"tenant": 7}))
+    while keep_up(begin()):
+        pass
+    late = parked(broker, *(a_message(b"%d" % n, {"tenant": 7}) for n in (2, 3)))
+    change = discard.change_all(user, broker, DISCARD, query="header.tenant:7", newest=late[-1].pk)
+    assert (change.asked, states()) == (None, {"parked": 3})
+    assert did(change).error == "2 letters are not searchable yet."
+    if grows:
+        while keep_up(begin()):
+            pass
+    else:
+        at = timezone.now() - discard.INDEX_WAIT
+        LetterChange.objects.filter(pk=change.pk).update(created_at=at)
+    Work.objects.update(not_before_at=None)
+    left_out = "" if grows else "2 letters are left out: no search finds them yet."
+    done = did(change)
+    assert (done.state, done.error) == (WorkState.DONE, left_out)
+    assert states()["discarded"] == len(first) + (len(late) if grows else 0)
+
+
+def did(change: LetterChange) -> Work:
+    claimed = work.claim((discard.KIND,), "test")
+    assert claimed is not None
+    assert claimed.subject == change.pk
+    discard.run(claimed, stop=Event())
+    claimed.refresh_from_db()
+    return claimed
 
 
 def test_ages_count_from_when_it_was_asked_for(

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from threading import Event
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from delayboard.dead_letters.browse import history_id
 from delayboard.dead_letters.discard import DISCARD, change_these
 from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import chosen, freeze, prepare, redirect, select
+from delayboard.dead_letters.replay import chosen, desk, freeze, prepare, redirect, select
 from delayboard.dead_letters.replay.batch import BatchError
+from delayboard.dead_letters.replay.edit import edit, undo
+from delayboard.dead_letters.replay.lacking import left_out
 from delayboard.dead_letters.replay.options import OptionError, Options
 from delayboard.dead_letters.replay.target import delay_queues
+from delayboard.dead_letters.search.texts import begin, keep_up
 from delayboard.models import (
     BatchState,
     DeadLetter,
@@ -31,11 +36,23 @@ from delayboard.models import (
     TargetMode,
 )
 from tests.builders import make_broker
-from tests.delayboard.builders import a_death, a_message, deaths_header, parked, shop, some_letters
+from tests.delayboard.builders import (
+    TAPPED,
+    a_death,
+    a_message,
+    deaths_header,
+    parked,
+    shop,
+    some_letters,
+)
 from tests.delayboard.preparing import know, known, letters_of, routes_of, work_off
+from tests.topology.builders import NOON, a_queue, a_snapshot
+from topology import latest
 from topology.definitions import Binding, Exchange
+from topology.latest import Latest
 from topology.message import REPLAYS_HEADER, Message
 from topology.models import AuditEntry, Broker, MaskKind, MaskRule, Topology, Work, WorkState
+from topology.snapshot import QueueNumbers, Snapshot
 
 PLAIN = Options()
 TYPED = Options(mode=TargetMode.TYPED, exchange="orders", key="orders")
@@ -134,6 +151,31 @@ def test_a_broker_that_is_not_seen_is_said_and_nothing_is_judged(
     assert nothing_was_made()
 
 
+def test_a_broker_that_is_late_is_judged_as_it_was_seen_last_and_that_is_said(
+    user: User, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = some(broker, 2)
+    answers = Event()
+
+    def observe(management: object) -> Snapshot:
+        answers.wait(10)
+        return a_snapshot(TAPPED)
+
+    monkeypatch.setattr(latest, "observe", observe)
+    monkeypatch.setattr(desk, "PATIENCE_SECONDS", 0.1)
+    latest._latest[broker.pk] = Latest(a_snapshot(TAPPED), timezone.now())
+    try:
+        batch = select.of_letters(user, broker, keys, PLAIN)
+        assert routes_of(batch) == {("orders", "orders", "delivered"): 2}
+        assert batch.state_why == f"Judged by the broker as of {NOON:%H:%M:%S} UTC."
+        answers.set()
+        monkeypatch.setattr(desk, "PATIENCE_SECONDS", 10)
+        select.change(user, batch, PLAIN)
+        assert batch.state_why == ""
+    finally:
+        answers.set()
+
+
 def test_a_group_is_frozen_up_to_the_newest_that_was_seen(user: User, broker: Broker) -> None:
     keys = some(broker, 3)
     parked(broker, a_message(headers=deaths_header(a_death("audit"))))
@@ -181,6 +223,148 @@ def test_a_limit_takes_from_the_end_that_is_sent_first(
         if number > 2:
             work_off(batch)
         assert letters_of(batch) == wanted
+
+
+def test_letters_that_no_search_finds_yet_are_waited_for(user: User, broker: Broker) -> None:
+    early = some(broker, 3, tenant=7)
+    while keep_up(begin()):
+        pass
+    late = some(broker, 4, tenant=7)
+    newest = late[-1]
+    some(broker, 2, tenant=8)
+    batch = select.of_query(user, broker, "header.tenant:7", PLAIN, newest=newest)
+    assert batch.state == BatchState.PREPARING
+    given_back = work_off(batch)
+    assert (batch.state, given_back.state) == (BatchState.PREPARING, WorkState.WAITING)
+    assert given_back.error == batch.state_why == "4 messages are not searchable yet."
+    while keep_up(begin()):
+        pass
+    Work.objects.update(not_before_at=None)
+    work_off(batch)
+    assert (batch.state, batch.state_why) == (BatchState.DRAFT, "")
+    assert letters_of(batch) == early + late
+    at_once = select.of_query(user, broker, "header.tenant:7", PLAIN)
+    assert at_once.state == BatchState.DRAFT
+
+
+def test_what_no_search_asks_of_the_index_waits_for_nothing(user: User, broker: Broker) -> None:
+    keys = some(broker, 3)
+    for query in ("", "died:orders", "reason:rejected"):
+        assert letters_of(select.of_query(user, broker, query, PLAIN)) == keys
+
+
+def test_an_index_that_stands_still_is_not_waited_for_and_it_says_how_many_are_left_out(
+    user: User, broker: Broker
+) -> None:
+    early = some(broker, 2, tenant=7)
+    while keep_up(begin()):
+        pass
+    some(broker, 1200, tenant=7)
+    batch = select.of_query(user, broker, "header.tenant:7", PLAIN)
+    for _ in range(2):
+        work_off(batch)
+        Work.objects.update(not_before_at=None)
+    assert batch.state == BatchState.PREPARING
+    ReplayBatch.objects.update(state_at=timezone.now() - prepare.STANDS_STILL)
+    batch.refresh_from_db()
+    work_off(batch)
+    said = left_out(1200)
+    assert said.startswith("1,200 messages are left out: no search finds them yet")
+    assert (batch.state, batch.state_why) == (BatchState.DRAFT, said)
+    assert letters_of(batch) == early
+    select.change(user, batch, TYPED)
+    assert batch.state_why == said
+
+
+def bounded(broker: Broker, has: int | None, **arguments: Any) -> None:
+    numbers = {} if has is None else {"few": QueueNumbers(messages=has, ready=has)}
+    ends = ("few", "dead", "other")
+    declared = [a_queue(name, **arguments if name == "few" else {}) for name in ends]
+    know(broker, shop(*declared), numbers=numbers)
+
+
+FEW = Options(mode=TargetMode.TYPED, key="few")
+
+
+@pytest.mark.parametrize(
+    ("has", "arguments", "ending", "said"),
+    [
+        (0, {"x_max_length": 5}, "lost", "has 0: 7 of these 12 would be pushed out and lost"),
+        (3, {"x_max_length": 5}, "lost", "3 that are in it and 7 of these 12 would be pushed"),
+        (9, {"x_max_length": 20}, "lost", "has 9: 1 that is in it would be pushed out and lost"),
+        (0, {"x_max_length": 5, "dlx": "", "key": "other"}, "uncertain", "die into other"),
+        (0, {"x_max_length": 5, "dlx": "", "key": "dead"}, "loops", "die into dead"),
+        (0, {"x_max_length": 5, "dlx": "gone"}, "lost", "pushed out and lost"),
+        (
+            0,
+            {"x_max_length": 5, "x_overflow": "reject-publish"},
+            "uncertain",
+            "7 of these 12 would be refused and stay parked",
+        ),
+        (None, {"x_max_length": 50}, "uncertain", "how many it has is not known"),
+        (0, {"x_max_length_bytes": 9}, "lost", "these 12 have 14 bytes: some would be pushed out"),
+        (1, {"x_max_length_bytes": 900}, "uncertain", "how many bytes it would have is not known"),
+        (8, {"x_max_length": 20}, "delivered", ""),
+        (0, {"x_max_length_bytes": 14}, "delivered", ""),
+        (99, {"x_max_length": 5, "type": "stream"}, "delivered", ""),
+    ],
+)
+@pytest.mark.parametrize("by_worker", [False, True])
+def test_what_a_full_queue_would_push_out_is_told(
+    user: User,
+    broker: Broker,
+    has: int | None,
+    arguments: dict[str, Any],
+    ending: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    by_worker: bool,
+) -> None:
+    bounded(broker, has, **arguments)
+    keys = some(broker, 12)
+    if by_worker:
+        monkeypatch.setattr(freeze, "AT_ONCE", 2)
+    batch = select.of_letters(user, broker, keys, FEW)
+    if by_worker:
+        work_off(batch)
+    (route,) = batch.routes.all()
+    assert said in route.verdict
+    assert (route.ending, route.is_good) == (ending, ending == "delivered")
+    assert routes_of(batch) == {("", "few", ending): 12}
+
+
+def test_items_of_several_routes_fill_a_queue_together(user: User, broker: Broker) -> None:
+    fan = Exchange("fan", "fanout")
+    few = a_queue("few", x_max_length=5)
+    numbers = {"few": QueueNumbers(messages=0, ready=0)}
+    know(broker, shop(fan, few, Binding("fan", "few", "")), numbers=numbers)
+    keys = some(broker, 4)
+    messages = [
+        a_message(headers=deaths_header(a_death("few", exchange="fan", routing_keys=(key,))))
+        for key in "aab"
+    ]
+    keys += [row.pk for row in parked(broker, *messages)]
+    batch = select.of_letters(user, broker, keys, PLAIN)
+    assert all(route.is_good for route in batch.routes.all())
+    for key in keys[:4]:
+        redirect.redirect(user, group_of(key), "", "few")
+    batch = select.of_letters(user, broker, keys, PLAIN)
+    assert batches.bad_verdicts(batch) == {"lost": 7}
+    assert all("2 of these 7" in route.verdict for route in batch.routes.all())
+
+
+def test_an_edit_and_a_change_keep_what_is_told_of_a_full_queue(user: User, broker: Broker) -> None:
+    bounded(broker, 0, x_max_length=5)
+    batch = select.of_letters(user, broker, some(broker, 6), FEW)
+    item = batch.items.select_related("batch__broker", "letter").get(position=2)
+    edit(user, item, body=b"other")
+    assert batches.bad_verdicts(batch) == {"lost": 6}
+    undo(user, item)
+    assert batches.bad_verdicts(batch) == {"lost": 6}
+    bounded(broker, 0, x_max_length=6)
+    select.change(user, batch, FEW)
+    assert routes_of(batch) == {("", "few", "delivered"): 6}
 
 
 def test_a_search_is_frozen_with_the_rights_of_who_asks(user: User, broker: Broker) -> None:
@@ -634,6 +818,23 @@ def test_the_queues_of_delays_are_known_as_long_as_their_topology_stands(
 def test_a_topology_that_no_longer_reads_hides_no_other(broker: Broker, pair: Topology) -> None:
     Topology.objects.create(broker=broker, slug="odd", kind=pair.kind, name="odd", params={})
     assert delay_queues(broker) == {"orders-retry"}
+
+
+def test_what_is_in_another_replay_already_is_said_so(user: User, broker: Broker) -> None:
+    confirm(user, broker)
+    keys = some(broker, 2)
+    DeadLetter.objects.update(parked_at=timezone.now())
+    earlier = select.of_letters(user, broker, keys, PLAIN)
+    rows = DeadLetter.objects.filter(pk__in=keys)
+    handles = [f"{r.content_id}.{history_id(r.message.properties.headers)}.1" for r in rows]
+    batch = select.of_look(user, broker, "dead", handles, PLAIN)
+    Work.objects.filter(parking=batch.parking).update(state=WorkState.FAILED, error="Gone.")
+    work_off(batch)
+    assert (batch.state, batch.state_why) == (
+        BatchState.FAILED,
+        "None of the chosen messages could be parked: they are in the journal already, in "
+        f"replay {earlier.pk}.",
+    )
 
 
 @pytest.mark.usefixtures("small")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from decimal import Decimal
 from threading import Event
@@ -12,15 +13,17 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
-from django.db import OperationalError
+from django.db import OperationalError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
 from analytics.facts import oldest
+from delayboard.dead_letters.replay import answered, canary, claims, settle, source, ways
 from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import canary, settle, source
 from delayboard.dead_letters.replay import send as sending
 from delayboard.dead_letters.replay.claims import MAYBE_PUBLISHED
+from delayboard.dead_letters.replay.content import contents
 from delayboard.dead_letters.replay.send import replay
 from delayboard.dead_letters.replay.source import GIVEN_UP, Bucket
 from delayboard.models import (
@@ -33,6 +36,7 @@ from delayboard.models import (
     Outcome,
     ReplayBatch,
     ReplayEdit,
+    ReplayItem,
 )
 from tests.delayboard.builders import (
     TAP,
@@ -46,7 +50,7 @@ from tests.delayboard.builders import (
 )
 from tests.delayboard.pipes import Pipes, opened
 from topology import work
-from topology.broker.errors import OutcomeUnknown
+from topology.broker.errors import OutcomeUnknown, Unreachable
 from topology.broker.pipeline import Answer
 from topology.broker.properties import build_properties
 from topology.definitions import Arguments, Binding, Definitions, Queue
@@ -175,6 +179,27 @@ def test_what_is_given_to_a_delay_is_handed_and_can_be_replayed_again(
     adds_up(again)
 
 
+@pytest.mark.parametrize("outcome", [Outcome.DELIVERED, Outcome.DIED])
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_what_arrived_of_another_replay_meanwhile_is_not_parked_again(
+    user: User, broker: Broker, pipes: Pipes, outcome: Outcome, is_cancelled: bool
+) -> None:
+    batch = started(user, broker, [b"1"], a_route("orders", "orders", after_ms=5000))
+    carried(batch)
+    again = frozen(user, broker, list(DeadLetter.objects.all()), undo_seconds=60)
+    batches.start(user, again, despite_verdict=False)
+    batch.items.update(outcome=outcome)
+    if is_cancelled:
+        batches.cancel(user, again)
+    else:
+        changed(ReplayBatch, publish_at=timezone.now())
+        pipes.decide = lambda p: RETURNED
+        carried(again)
+    again.refresh_from_db()
+    adds_up(again)
+    assert letter_states(again) == ["replayed"]
+
+
 def test_what_was_answered_twice_is_marked(user: User, broker: Broker, pipes: Pipes) -> None:
     batch = started(user, broker, [b"1", b"2"])
     pipes.decide = lambda p: Answer("confirmed", again=p.body == b"2")
@@ -216,7 +241,18 @@ def test_one_that_breaks_the_connection_each_time_is_given_up_and_the_others_go(
     assert states(batch) == ["done", "failed", "done"]
     assert letter_states(batch) == ["replayed", "parked", "replayed"]
     bad = batch.items.get(position=2)
-    assert (bad.error, bad.may_be_duplicated, bad.attempts) == (GIVEN_UP, True, source.TRIES)
+    assert (bad.error, bad.may_be_duplicated) == (GIVEN_UP, True)
+
+
+def test_workers_that_are_killed_give_nothing_up(user: User, broker: Broker, pipes: Pipes) -> None:
+    batch = started(user, broker, [b"1", b"2"])
+    pipes.decide = lambda p: None
+    for _ in range(2 * source.TRIES):
+        carried(batch)
+        assert states(batch) == ["publishing"] * 2
+    pipes.decide = lambda p: Answer("confirmed")
+    assert carried(batch).state == WorkState.DONE
+    assert (states(batch), batch.doubled) == (["done"] * 2, 2)
 
 
 def test_what_is_not_answered_is_sent_again_later(user: User, broker: Broker, pipes: Pipes) -> None:
@@ -293,6 +329,57 @@ def test_a_confirm_of_the_tap_alone_is_none(
     assert letter_states(batch) == ["parked", "replayed"]
 
 
+@pytest.fixture
+def deaf(
+    there: dict[str, Definitions], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], list[str]]:
+    """A tapped exchange, about which the management API does not answer so many times."""
+    there["now"] = TAPPED
+
+    def refuse(times: int) -> list[str]:
+        asked: list[str] = []
+
+        def look(management: object, known: object, exchange: str) -> Definitions:
+            asked.append(exchange)
+            if len(asked) <= times:
+                raise Unreachable("The management API does not answer.")
+            return there["now"]
+
+        monkeypatch.setattr(ways, "look_along", look)
+        return asked
+
+    for module in (answered, sending):
+        monkeypatch.setattr(module, "CHECK_AGAIN_SECONDS", 0.0)
+    return refuse
+
+
+def test_what_was_confirmed_is_checked_later_when_the_broker_cannot_be_asked(
+    user: User, broker: Broker, pipes: Pipes, deaf: Callable[[int], list[str]]
+) -> None:
+    asked = deaf(4)
+    ways_there = (a_route("orders", "only-tapped"), a_route("orders", "orders"), a_route("", "q"))
+    batch = started(user, broker, [b"1", b"2", b"3"], *ways_there)
+    assert carried(batch).state == WorkState.DONE
+    assert len(asked) > 4
+    assert pipes.bodies == [b"1", b"2", b"3"]
+    assert (states(batch), batch.doubled) == (["returned", "done", "done"], 0)
+
+
+def test_what_cannot_be_checked_before_the_worker_ends_is_sent_again_and_marked(
+    user: User, broker: Broker, pipes: Pipes, deaf: Callable[[int], list[str]]
+) -> None:
+    deaf(1000)
+    batch = started(user, broker, [b"1", b"2"], a_route("orders", "orders"), a_route("", "q"))
+    stop = Event()
+    pipes.before = lambda p: stop.set()
+    row = carried(batch, stop)
+    assert (row.state, row.error) == (WorkState.WAITING, "The management API does not answer.")
+    assert states(batch) == ["publishing", "done"]
+    deaf(0)
+    assert carried(batch).state == WorkState.DONE
+    assert (pipes.bodies, batch.doubled) == ([b"1", b"2", b"1"], 1)
+
+
 def test_a_decimal_is_not_sent_to_a_stream_tap(
     user: User, broker: Broker, pipes: Pipes, there: dict[str, Definitions]
 ) -> None:
@@ -353,14 +440,97 @@ def test_a_letter_that_was_deleted_fails(user: User, broker: Broker, pipes: Pipe
     assert (states(batch), errors(batch)[0]) == (["failed", "done"], source.GONE)
 
 
-def test_a_worker_whose_lease_is_another_s_writes_nothing(
+def test_a_worker_whose_lease_is_another_s_writes_down_only_what_was_confirmed(
     user: User, broker: Broker, pipes: Pipes
 ) -> None:
     batch = started(user, broker, [b"1", b"2"])
     pipes.before = lambda p: changed(Work, owner="another", fence=99)
+    pipes.decide = lambda p: RETURNED if p.body == b"2" else Answer("confirmed")
     row = carried(batch)
     assert (row.state, row.owner) == (WorkState.RUNNING, "another")
-    assert states(batch) == ["publishing"] * 2
+    assert states(batch) == ["done", "publishing"]
+    assert letter_states(batch) == ["replayed", "replaying"]
+
+
+def test_of_a_worker_that_lost_its_lease_the_next_one_sends_only_what_was_not_confirmed(
+    user: User, broker: Broker, pipes: Pipes
+) -> None:
+    batch = started(user, broker, [b"1", b"2", b"3"])
+    later: list[Work] = []
+
+    def outlast(publish: Publish) -> None:
+        if publish.body == b"3" and not later:
+            changed(Work, leased_until_at=timezone.now() - timedelta(seconds=1))
+            later.extend(filter(None, [work.claim(("replay",), "another")]))
+
+    pipes.before = outlast
+    pipes.decide = lambda p: RETURNED if p.body == b"2" else Answer("confirmed")
+    carried(batch)
+    replay(later[0])
+    batch.refresh_from_db()
+    adds_up(batch)
+    assert pipes.bodies == [b"1", b"2", b"3", b"2"]
+    assert (batch.state, states(batch)) == (BatchState.DONE, ["done", "returned", "done"])
+    assert batch.doubled == 1
+
+
+def test_what_got_its_end_while_it_was_read_is_not_sent_again(
+    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = started(user, broker, [b"1", b"2"])
+    batch.items.filter(position=1).update(state=ItemState.PUBLISHING)
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        item = batch.items.get(position=1)
+        if item.state == ItemState.PUBLISHING:
+            taken = settle.Taken(1, item.letter_id, is_handed=False)
+            with transaction.atomic():
+                settle.write(batch, [settle.Ending(taken, ItemState.DONE)], timezone.now())
+        return contents(*args, **kwargs)
+
+    monkeypatch.setattr(source, "contents", late)
+    assert carried(batch).state == WorkState.DONE
+    assert (pipes.bodies, states(batch), batch.doubled) == ([b"2"], ["done"] * 2, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_commit_whose_answer_was_lost_is_counted_once(
+    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = started(user, broker, [b"1", b"2", b"3"])
+    wire = transaction.get_connection()
+    commit, written = wire.commit, settle.write
+
+    def lost() -> None:
+        monkeypatch.setattr(wire, "commit", commit)
+        commit()
+        raise OperationalError("server closed the connection unexpectedly")
+
+    def write(batch: ReplayBatch, endings: Any, *args: Any, **kwargs: Any) -> None:
+        written(batch, endings, *args, **kwargs)
+        if endings:
+            monkeypatch.setattr(settle, "write", written)
+            monkeypatch.setattr(wire, "commit", lost)
+
+    monkeypatch.setattr(settle, "write", write)
+    monkeypatch.setattr(sending, "DATABASE_SECONDS", 0.0)
+    row = carried(batch)
+    assert (row.state, row.done, states(batch)) == (WorkState.DONE, 3, ["done"] * 3)
+    assert [event.kind for _, event in oldest(10)].count("replayed") == 3
+
+
+def test_letters_and_groups_are_locked_before_items(
+    user: User, broker: Broker, pipes: Pipes
+) -> None:
+    batch = started(user, broker, [b"1", b"2"])
+    DeadLetter.objects.filter(message_id="1").update(properties=b"\x20\x00\x00\x00\x00\x09\x01")
+    with CaptureQueriesContext(connection) as asked:
+        carried(batch)
+    updated = [match[1] for one in asked if (match := re.match(r'UPDATE "(\w+)"', one["sql"]))]
+    names = (DeadLetter, LetterGroup, ReplayItem, ReplayBatch)
+    first = [updated.index(name._meta.db_table) for name in names]
+    assert first == sorted(first)
+    assert states(batch) == ["failed", "done"]
 
 
 def test_an_end_of_the_worker_leaves_it_to_the_next(
@@ -393,6 +563,20 @@ def test_the_worker_claims_what_is_much_and_gives_it_back(
     row = carried(batch)
     assert (row.state, batch.state) == (WorkState.CANCELLED, BatchState.CANCELLED)
     assert letter_states(batch) == ["parked"] * 2
+
+
+def test_what_is_left_out_is_summed_up_after_the_last_claim(
+    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(user, broker, [b"1", b"2"])
+    monkeypatch.setattr(batches, "AT_ONCE", 1)
+    batch = frozen(user, broker, list(DeadLetter.objects.order_by("pk")))
+    batches.start(user, batch, despite_verdict=False)
+    claims.claim_chunk(batch, 1)
+    assert (batch.cancelled, batch.state_why) == (1, "")
+    claims.claim_chunk(batch, 1)
+    batch.refresh_from_db()
+    assert "2 with “It is in replay" in batch.state_why
 
 
 def test_each_message_is_in_one_of_two_replays_and_the_second_is_told(
@@ -481,11 +665,11 @@ def test_a_database_that_refuses_what_was_sent_is_asked_until_it_takes_it(
     write = settle.write
     refused: list[int] = []
 
-    def refuses(*args: Any) -> None:
-        if len(refused) < 2:
+    def refuses(batch: ReplayBatch, endings: Any, *args: Any, **kwargs: Any) -> None:
+        if endings and len(refused) < 2:
             refused.append(1)
             raise OperationalError("database or disk is full")
-        write(*args)
+        write(batch, endings, *args, **kwargs)
 
     monkeypatch.setattr(settle, "write", refuses)
     monkeypatch.setattr(sending, "DATABASE_SECONDS", 0.0)

@@ -49,6 +49,12 @@ def test_nothing_or_two_things_to_replay_are_a_misuse(said: tuple[str, ...]) -> 
     assert told.value.returncode == 2
 
 
+def test_of_two_choices_only_one_is_taken() -> None:
+    with pytest.raises(CommandError) as told:
+        arguments.only_one(given("--letter", "30", "--group", "1", "--parked-from", "dead"))
+    assert str(told.value) == "Say only one of --letter, --group and --parked-from."
+
+
 def test_an_empty_search_is_a_choice() -> None:
     assert arguments.only_one(given("--query", "")) == "query"
 

@@ -392,6 +392,17 @@ def test_a_decimal_is_not_sent_where_it_would_close_the_connection() -> None:
     assert many.judge(Target("", "orders", ""), "dead", letter.properties).is_good
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [-float("inf")]}])
+def test_a_number_that_is_none_is_refused_unless_it_is_left_out(value: Any) -> None:
+    many = Judge(shop())
+    goal = Target("orders", "orders", "")
+    letter = a_message(headers={"ratio": value})
+    assert many.judge(goal, "dead", letter.properties).ending == "refused"
+    assert "connection" in many.judge(goal, "dead", letter.properties).sentence
+    dropped = a_message(headers={"x-opt-ratio": value})
+    assert many.judge(goal, "dead", dropped.properties).is_good
+
+
 def test_what_a_delayed_exchange_keeps_is_refused() -> None:
     later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
     many = Judge(shop(later, Binding("later", "orders", "orders")))

@@ -42,6 +42,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 PAGE_SECONDS = 3.0
 ACTION_SECONDS = 5.0
 SILENT = "does not answer in time"
+HANDLE = f"{'0' * 32}.{'0' * 8}.1"
 QUERIES = {"dead_letter_queue": {"name": "orders"}, "letters_export": {"as": "csv"}}
 
 
@@ -87,6 +88,7 @@ def addresses(pair: Topology) -> dict[str, str]:
         ("kind", "StringConverter"): pair.kind,
         ("pk", "UUIDConverter"): publication.pk,
         ("pk", "IntConverter"): batch.pk,
+        ("position", "IntConverter"): 1,
     }
     found = {}
     for name, pattern in named(get_resolver().url_patterns):
@@ -159,8 +161,9 @@ def actions(pair: Topology) -> dict[str, tuple[str, str, dict[str, Any]]]:
         "unbind": ("post", at["topology:topology_unbind"], {"destination": "orders"}),
         "publish": ("post", at["publish"], letter),
         "switch the firehose on": ("post", at["firehose_switch"], {"wanted": "on"}),
-        "prepare a replay": ("post", at["replay_prepare"], {"name": "orders", "message": "x.1"}),
-        "look": ("get", at["dead_letter_queue"], {"name": "orders", "look": "1"}),
+        "prepare a replay": ("post", at["replay_prepare"], {"name": "orders", "message": HANDLE}),
+        "start a replay": ("post", at["replay_start"], {}),
+        "look": ("post", f"{at['dead_letter_queue']}?name=orders", {}),
     }
 
 

@@ -81,7 +81,9 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_may_be_double(
     adds_up(batch)
     names = arrived(vhost)
     lost_nothing(batch, names)
-    assert names.total() - len(names) <= fresh(batch).doubled <= unconfirmed
+    # One that was on its way at several kills may be there as often.
+    assert sum(number > 1 for number in names.values()) <= fresh(batch).doubled <= unconfirmed
+    assert names.total() - len(names) <= unconfirmed
     assert fresh(batch).done + fresh(batch).failed == messages
 
 

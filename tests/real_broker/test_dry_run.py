@@ -15,10 +15,12 @@ from django.contrib.auth.models import User
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import select
 from delayboard.dead_letters.replay.edit import Typed, edit
+from delayboard.dead_letters.replay.full import bounds_of
 from delayboard.dead_letters.replay.options import Options
 from delayboard.dead_letters.replay.send import replay
+from delayboard.demo.node import PrivateNode
 from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, TargetMode
-from tests.brokers import Vhost
+from tests.brokers import Vhost, call_api
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.topology.builders import a_queue
@@ -253,6 +255,8 @@ def test_through_a_delay_it_arrives_as_the_dry_run_says(
         mode=TargetMode.DELAY,
         topology_id=topology.pk,
         delay=timedelta(milliseconds=delay_ms),
+        # A pair has one destination, in which none of them died.
+        key="jobs" if kind == retry_pair.KIND else "",
     )
     assert {route.after_ms for route in draft.routes.all()} == {delay_ms}
     told = foretold(draft)
@@ -297,3 +301,58 @@ def test_a_tap_of_ours_is_never_taken_for_an_arrival(user: User, broker: Broker)
         sent(user, draft)
     assert [check_states(draft) for draft in drafts] == [{"delivered": 1}, {"unroutable": 1}]
     assert found_in(broker, ENDS) == {("orders", "m1"): 1}
+
+
+@pytest.mark.parametrize("by_policy", [False, True])
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
+def test_what_a_full_queue_does_not_hold_is_told(
+    user: User,
+    broker: Broker,
+    vhost: Vhost,
+    broker_node: PrivateNode,
+    overflow: str,
+    *,
+    by_policy: bool,
+) -> None:
+    with Management(broker.address) as management:
+        management.declare_queue(a_queue("few") if by_policy else few(overflow))
+    if by_policy:
+        definition = {"max-length": 5, "overflow": overflow}
+        policy = {"pattern": "^few$", "definition": definition, "apply-to": "queues"}
+        call_api(broker_node, "PUT", f"policies/{vhost.name}/few", policy)
+    eventually(lambda: is_bounded(broker), "the policy and the numbers are seen")
+    journal = Journal(broker)
+    draft = drafted(user, [journal.plain() for _ in range(12)], mode=TargetMode.TYPED, key="few")
+    (route,) = draft.routes.all()
+    fate = "pushed out and lost" if overflow == "drop-head" else "refused and stay parked"
+    assert route.verdict.endswith(f"has 0: 7 of these 12 would be {fate}.")
+    assert not route.is_good
+    sent(user, draft)
+    assert found_in(broker, ["few"]).total() == 5
+    assert (draft.done, draft.nacked) == ((12, 0) if overflow == "drop-head" else (5, 7))
+
+
+def few(overflow: str) -> Queue:
+    return a_queue("few", x_max_length=5, x_overflow=overflow)
+
+
+def is_bounded(broker: Broker) -> bool:
+    snapshot = latest.poll(broker).snapshot
+    bound = bounds_of(snapshot).get("few") if snapshot else None
+    return bound is not None and bound.has == 0
+
+
+def test_a_verdict_is_that_of_the_broker_as_it_is_now(user: User, broker: Broker) -> None:
+    journal = Journal(broker)
+    options: dict[str, Any] = {"mode": TargetMode.TYPED, "key": "young"}
+    draft = drafted(user, [journal.plain()], **options)
+    assert draft.routes.get(items_number=1).ending == "unroutable"
+    with Management(broker.address) as management:
+        management.declare_queue(a_queue("young"))
+    select.change(user, draft, Options(**options))
+    assert draft.routes.get(items_number=1).ending == "delivered"
+    with Management(broker.address) as management:
+        management.delete_queue("young", only_if_empty=False)
+    draft = drafted(user, [journal.plain()], **options)
+    assert draft.routes.get(items_number=1).ending == "unroutable"
+    assert draft.state_why == ""

@@ -11,9 +11,11 @@ import pytest
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually
 from tests.topology.numbers import Numbers
+from topology.broker import pipeline as wiring
+from topology.broker.deliveries import Arrival
 from topology.broker.depths import live_depths
 from topology.broker.errors import BrokerError, NotFound
-from topology.broker.intake import Arrival, Intake, intake
+from topology.broker.intake import Intake, intake
 from topology.broker.management import Management
 from topology.broker.pipeline import Answer, pipeline
 from topology.broker.properties import build_properties
@@ -90,6 +92,47 @@ def test_what_is_returned_is_told_of_the_message_that_was(vhost: Vhost, is_named
     for number, answer in source.settled:
         assert answer.kind == ("returned" if number % 3 else "confirmed")
         assert ("“nowhere”" in answer.error) == bool(number % 3)
+
+
+@pytest.mark.parametrize("more", [{}, {"BCC": ["elsewhere"]}])
+def test_of_equal_ones_that_differ_in_their_headers_the_right_one_is_returned(
+    vhost: Vhost, more: dict[str, Any]
+) -> None:
+    declare(vhost, Queue("q"), Exchange("x", "headers"))
+    with Management(address_of(vhost)) as management:
+        matched = Arguments({"x-match": "all", "kind": "good"})
+        management.bind(Binding("x", "q", "", arguments=matched))
+
+    def publish(number: int) -> Publish:
+        kind = "bad" if number % 3 else "good"
+        return Publish("x", "same", build_properties({"kind": kind, **more}), b"same")
+
+    source = Numbers(300, publish)
+    with pipeline(address_of(vhost), "test") as wire:
+        moved(source, wire, 100)
+    source.kinds()
+    for number, answer in source.settled:
+        assert (answer.kind, answer.again) == ("returned" if number % 3 else "confirmed", False)
+    assert depth(vhost, "q") == 100
+
+
+def test_what_is_returned_unlike_all_that_is_on_the_way_leaves_none_confirmed_that_was_not(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the broker had changed what it gives back."""
+    monkeypatch.setattr(wiring, "same", lambda raw, body: lambda publish: False)
+    declare(vhost, Queue("q"))
+
+    def publish(number: int) -> Publish:
+        return Publish("", "q" if number % 3 else "nowhere", body=b"%d" % number)
+
+    source = Numbers(60, publish)
+    with pipeline(address_of(vhost), "test") as wire:
+        moved(source, wire, 20)
+    source.kinds()
+    for number, answer in source.settled:
+        assert answer.kind == ("confirmed" if number % 3 else "returned")
+    assert depth(vhost, "q") == 40
 
 
 def test_what_a_full_queue_refuses_is_told_of(vhost: Vhost) -> None:

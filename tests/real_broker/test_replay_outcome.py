@@ -18,6 +18,7 @@ from analytics.recorder.record import record
 from delayboard.dead_letters.parking.keep import Room
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.replay import following, outcome
+from delayboard.dead_letters.replay.edit import Typed, edit
 from delayboard.models import DeadLetter, DeadLetterQueue, Duty, LetterState, ReplayBatch
 from delayboard.models.duty import parker_key
 from delayboard.models.replay import BatchState, Outcome, TargetMode
@@ -39,10 +40,10 @@ from tests.real_broker.replaying import (
 from topology import latest
 from topology.broker.consumer import Consumer
 from topology.broker.management import Management
-from topology.broker.properties import build_properties
+from topology.broker.properties import build_properties, edit_properties
 from topology.broker.publisher import publisher
 from topology.definitions import Queue
-from topology.message import Publish
+from topology.message import REPLAY_HEADER, Publish
 from topology.models import Broker, Role
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
@@ -173,6 +174,40 @@ def test_a_batch_whose_messages_come_back_dead_stops_itself(
     assert "died again" in batch.state_why
     assert 0 < batch.pending < 30
     assert adds_up(batch)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_only_what_was_sent_counts_when_it_dies_again(
+    vhost: Vhost, broker: Broker, user: User, kind: str
+) -> None:
+    shop(vhost, kind)
+    table = {"deep": [{"a": True}, b"\xff", 1.5], "n": 2**40}
+    for name in ("", "b"):
+        stated = build_properties(table, message_id=name, priority=1, expiration="90000")
+        rejected(vhost, name, properties=stated, body=b"plain")
+    letters = park(user, broker, 2)
+    batch = draft(user, letters)
+    edit(
+        user, batch.items.get(position=2), set_headers={"more": Typed("text", "1")}, body=b"edited"
+    )
+    batch = replayed(user, batch)
+    came = arrived(vhost, number=2)
+    for message in came:
+        derived = Publish("", DEAD, message.properties, b"derived")
+        other = edit_properties(
+            message.properties, set_headers={REPLAY_HEADER: batch.uid.hex + "-2"}
+        )
+        with publisher(address_of(vhost), "test") as channel:
+            channel.publish(derived)
+            channel.publish(Publish("", DEAD, other, b"plain"))
+            channel.publish(Publish(WORK, WORK, message.properties, message.body))
+    park(user, broker, 4)
+    assert fresh(batch).died == 0
+    reject(vhost, 2)
+    park(user, broker, 2)
+    assert fresh(batch).died == 2
+    bodies = batch.items.values_list("died_as__body__data", flat=True)
+    assert [bytes(body) for body in bodies] == [b"plain", b"edited"]
 
 
 def test_what_died_again_into_a_queue_that_nobody_parks_is_found_by_a_look(

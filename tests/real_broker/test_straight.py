@@ -37,6 +37,14 @@ def declared(vhost: Vhost, *queues: Queue) -> None:
             management.declare_queue(queue)
 
 
+def quorum(vhost: Vhost, **arguments: int) -> Arguments:
+    """Of a quorum queue; one without a delivery limit, if none is said."""
+    with Management(address_of(vhost)) as management:
+        is_limited = str(management.overview()["rabbitmq_version"]) >= "4"
+    stated = arguments or ({"x-delivery-limit": -1} if is_limited else {})
+    return Arguments({"x-queue-type": "quorum", **stated})
+
+
 def filled(vhost: Vhost, queue: str, number: int, **headers: Any) -> None:
     """Put messages with the bodies 0, 1, … into the queue."""
     properties = build_properties({"tenant": "t", **headers}, delivery_mode=2, message_id="m")
@@ -161,7 +169,8 @@ def test_what_a_queue_refuses_stays_and_is_counted_once(vhost: Vhost) -> None:
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_what_no_queue_takes_stays_however_many_these_are(vhost: Vhost, kind: str) -> None:
-    declared(vhost, Queue("dead", arguments=Arguments({"x-queue-type": kind})))
+    arguments = quorum(vhost) if kind == "quorum" else Arguments({})
+    declared(vhost, Queue("dead", arguments=arguments))
     filled(vhost, "dead", 5000)
     batch = a_batch(vhost, "dead")
     run(batch)

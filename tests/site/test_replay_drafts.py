@@ -6,11 +6,7 @@ import pytest
 from django.urls import reverse
 
 from delayboard.dead_letters.replay import batch as batches
-from delayboard.models import (
-    BatchState,
-    ItemState,
-    ReplayBatch,
-)
+from delayboard.models import BatchState, DeadLetter, ItemState, LetterState, ReplayBatch
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.desk import draft, know, signed_in, text_of
@@ -86,6 +82,22 @@ def test_a_start_with_other_options_than_were_judged_only_judges(broker: Broker)
     press("start", made, mode="typed", key="nowhere", typed="yes", **SENT)
     made.refresh_from_db()
     assert made.state == BatchState.RUNNING
+
+
+def test_how_it_is_sent_can_be_changed_with_the_start(broker: Broker) -> None:
+    made = draft(broker)
+    press("start", made, mode="typed", key="parked-work", rate="50", typed="yes", **SENT)
+    made.refresh_from_db()
+    assert (made.state, made.rate) == (BatchState.RUNNING, 50)
+
+
+def test_a_draft_says_which_of_its_letters_are_no_longer_free(broker: Broker) -> None:
+    made = draft(broker)
+    item = made.items.select_related("letter")[0]
+    assert item.letter is not None
+    assert "in another replay by now" not in page(made)
+    DeadLetter.objects.filter(pk=item.letter.pk).update(state=LetterState.REPLAYING)
+    assert "1 of them is in another replay by now" in page(made)
 
 
 @pytest.mark.parametrize(

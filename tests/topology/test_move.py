@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology.numbers import Numbers
+from topology.broker.errors import OutcomeUnknown
 from topology.broker.pipeline import Answer
 from topology.message import Publish
 from topology.transfer.move import Step, move
@@ -25,6 +26,7 @@ class Wire:
         self.most = 0
         self._portions = iter(portions)
         self._is_dead = is_dead
+        self.is_broken = False
 
     @property
     def flying(self) -> int:
@@ -86,6 +88,25 @@ def test_one_that_is_stopping_takes_nothing_more() -> None:
     source = Numbers(100)
     moved(source, Wire(), is_stopping=lambda: source.given > 0)
     assert len(source.settled) == source.given == 10
+
+
+class Cut(Wire):
+    """Its connection is broken from the second turn on, in which it hands out the last answers."""
+
+    def answers(self, seconds: float) -> list[tuple[int, Answer]]:
+        if self.is_broken:
+            raise OutcomeUnknown("The connection broke.")
+        answered = super().answers(seconds)
+        self.is_broken = answered[0][0] != 0
+        return answered
+
+
+def test_nothing_is_taken_after_the_connection_broke() -> None:
+    source, wire = Numbers(100), Cut([3, 5])
+    with pytest.raises(OutcomeUnknown):
+        moved(source, wire, 6)
+    assert [number for number, _ in source.settled] == list(range(8))
+    assert source.given == 9
 
 
 class Late(Numbers):

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from tests.topology import strategies
 from tests.topology.strategies import short, sized
-from topology.broker.fields import FieldError, read_table, table_entries
+from topology.broker.fields import FieldError, read_table, table_entries, write_entry
 from topology.broker.properties import (
     build_properties,
     edit_properties,
     read_properties,
     strip_for_replay,
 )
-from topology.message import DEATH_HEADERS, REPLAY_HEADER, Properties
+from topology.broker.undecoded import strip_raw
+from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER, Properties
 
 REMOVED = DEATH_HEADERS | {"CC", "BCC"}
 
@@ -76,6 +77,50 @@ def test_what_was_edited_is_what_is_read_of_its_bytes(raw: bytes) -> None:
     assert after.expiration == "500"
     # As texts, for what is no number equals nothing.
     assert repr(after) == repr(read_properties(after.raw))
+
+
+def stripped_slowly(raw: bytes, headers: dict[str, Any]) -> bytes | None:
+    try:
+        return strip_for_replay(read_properties(raw), headers).raw
+    except FieldError:
+        return None
+
+
+def stripped_undecoded(raw: bytes, headers: dict[str, Any]) -> bytes | None:
+    try:
+        stripped = strip_raw(raw, {name.encode() for name in headers})
+    except FieldError:
+        return None
+    return stripped.with_entries(b"".join(write_entry(*pair) for pair in headers.items()))
+
+
+HEADERS_SET = st.sampled_from([{}, {REPLAY_HEADER: "id"}, {REPLAY_HEADER: "i", REPLAYS_HEADER: 2}])
+
+
+@given(strategies.raw_properties(), HEADERS_SET)
+def test_what_is_stripped_undecoded_is_the_same(raw: bytes, headers: dict[str, Any]) -> None:
+    assert stripped_undecoded(raw, headers) == stripped_slowly(raw, headers) is not None
+
+
+@given(strategies.raw_properties(), st.data())
+def test_what_cannot_be_stripped_cannot_be_so_undecoded(raw: bytes, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(raw) - 1))
+    odd = data.draw(st.sampled_from([raw[:place], raw + b"x", b"\x20" + raw[1:]]))
+    bent = bytearray(raw)
+    bent[place] = data.draw(st.integers(0, 255))
+    for one in (odd, bytes(bent)):
+        assert stripped_undecoded(one, {REPLAY_HEADER: "i"}) == stripped_slowly(
+            one, {REPLAY_HEADER: "i"}
+        )
+
+
+def test_the_last_entry_of_a_name_that_is_replaced_is_told() -> None:
+    entries = [(REPLAYS_HEADER.encode(), b"b\x01"), (REPLAYS_HEADER.encode(), b"b\x02")]
+    raw = b"\x20\x00" + sized(strategies.table(entries))
+    stripped = strip_raw(raw, {REPLAYS_HEADER.encode()})
+    assert (stripped.kept, list(stripped.replaced)) == (b"", [REPLAYS_HEADER.encode()])
+    assert read_table(stripped.replaced[REPLAYS_HEADER.encode()]) == {REPLAYS_HEADER: 2}
+    assert stripped.with_entries(b"") == b"\x00\x00"
 
 
 @pytest.mark.parametrize("inner", [b"\x01aS\x00\x00\x00\x09x", b"\x01a?", b"\x01aI\x00", b"\x09a"])

@@ -189,9 +189,8 @@ class Consumer:
                 return
 
     def _delivery(self, at: datetime, came: Arrival) -> Delivery:
-        properties = read_properties(came.raw)
-        message = Message(came.exchange, came.routing_key, properties, came.body, came.redelivered)
-        offset = None if self._start is None else take_offset(properties)
+        message = came.message
+        offset = None if self._start is None else take_offset(message.properties)
         return Delivery(message, came.tag, at, offset)
 
     def _soon(self, act: Callable[[Any], None]) -> None:

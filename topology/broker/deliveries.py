@@ -14,6 +14,9 @@ from typing import Any
 import pika
 import pika.frame
 
+from topology.broker.properties import read_properties
+from topology.message import Message
+
 READ_BYTES = 64 * 1024
 _HEAD = struct.Struct(">BHI")
 _METHOD, _HEADER, _BODY = 1, 2, 3
@@ -37,6 +40,12 @@ class Arrival:
         self.routing_key = routing_key
         self.raw = raw
         self.body = b""
+
+    @property
+    def message(self) -> Message:
+        """Decoded anew each time that it is asked for."""
+        properties = read_properties(self.raw)
+        return Message(self.exchange, self.routing_key, properties, self.body, self.redelivered)
 
 
 class Deliveries:

@@ -84,7 +84,15 @@ def read_table(data: bytes, nesting: int = 0) -> dict[str, Any]:
     while position < end:
         named = position + 1 + data[position]
         name = data[position + 1 : named].decode("utf-8", "backslashreplace")
-        table[name], position = _value_at(data, named, nesting)
+        first = named + 5
+        if data[named : named + 1] == b"S" and nesting <= MAXIMUM_NESTING:
+            # Most are texts, and a call for each takes longer than its text.
+            position = first + int.from_bytes(data[named + 1 : first])
+            if position > end:
+                raise FieldError(f"cut off at byte {end}")
+            table[name] = text(data[first:position])
+        else:
+            table[name], position = _value_at(data, named, nesting)
     return table
 
 

@@ -6,128 +6,25 @@ messages a second counts, and that an ack goes out for many at once.
 
 from __future__ import annotations
 
-import struct
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import cached_property
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pika
-import pika.frame
 
 from topology.broker.address import Address
 from topology.broker.amqp import connected, translated
-from topology.broker.errors import NotFound
-from topology.broker.properties import read_properties
+from topology.broker.deliveries import Arrival, Deliveries
+from topology.broker.errors import BrokerError, NotFound
 from topology.broker.wire import ack_frame, send, wait
-from topology.message import Message
 
-_HEAD = struct.Struct(">BHI")
-_DELIVER = b"\x00\x3c\x00\x3c"
-_TAG = struct.Struct(">Q?")
-_SIZE = struct.Struct(">Q")
 # What is read and not taken yet holds at most so many bytes, and one message more.
 BUFFERED = 8_000_000
-READ_BYTES = 64 * 1024
-
-
-class Arrival:
-    """A delivery that is not acknowledged; it is decoded where that is asked for."""
-
-    def __init__(
-        self, tag: int, redelivered: bool, exchange: bytes, routing_key: bytes, raw: bytes
-    ) -> None:
-        self.tag = tag
-        self.redelivered = redelivered
-        self._exchange = exchange
-        self._routing_key = routing_key
-        self.raw = raw
-        self.body = b""
-
-    @cached_property
-    def message(self) -> Message:
-        return Message(
-            self._exchange.decode("utf-8", "backslashreplace"),
-            self._routing_key.decode("utf-8", "backslashreplace"),
-            read_properties(self.raw),
-            self.body,
-            self.redelivered,
-        )
-
-
-class _Frames:
-    """Takes the deliveries of one channel out of a connection's bytes; pika gets the rest."""
-
-    def __init__(
-        self, connection: pika.BlockingConnection, channel: int, arrived: Callable[[Arrival], None]
-    ) -> None:
-        bare: Any = connection._impl
-        self._bare = bare
-        self._channel = channel
-        self._arrived = arrived
-        self._rest: bytes = self._bare._frame_buffer
-        self._method = b""
-        self._arrival: Arrival | None = None
-        self._pieces: list[bytes] = []
-        self._missing = 0
-        self._bare._frame_buffer = b""
-        self._bare._on_data_available = self.feed
-        self._bare._transport._MAX_RECV_BYTES = READ_BYTES
-
-    def feed(self, data: bytes) -> None:
-        """What came from the socket."""
-        self._bare.bytes_received += len(data)
-        data = self._rest + data if self._rest else data
-        position, end = 0, len(data)
-        while end - position >= 7:
-            kind, channel, size = _HEAD.unpack_from(data, position)
-            following = position + size + 8
-            if following > end:
-                break
-            first = position + 7
-            if channel != self._channel or not self._is_ours(kind, data, first, following - 1):
-                self._hand_over(data[position:following])
-            position = following
-        self._rest = data[position:]
-
-    def _is_ours(self, kind: int, data: bytes, first: int, last: int) -> bool:
-        """Take a frame's payload if it is a part of a delivery."""
-        if kind == 3 and self._arrival is not None:
-            self._pieces.append(data[first:last])
-            self._missing -= last - first
-            self._complete()
-        elif kind == 2 and self._method:
-            self._begin(data, first, last)
-            self._complete()
-        elif kind == 1 and data[first : first + 4] == _DELIVER:
-            self._method = data[first:last]
-        else:
-            return False
-        return True
-
-    def _begin(self, data: bytes, first: int, last: int) -> None:
-        """Of the content header are left out: class, weight, size."""
-        method = self._method
-        at = 5 + method[4]
-        tag, redelivered = _TAG.unpack_from(method, at)
-        at += _TAG.size
-        key_at = at + 1 + method[at]
-        exchange = method[at + 1 : key_at]
-        key = method[key_at + 1 : key_at + 1 + method[key_at]]
-        self._arrival = Arrival(tag, redelivered, exchange, key, data[first + 12 : last])
-        (self._missing,) = _SIZE.unpack_from(data, first + 4)
-        self._method = b""
-
-    def _complete(self) -> None:
-        if self._missing <= 0 and self._arrival is not None:
-            self._arrival.body = b"".join(self._pieces)
-            self._arrived(self._arrival)
-            self._arrival = None
-            self._pieces.clear()
-
-    def _hand_over(self, frame: bytes) -> None:
-        self._bare._process_frame(pika.frame.decode_frame(frame)[1])
+# With so much, some is read all the same, so often (seconds): what is silent is cut.
+ATTEND_SECONDS = 0.25
 
 
 class Intake:
@@ -142,11 +39,13 @@ class Intake:
         self._come: deque[Arrival] = deque()
         self._bytes = 0
         self._is_deleted = False
+        self._read_at = 0.0
+        self.is_given_back = False
         self._channel: Any = connection.channel()
         self._bare: Any = self._channel._impl
         self._number: int = self._bare.channel_number
         self._bare.add_on_cancel_callback(self._on_cancel)
-        _Frames(connection, self._number, self._on_arrival)
+        Deliveries(connection, self._number, self._on_arrival)
         self._channel.basic_qos(prefetch_count=prefetch)
         self._consume()
 
@@ -156,16 +55,45 @@ class Intake:
         Raises BrokerError when the connection is broken or the queue is gone.
         """
         if self._bytes < BUFFERED:
-            with translated(self._address):
-                wait(self._connection, 0.0 if self._come else seconds, self._has_news)
-                self._look()
+            self._read(0.0 if self._come else seconds)
         for _ in range(min(room, len(self._come))):
             arrival = self._come.popleft()
             self._bytes -= len(arrival.body)
             yield arrival
 
+    @property
+    def waiting(self) -> int:
+        """How many have come and are not taken."""
+        return len(self._come)
+
+    def attend(self) -> None:
+        """Send what is to be sent, acks and heartbeats, and read, also where nothing is taken.
+
+        Raises BrokerError as `arrivals`.
+        """
+        if self._bytes < BUFFERED or time.monotonic() - self._read_at > ATTEND_SECONDS:
+            self._read(0.0)
+
+    @contextmanager
+    def attended(self) -> Iterator[None]:
+        """Attend to it while the block, which does not touch it, waits for something else."""
+        is_over = threading.Event()
+
+        def act() -> None:
+            with suppress(BrokerError):
+                while not is_over.wait(ATTEND_SECONDS):
+                    self.attend()
+
+        thread = threading.Thread(target=act, name="intake", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
     def ack(self, tags: Iterable[int], *, through: int = 0) -> None:
-        """Acknowledge these, and all through `through`; it is sent at the next `arrivals`."""
+        """Acknowledge these, and all through `through`; it is sent at the next reading."""
         frames = [ack_frame(self._number, through, multiple=True)] if through else []
         frames += [ack_frame(self._number, tag) for tag in tags]
         if self._bare.is_open:
@@ -186,16 +114,24 @@ class Intake:
     def give_back(self) -> None:
         """Consume no more, put back by nack what is not acknowledged, and wait for it.
 
-        On quorum queues of 4.3 a close counts as a failed delivery, a nack does not.
+        On quorum queues of 4.3 a close counts as a failed delivery, a nack does not. When this
+        has come to its end, `is_given_back`, the broker has every ack too.
         """
         if not self._channel.is_open or self._is_deleted:
             return
         self._channel.basic_cancel(self._consumer)
         self._channel.basic_nack(0, multiple=True, requeue=True)
         self._channel.queue_declare(self._queue, passive=True)
+        self.is_given_back = True
 
     def _consume(self) -> None:
         self._consumer = self._channel.basic_consume(self._queue, lambda *_: None)
+
+    def _read(self, seconds: float) -> None:
+        self._read_at = time.monotonic()
+        with translated(self._address):
+            wait(self._connection, seconds, self._has_news)
+            self._look()
 
     def _has_news(self) -> bool:
         return bool(self._come) or self._is_deleted or not self._bare.is_open

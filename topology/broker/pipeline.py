@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -16,10 +16,10 @@ from topology.broker.address import Address
 from topology.broker.amqp import connected, explained, translated
 from topology.broker.declaring import declare
 from topology.broker.errors import BrokerError, NotFound
-from topology.broker.properties import read_properties
+from topology.broker.returned import same
 from topology.broker.wire import Unpublishable, publish_frames, send, wait
 from topology.definitions import Definitions
-from topology.message import REPLAY_HEADER, Publish
+from topology.message import Publish
 
 # So many bytes are gathered before they are handed to the socket.
 GATHERED = 64 * 1024
@@ -30,8 +30,9 @@ Token = TypeVar("Token")
 class Answer(NamedTuple):
     """What became of a publish; `error` is a sentence, "" when it is confirmed.
 
-    With `again` it was published a second time, after its channel was closed under it: it may be
-    there twice. `unknown` is what had no answer when it was given up.
+    With `again` it was published a second time, after its channel was closed under it, or one
+    came back that was none of those on the way: it may be there twice. `unknown` is what had no
+    answer when it was given up.
     """
 
     kind: Literal["confirmed", "returned", "nacked", "failed", "unknown"]
@@ -49,6 +50,7 @@ class _Flight(Generic[Token]):
     token: Token
     publish: Publish
     is_returned: bool = False
+    may_be_returned: bool = False
     again: bool = False
 
 
@@ -57,7 +59,8 @@ class Pipeline(Generic[Token]):
 
     When the broker closes the channel (no such exchange, no permission, a property that it does
     not take), another is opened and what had no answer is published again, one at a time: who
-    closes the channel then is known, and each gets its answer.
+    closes the channel then is known, and each gets its answer. So is what may have come back,
+    when what comes back is not told apart.
     """
 
     def __init__(self, connection: pika.BlockingConnection, address: Address) -> None:
@@ -76,6 +79,11 @@ class Pipeline(Generic[Token]):
     def flying(self) -> int:
         """How many have no answer."""
         return len(self._flying) + len(self._careful)
+
+    @property
+    def is_broken(self) -> bool:
+        """The connection is: nothing more can be published."""
+        return self._broken is not None
 
     def declare(self, definitions: Definitions) -> None:
         """Declare in order, waiting for each answer.
@@ -155,9 +163,12 @@ class Pipeline(Generic[Token]):
             self._answer(flights[0], Answer("failed", self._why(reason, flights[0].publish)))
         else:
             for flight in flights:
-                flight.again, flight.is_returned = True, False
-            self._careful.extend(flights)
+                self._take_care(flight)
         self._open()
+
+    def _take_care(self, flight: _Flight[Token]) -> None:
+        flight.again, flight.is_returned, flight.may_be_returned = True, False, False
+        self._careful.append(flight)
 
     def _why(self, reason: Any, publish: Publish) -> str:
         if getattr(reason, "reply_code", 0) == 404:
@@ -201,6 +212,8 @@ class Pipeline(Generic[Token]):
         flight = self._flying.pop(number)
         if flight.is_returned:
             self._answer(flight, Answer("returned", _unroutable(flight.publish)))
+        elif is_ack and flight.may_be_returned:
+            self._take_care(flight)
         elif is_ack:
             self._answer(flight, CONFIRMED)
         else:
@@ -212,33 +225,23 @@ class Pipeline(Generic[Token]):
         self._answered.append((flight.token, answer))
 
     def _on_return(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
-        """It comes before the confirm of the same message."""
-        name = read_properties(properties.raw).headers.get(REPLAY_HEADER)
-        is_it = _returned(method.exchange, method.routing_key, name, body)
-        for flight in self._flying.values():
-            if not flight.is_returned and is_it(flight.publish):
-                flight.is_returned = True
-                return
+        """It comes before the confirm of the same message.
 
-
-def _returned(
-    exchange: str, routing_key: str, name: object, body: bytes
-) -> Callable[[Publish], bool]:
-    """Whether a publish is the one that came back.
-
-    Without a name of its own it is one that is equal to it in all that routing sees: each of
-    them comes back.
-    """
-
-    def is_it(publish: Publish) -> bool:
-        return (
-            publish.routing_key == routing_key
-            and publish.exchange == exchange
-            and publish.properties.headers.get(REPLAY_HEADER) == name
-            and publish.body == body
-        )
-
-    return is_it
+        A confirm of one that came back is none: when it is not found, any may be it.
+        """
+        flying = [one for one in self._flying.values() if not one.is_returned]
+        there = (method.exchange, method.routing_key)
+        alike = [one for one in flying if (one.publish.exchange, one.publish.routing_key) == there]
+        is_same = same(properties.raw, body)
+        found = next((one for one in alike if is_same(one.publish)), None)
+        possible = alike or flying
+        if found is None and len(possible) == 1:
+            found = possible[0]
+        if found is not None:
+            found.is_returned = True
+            return
+        for one in possible:
+            one.may_be_returned = True
 
 
 def _unroutable(publish: Publish) -> str:

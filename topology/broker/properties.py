@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from topology.broker.fields import (
@@ -21,40 +20,11 @@ from topology.broker.fields import (
     write_entry,
     write_table,
 )
-from topology.message import DEATH_HEADERS, Properties
+from topology.broker.undecoded import FLAGS, NAMES, WIDTHS, entries_of, is_left_out, set_by
+from topology.message import Properties
 
-_NAMES = (
-    "content_type",
-    "content_encoding",
-    "headers",
-    "delivery_mode",
-    "priority",
-    "correlation_id",
-    "reply_to",
-    "expiration",
-    "message_id",
-    "timestamp",
-    "type",
-    "user_id",
-    "app_id",
-    "cluster_id",
-)
-# All but these are short texts.
-_OTHERS = frozenset({"headers", "delivery_mode", "priority", "timestamp"})
 _USER_ID = frozenset({"user_id"})
-_LEFT_OUT = DEATH_HEADERS | {"CC", "BCC"}
 _PLAIN = frozenset({str, int, bool})
-# The bytes of a field's value by its tag; those of the others have their length in front.
-_SIZES = {
-    **dict.fromkeys((b"t", b"b", b"B"), 1),
-    **dict.fromkeys((b"s", b"u"), 2),
-    **dict.fromkeys((b"I", b"i", b"f"), 4),
-    b"D": 5,
-    **dict.fromkeys((b"l", b"L", b"d", b"T"), 8),
-    b"V": 0,
-}
-_SIZED = frozenset({b"S", b"x", b"F", b"A"})
-_FLAGS = {name: 1 << (15 - place) for place, name in enumerate(_NAMES)}
 
 
 def read_properties(raw: bytes) -> Properties:
@@ -93,7 +63,7 @@ def edit_properties(
     set_properties = dict(stated or {})
     pieces.update({name: _write(name, value) for name, value in set_properties.items()})
     replaced = dict(set_headers or {})
-    entries = _entries(pieces.get("headers", b"\0\0\0\0"))
+    entries = entries_of(pieces.get("headers", b"\0\0\0\0"))
     kept = [
         (name, data) for name, data in entries if name not in replaced and not drop_header(name)
     ]
@@ -123,15 +93,11 @@ def strip_for_replay(
     """
     return edit_properties(
         properties,
-        drop_header=_is_dying_or_copies,
+        drop_header=is_left_out,
         set_headers=set_headers,
         drop=_USER_ID,
         stated={"expiration": expiration} if expiration else None,
     )
-
-
-def _is_dying_or_copies(name: str) -> bool:
-    return name in _LEFT_OUT or name.startswith("x-opt-")
 
 
 def _reads_as_written(*values: Mapping[str, Any]) -> bool:
@@ -139,43 +105,26 @@ def _reads_as_written(*values: Mapping[str, Any]) -> bool:
     return all(type(value) in _PLAIN for one in values for value in one.values())
 
 
-def _entries(headers: bytes) -> list[tuple[str, bytes]]:
-    """The names in a table with its length in front, each with all bytes of its entry.
-
-    What is in an entry is not looked at: it stays as it is, or goes whole.
-    """
-    entries = []
-    position, end = 4, len(headers)
-    while position < end:
-        named = position + 1 + headers[position]
-        tag = headers[named : named + 1]
-        size = _SIZES.get(tag)
-        if size is None:
-            if tag not in _SIZED or named + 5 > end:
-                raise FieldError(f"unknown field type {tag!r}" if tag else f"cut off at byte {end}")
-            size = 4 + int.from_bytes(headers[named + 1 : named + 5])
-        after = named + 1 + size
-        if after > end:
-            raise FieldError(f"cut off at byte {end}")
-        entries.append((_name(headers[position + 1 : named]), headers[position:after]))
-        position = after
-    return entries
-
-
 def _read_all(raw: bytes) -> dict[str, Any]:
     """The properties that are set, in one pass. Raises FieldError."""
     values: dict[str, Any] = {}
-    reader = Reader(raw)
-    for name in _set_by(reader.number(">H")):
-        if name in _OTHERS:
-            values[name] = _read(name, reader)
-            continue
-        start = reader.position + 1
-        end = start + int.from_bytes(raw[start - 1 : start])
-        values[name] = raw[start:end].decode("utf-8", "backslashreplace")
-        reader.position = end
-    if reader.position != len(raw):
-        raise FieldError(f"the properties end at byte {len(raw)}, not at {reader.position}")
+    end = 2
+    for name in set_by(Reader(raw).number(">H")):
+        width = WIDTHS.get(name)
+        if width is None:
+            start = end + (4 if name == "headers" else 1)
+            end = start + int.from_bytes(raw[end:start])
+            piece = raw[start:end]
+            values[name] = (
+                read_table(piece)
+                if name == "headers"
+                else piece.decode("utf-8", "backslashreplace")
+            )
+        else:
+            values[name] = int.from_bytes(raw[end : end + width])
+            end += width
+    if end != len(raw):
+        raise FieldError(f"the properties end at byte {len(raw)}, not at {end}")
     return values
 
 
@@ -194,19 +143,11 @@ def _read_what_can_be_read(raw: bytes) -> Properties:
     return Properties(raw=raw, problems=tuple(problems), **values)
 
 
-@cache
-def _set_by(flags: int) -> tuple[str, ...]:
-    """The names that the flags set, in the protocol's order. Raises FieldError."""
-    if flags & 3:
-        raise FieldError("property flags that AMQP 0-9-1 does not have")
-    return tuple(name for name, flag in _FLAGS.items() if flags & flag)
-
-
 def _split(raw: bytes) -> dict[str, bytes]:
     """The bytes of each property that is set, by name and in the protocol's order."""
     reader = Reader(raw)
     pieces = {}
-    for name in _set_by(reader.number(">H")):
+    for name in set_by(reader.number(">H")):
         start = reader.position
         _skip(reader, name)
         pieces[name] = raw[start : reader.position]
@@ -216,8 +157,8 @@ def _split(raw: bytes) -> dict[str, bytes]:
 
 
 def _join(pieces: Mapping[str, bytes]) -> bytes:
-    flags = sum(_FLAGS[name] for name in pieces)
-    return struct.pack(">H", flags) + b"".join(pieces[name] for name in _NAMES if name in pieces)
+    flags = sum(FLAGS[name] for name in pieces)
+    return struct.pack(">H", flags) + b"".join(pieces[name] for name in NAMES if name in pieces)
 
 
 def _skip(reader: Reader, name: str) -> None:
@@ -255,7 +196,3 @@ def _write(name: str, value: Any) -> bytes:
     if len(encoded) > 255:
         raise FieldError(f"{name.replace('_', ' ')} has more than 255 bytes.")
     return struct.pack(">B", len(encoded)) + encoded
-
-
-def _name(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")

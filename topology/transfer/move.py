@@ -65,7 +65,8 @@ def move(
     """
     try:
         while not (source.is_exhausted or is_stopping()):
-            if pipeline.flying * 2 <= window:
+            # One that is broken hands out the last answers: what is taken then goes nowhere.
+            if pipeline.flying * 2 <= window and not pipeline.is_broken:
                 for token, publish in source.take(window - pipeline.flying):
                     pipeline.publish(publish, token)
             _settle(source, pipeline, TURN_SECONDS if pipeline.flying else idle_seconds)

@@ -6,7 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from topology.broker.intake import Arrival, Intake
+from topology.broker.deliveries import Arrival
+from topology.broker.intake import Intake
 from topology.broker.pipeline import Answer
 from topology.message import Publish
 from topology.transfer.move import Step

@@ -15,9 +15,10 @@ from time import monotonic, time_ns
 from typing import Literal
 
 from topology.broker.address import Address
+from topology.broker.deliveries import Arrival
 from topology.broker.errors import BrokerError, Nacked, Returned
 from topology.broker.fields import FieldError
-from topology.broker.intake import Arrival, intake
+from topology.broker.intake import intake
 from topology.broker.pipeline import Answer, pipeline
 from topology.broker.properties import strip_for_replay
 from topology.message import Message, Properties, Publish, Waiter

@@ -8,20 +8,24 @@ from datetime import timedelta
 
 from delayboard.dead_letters.browse import history_id
 from delayboard.dead_letters.failure import kept
-from delayboard.models import DeadLetter, Parking
+from delayboard.models import DeadLetter, Parking, ReplayItem
 from topology.broker.properties import read_properties
 
 # So long before it was asked for the look may have been that its messages were chosen on.
 SEEN_WITHIN = timedelta(hours=1)
 MOST_SHOWN = 20
+MOST_REPLAYS = 3
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """`number` of the messages that were not found; `letters` (ids) are the newest equal ones."""
+    """`number` of the messages that were not found; `letters` (ids) are the newest equal ones,
+    and `replays` the newest replays that these are in.
+    """
 
     number: int = 0
     letters: tuple[int, ...] = ()
+    replays: tuple[int, ...] = ()
 
 
 def parked_elsewhere(parking: Parking) -> Elsewhere:
@@ -45,4 +49,6 @@ def parked_elsewhere(parking: Parking) -> Elsewhere:
         if found[equal] < missing[equal]:
             found[equal] += 1
             letters.append(key)
-    return Elsewhere(found.total(), tuple(letters[:MOST_SHOWN]))
+    replays = ReplayItem.objects.filter(letter__in=letters).order_by("-batch_id").distinct()
+    batches = replays.values_list("batch_id", flat=True)[:MOST_REPLAYS]
+    return Elsewhere(found.total(), tuple(letters[:MOST_SHOWN]), tuple(batches))

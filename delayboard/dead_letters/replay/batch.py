@@ -184,14 +184,25 @@ def _free(batch: ReplayBatch, not_before: datetime | None) -> None:
 
 def _locked(batch: ReplayBatch) -> ReplayBatch:
     """The batch as it is, with its work locked; a draft, that has none to lock, itself."""
+    while True:
+        with transaction.atomic():
+            if (found := _held(batch)) is not None:
+                return found
+            # Gives up what is locked: the worker locks the work, then the batch.
+            transaction.set_rollback(True)
+
+
+def _held(batch: ReplayBatch) -> ReplayBatch | None:
+    """None when it was started meanwhile: its work is another then, which is not locked."""
     rows = ReplayBatch.objects.filter(pk=batch.pk).select_related("broker", "work")
-    if (held := rows.get().work_id) is not None:
+    held = rows.get().work_id
+    if held is not None:
         Work.objects.select_for_update().get(pk=held)
     found = rows.all().get()
-    if found.work is None or found.work.kind != KIND:
+    if found.work_id == held and (found.work is None or found.work.kind != KIND):
         ReplayBatch.objects.select_for_update().get(pk=batch.pk)
         found = rows.all().get()
-    return found
+    return found if found.work_id == held else None
 
 
 def _told(bad: dict[str, int]) -> str:

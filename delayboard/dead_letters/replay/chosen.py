@@ -12,14 +12,15 @@ from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.search import rights
-from delayboard.dead_letters.search.asked import ask
+from delayboard.dead_letters.search.asked import Asked, ask
 from delayboard.dead_letters.search.query import Query, parse
-from delayboard.dead_letters.search.whole import whole
+from delayboard.dead_letters.search.whole import unsearched, whole
 from delayboard.models import DeadLetter, LetterState, Order, ReplayBatch
 from topology.models import Broker
 
 # So many ids are searched in one statement: a slow search is not to outlast the lease.
 SLICE = 20_000
+COUNTED = 1_000_000
 FREE = (LetterState.PARKED, LetterState.HANDED)
 
 Pulse = Callable[[], None]
@@ -123,10 +124,26 @@ def chosen_of(batch: ReplayBatch) -> Chosen:
         return Chosen(parked.filter(group=batch.group), batch, is_limited=True)
     if not batch.query:
         raise BatchError("The group of these letters is gone: choose them again.")
-    at = batch.created_at or timezone.now()
-    query = checked(batch.created_by, batch.broker, batch.query, at)
-    found = whole(ask(batch.broker, query)).filter(state=LetterState.PARKED)
+    found = whole(_asked(batch)).filter(state=LetterState.PARKED)
     return Chosen(found, batch, is_limited=True)
+
+
+def not_searchable(batch: ReplayBatch) -> int:
+    """How many letters it may mean that no search finds yet; COUNTED at most.
+
+    Raises BatchError, QueryError.
+    """
+    if not batch.query:
+        return 0
+    rows = unsearched(_asked(batch)).filter(state=LetterState.PARKED)
+    if batch.newest is not None:
+        rows = rows.filter(pk__lte=batch.newest)
+    return rows.values("pk")[:COUNTED].count()
+
+
+def _asked(batch: ReplayBatch) -> Asked:
+    at = batch.created_at or timezone.now()
+    return ask(batch.broker, checked(batch.created_by, batch.broker, batch.query, at))
 
 
 def checked(user: Any, broker: Broker, text: str, now: datetime) -> Query:

@@ -16,8 +16,13 @@ from delayboard.dead_letters.states import change_each, change_letters
 from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Outcome, Source
 
-CHUNK = 1000
+CHUNK = 2500
 FREE = (LetterState.PARKED, LetterState.HANDED)
+_GONE: Mapping[str, LetterState] = {
+    Outcome.HANDED: LetterState.HANDED,
+    Outcome.DELIVERED: LetterState.REPLAYED,
+    Outcome.DIED: LetterState.REPLAYED,
+}
 
 MAYBE_PUBLISHED = "Cancelled while its publish was unsettled: it may have been published."
 DELETED = "It was deleted from the journal."
@@ -48,14 +53,16 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
     batch.cancelled += len(missed)
     changes: dict[str, Any] = {"claimed_to": last}
     if missed:
-        batch.state_why = changes["state_why"] = left_out(batch)
         changes["cancelled"] = F("cancelled") + len(missed)
+    if last == batch.selected and batch.cancelled:
+        # All items are read for it, so not for each chunk.
+        batch.state_why = changes["state_why"] = left_out(batch)
     ReplayBatch.objects.filter(pk=batch.pk).update(**changes)
     return looked
 
 
 def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> int:
-    """Cancel the next so many open items beyond the position `after`, and park their letters.
+    """Cancel the next so many open items beyond the position `after`, and let go of their letters.
 
     The position of the last of them, 0 when there is none. A batch straight from a queue has no
     items: what it had not sent is counted.
@@ -74,38 +81,44 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
         batch,
         at,
     )
-    begun = [item for item, _, state, _ in found if state == ItemState.PUBLISHING]
-    items = ReplayItem.objects
-    items.filter(pk__in=[item for item, _, state, _ in found if state == ItemState.PENDING]).update(
-        state=ItemState.CANCELLED, ended_at=at
-    )
-    marked = items.filter(pk__in=begun, may_be_duplicated=False).count()
+    items = ReplayItem.objects.filter(pk__in=[item for item, _, _, _ in found])
+    # What was begun while it was read says so, whatever was read.
+    still = items.filter(state__in=OPEN).order_by("pk").select_for_update()
+    now = list(still.values_list("pk", "state", "may_be_duplicated"))
+    pending = [item for item, state, _ in now if state == ItemState.PENDING]
+    begun = [item for item, state, _ in now if state == ItemState.PUBLISHING]
+    items.filter(pk__in=pending).update(state=ItemState.CANCELLED, ended_at=at)
     items.filter(pk__in=begun).update(
         state=ItemState.CANCELLED, may_be_duplicated=True, error=MAYBE_PUBLISHED, ended_at=at
     )
-    batch.cancelled += len(found)
+    marked = sum(state == ItemState.PUBLISHING and not known for _, state, known in now)
+    batch.cancelled += len(now)
     ReplayBatch.objects.filter(pk=batch.pk).update(
-        cancelled=F("cancelled") + len(found), doubled=F("doubled") + marked
+        cancelled=F("cancelled") + len(now), doubled=F("doubled") + marked
     )
     return found[-1][3]
 
 
 def let_go(letters: Collection[int], batch: ReplayBatch, at: datetime) -> None:
-    """What this batch had claimed is as it was before: parked, or handed to a delay."""
-    if not letters:
-        return
-    handed = handed_before(batch, letters)
-    wanted = {
-        letter: LetterState.HANDED if letter in handed else LetterState.PARKED for letter in letters
-    }
+    """What this batch had claimed is parked, or what another replay made of it."""
+    wanted = {**dict.fromkeys(letters, LetterState.PARKED), **gone_before(batch, letters)}
     change_each(wanted, (LetterState.REPLAYING,), by=batch.started_by_id, at=at)
 
 
-def handed_before(batch: ReplayBatch, letters: Collection[int]) -> set[int]:
-    """Those that another replay had given to a delay before this one claimed them."""
+def gone_before(batch: ReplayBatch, letters: Collection[int]) -> dict[int, LetterState]:
+    """Those that another replay had given to a delay before this one claimed them.
+
+    Replayed are those of them that came out of it since, be it to die again.
+    """
+    if not letters:
+        return {}
     earlier = ReplayItem.objects.filter(letter__in=letters, state=ItemState.DONE)
-    others = earlier.filter(outcome=Outcome.HANDED).exclude(batch=batch.pk)
-    return set(others.values_list("letter_id", flat=True))
+    others = earlier.filter(outcome__in=_GONE).exclude(batch=batch.pk).order_by()
+    found: dict[int, LetterState] = {}
+    for letter, outcome in others.values_list("letter_id", "outcome"):
+        if letter is not None and found.get(letter) != LetterState.REPLAYED:
+            found[letter] = _GONE[outcome]
+    return found
 
 
 def left_out(batch: ReplayBatch) -> str:

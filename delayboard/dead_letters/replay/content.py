@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from analytics import facts
+from delayboard.dead_letters.among import among
 from delayboard.models import DeadLetter
 from delayboard.models.replay import ReplayEdit
 from topology.broker.properties import read_properties
@@ -28,8 +29,7 @@ class Unsendable(Exception):
     """It was not sent and cannot be; the sentence says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(NamedTuple):
     """`queue`, `exchange` and `routing_key` are where the letter lay; `known` is its content id.
 
     Of an edit `known` is "".
@@ -70,7 +70,9 @@ def contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> dict[in
     `edits` says whether there may be any.
     """
     letters = {letter for _, letter in items if letter is not None}
-    rows = DeadLetter.objects.filter(pk__in=letters).order_by().values_list(*_COLUMNS)
+    if not letters:
+        return {}
+    rows = DeadLetter.objects.filter(among(letters)).order_by().values_list(*_COLUMNS)
     found = {key: _read(*values) for key, *values in rows}
     read = {item: found[letter] for item, letter in items if letter in found}
     if edits:

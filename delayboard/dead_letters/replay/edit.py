@@ -13,6 +13,7 @@ from django.utils import timezone
 from delayboard.dead_letters import journal
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.desk import Desk, Judged, seen
+from delayboard.dead_letters.replay.finish import finish
 from delayboard.dead_letters.replay.headers import EditError, Header, Typed, edited, headers_of
 from delayboard.dead_letters.replay.options import OptionError, of_batch
 from delayboard.dead_letters.replay.routes import Routes, leave
@@ -48,7 +49,8 @@ def edit(
     if raw == bytes(letter.properties) and key == letter.body_id:
         undo(user, item)
         return None
-    judged = _judged(item.batch, letter, raw)
+    desk = _desk(item.batch)
+    judged = desk.letter(letter.group_id, letter.queue, raw)
     with transaction.atomic():
         _lock(item)
         if body is not None:
@@ -67,6 +69,7 @@ def edit(
             "body": body is not None,
         }
         _record(user, "replay message edited", item.batch, details)
+    finish(item.batch, desk)
     return made
 
 
@@ -75,12 +78,14 @@ def undo(user: Any, item: ReplayItem) -> None:
     letter = _letter(item)
     if not ReplayEdit.objects.filter(item=item).exists():
         return
-    judged = _judged(item.batch, letter, bytes(letter.properties))
+    desk = _desk(item.batch)
+    judged = desk.letter(letter.group_id, letter.queue, bytes(letter.properties))
     with transaction.atomic():
         _lock(item)
         if ReplayEdit.objects.filter(item=item).delete()[0]:
             _put(item, judged, letter.size)
             _record(user, "replay message no longer edited", item.batch, _what(item))
+    finish(item.batch, desk)
 
 
 def shown_headers(item: ReplayItem, hidden: Masks = NOTHING) -> tuple[Header, ...]:
@@ -134,12 +139,11 @@ def _refuse_hidden(
         raise EditError(problems)
 
 
-def _judged(batch: ReplayBatch, letter: DeadLetter, raw: bytes) -> Judged:
+def _desk(batch: ReplayBatch) -> Desk:
     try:
-        desk = Desk(batch.broker, of_batch(batch), seen(batch.broker))
+        return Desk(batch.broker, of_batch(batch), seen(batch.broker))
     except (BatchError, OptionError) as error:
         raise EditError({"": str(error)}) from error
-    return desk.letter(letter.group_id, letter.queue, raw)
 
 
 def _lock(item: ReplayItem) -> None:

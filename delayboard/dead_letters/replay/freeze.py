@@ -10,11 +10,12 @@ from django.utils import timezone
 
 from analytics.events import clean
 from delayboard.dead_letters.replay.batch import KIND_PREPARE, BatchError
-from delayboard.dead_letters.replay.chosen import Chosen, Row, chosen_of
-from delayboard.dead_letters.replay.desk import Desk, Judged, seen
+from delayboard.dead_letters.replay.chosen import Chosen, Row, chosen_of, not_searchable
+from delayboard.dead_letters.replay.desk import Desk, Judged, look_anew
+from delayboard.dead_letters.replay.finish import finish
 from delayboard.dead_letters.replay.items import insert_items
+from delayboard.dead_letters.replay.lacking import lacking, nothing
 from delayboard.dead_letters.replay.options import Options, columns
-from delayboard.dead_letters.replay.prepare import lacking, nothing
 from delayboard.dead_letters.replay.routes import Routes
 from delayboard.dead_letters.replay.target import ALL_NOT_TOLD
 from delayboard.dead_letters.search import QueryError
@@ -41,9 +42,11 @@ def frozen_of(
     user: Any, batch: ReplayBatch, options: Options, *, by_worker: bool = False
 ) -> ReplayBatch:
     """Freeze it now, or leave it to the worker. Raises BatchError, OptionError."""
-    desk = Desk(batch.broker, options, seen(batch.broker))
+    seen = look_anew(batch.broker, is_late_good=True)
+    desk = Desk(batch.broker, options, seen.snapshot)
     try:
         chosen = chosen_of(batch)
+        by_worker = by_worker or not_searchable(batch) > 0
     except QueryError as error:
         raise BatchError(str(error)) from error
     rows = [] if by_worker else _first(chosen, batch)
@@ -58,8 +61,10 @@ def frozen_of(
     with transaction.atomic():
         batch.save()
         insert_items(batch, rows, judged, Routes(batch))
+        finish(batch, desk)
         batch.selected, batch.prepared_to = len(rows), rows[-1].pk
-        batch.state_why = " ".join(filter(None, (aimless_of(judged), lacking(batch))))
+        said = (aimless_of(judged), lacking(batch), seen.age_said)
+        batch.state_why = " ".join(filter(None, said))
         batch.save(update_fields=["selected", "prepared_to", "state_why"])
         record(user, batch, len(rows))
     return batch

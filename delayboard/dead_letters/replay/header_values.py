@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -21,6 +22,23 @@ NAMES |= dict.fromkeys(_WHOLE, "integer") | dict.fromkeys(_FLOATS, "float")
 # The types of a header that is added, with the tag that it gets; an integer may need the wider l.
 TYPES = {"text": b"S", "integer": b"I", "float": b"d", "boolean": b"t", "decimal": b"D"}
 TYPES |= {"time": b"T", "bytes": b"x", "table": b"F", "list": b"A", "nothing": b"V"}
+
+
+NO_NUMBER = "A broker closes the connection at a number that is none, or is infinite."
+
+
+def is_finite(value: Any) -> bool:
+    """Whether all numbers in it are such as a broker takes (RabbitMQ 3.10 to 4.3 answer NaN and
+    the infinite with 541, in tables and lists too).
+    """
+    match value:
+        case float():
+            return math.isfinite(value)
+        case Mapping():
+            return all(is_finite(item) for item in value.values())
+        case list() | tuple():
+            return all(is_finite(item) for item in value)
+    return True
 
 
 def text_of(value: Any) -> str:
@@ -84,9 +102,13 @@ def _is_number(digits: str) -> bool:
 
 def _float(tag: bytes, text: str) -> bytes:
     try:
-        return tag + struct.pack(_FLOATS[tag], float(text))
+        number = float(text)
     except ValueError:
         raise ValueError(f"“{text[:40]}” is no number.") from None
+    if not math.isfinite(number):
+        raise ValueError(f"“{text[:40]}” cannot be sent. {NO_NUMBER}")
+    try:
+        return tag + struct.pack(_FLOATS[tag], number)
     except OverflowError:
         raise ValueError(f"“{text[:40]}” does not fit into this header's number.") from None
 
@@ -136,6 +158,8 @@ def _json(kind: type, said: str) -> Callable[[str], Any]:
             raise ValueError(said) from None
         if not isinstance(value, kind):
             raise ValueError(said)
+        if not is_finite(value):
+            raise ValueError(f"It cannot be sent. {NO_NUMBER}")
         return value
 
     return parse

@@ -18,7 +18,10 @@ from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER
 MOST_BYTES = 120_000
 HEADERS_FLAG = 1 << 13
 _BROKER_S = DEATH_HEADERS | {"CC", "BCC"}
-_OURS = frozenset({REPLAY_HEADER, REPLAYS_HEADER})
+_OURS = {
+    REPLAY_HEADER: "which replay sent the message",
+    REPLAYS_HEADER: "how often the message was replayed",
+}
 
 
 class EditError(ValueError):
@@ -100,7 +103,7 @@ def locked(name: str) -> str:
     if name in _BROKER_S or name.startswith("x-opt-"):
         return "The broker writes it, and a replay leaves it out."
     if name in _OURS:
-        return "Delayboard writes it at every replay: it tells how often a message was replayed."
+        return f"Delayboard writes it at every replay: it tells {_OURS[name]}."
     return ""
 
 

@@ -45,6 +45,10 @@ class Hold:
             raise Lost
         return self.wish()
 
+    def lock(self) -> None:
+        """Lock the work in the caller's transaction, whoever has it."""
+        Work.objects.select_for_update().get(pk=self._work_id)
+
     def wish(self) -> Wish:
         """What people want of it."""
         rows = ReplayBatch.objects.filter(pk=self.batch.pk)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
+
+from django.db.models import Min, Sum
 
 from delayboard.dead_letters import journal
 from delayboard.dead_letters.replay.chosen import Row
@@ -22,6 +24,16 @@ class Frozen(NamedTuple):
     queue: str | None
     properties: bytes | None
     edited: bytes | None
+
+
+_COLUMNS = (
+    "pk",
+    "position",
+    "letter__group_id",
+    "letter__queue",
+    "letter__properties",
+    "edit__properties",
+)
 
 
 def insert_items(
@@ -48,9 +60,21 @@ def insert_items(
 
 def frozen(batch: ReplayBatch, after: int, number: int) -> list[Frozen]:
     """The next items after this position."""
-    columns = ("pk", "position", "letter__group_id", "letter__queue", "letter__properties")
     rows = batch.items.filter(position__gt=after).order_by("position")
-    return [Frozen(*row) for row in rows.values_list(*columns, "edit__properties")[:number]]
+    return [Frozen(*row) for row in rows.values_list(*_COLUMNS)[:number]]
+
+
+def firsts(batch: ReplayBatch) -> Mapping[int, tuple[int, int]]:
+    """The first position of each route that has items, and the bytes of all its bodies."""
+    rows = batch.items.filter(route__isnull=False).order_by().values("route")
+    found = rows.annotate(first=Min("position"), size_of_all=Sum("size"))
+    return {row["route"]: (row["first"], row["size_of_all"]) for row in found}
+
+
+def frozen_at(batch: ReplayBatch, positions: Collection[int]) -> Mapping[int, Frozen]:
+    """The items at these positions, by them."""
+    rows = batch.items.filter(position__in=positions).values_list(*_COLUMNS)
+    return {row[1]: Frozen(*row) for row in rows}
 
 
 def reroute(items: Sequence[Frozen], judged: Sequence[Judged], routes: Routes) -> None:

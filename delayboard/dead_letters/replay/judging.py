@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
+from delayboard.dead_letters.replay.header_values import is_finite
 from delayboard.dead_letters.replay.verdict import (
     LEFT_OUT,
     Target,
@@ -24,6 +25,10 @@ from topology.routing.delayed import kind_of
 from topology.routing.index import Index
 from topology.routing.walk import walk
 
+NOT_FINITE = (
+    "A header holds a number that is none (NaN), or an infinite one: the broker would close the "
+    "connection. Edit it."
+)
 # What is known of more ways than this is forgotten: keys and headers may differ in every letter.
 MOST_KNOWN = 20_000
 
@@ -128,6 +133,8 @@ class Judge:
         """Why it cannot be published; "" when it can."""
         if properties.problems and (why := uneditable(properties)):
             return why
+        if not is_finite(sent(properties.headers)):
+            return NOT_FINITE
         exchange = target.exchange if way is None else way.exchange
         if exchange not in self._tapped and exchange not in self._delayed:
             return ""

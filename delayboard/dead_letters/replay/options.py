@@ -63,6 +63,12 @@ class Options:
     stop_after: int = 10
     limit: int | None = None
 
+    @property
+    def judged(self) -> tuple[object, ...]:
+        """What verdicts depend on; the rest says how the sending goes."""
+        target = (self.mode, self.exchange, self.key, self.topology_id, self.delay)
+        return (*target, self.most_replays, self.limit)
+
 
 DEFAULTS = Options()
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from threading import Event
 from typing import TypeAlias
-from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from delayboard.dead_letters.replay import following, marks, seeing
+from delayboard.dead_letters.replay import following, marks, same, seeing
 from delayboard.dead_letters.replay.marks import Mark
+from delayboard.dead_letters.replay.same import Came
 from delayboard.models import ReplayBatch, ReplayItem
-from delayboard.models.replay import Outcome, Source, parse_replay_id
+from delayboard.models.replay import Outcome, Source
 from topology import latest
 from topology.models import Broker
 
@@ -24,20 +24,18 @@ Beat: TypeAlias = Callable[[Mapping[str, object]], None]
 PAUSE_SECONDS = 1.0
 
 
-def noted(broker: Broker, letters: Mapping[int, str], at: datetime) -> None:
-    """These letters (id -> what their replay header says) are replayed messages that came back.
+def noted(broker: Broker, named: Iterable[tuple[str, Came]], at: datetime) -> None:
+    """These letters (what their replay header says, and what they are) may be replayed messages
+    that came back.
 
     In the transaction that writes them, be they parked or imported. Anybody can write the header:
-    what names no item of the broker that was ever sent is passed over.
+    what is not what an item of the broker sent is passed over.
     """
-    named: dict[UUID, dict[int, int]] = {}
-    for letter, text in sorted(letters.items()):
-        if (parsed := parse_replay_id(text)) is not None:
-            uid, position = parsed
-            named.setdefault(uid, {}).setdefault(position, letter)
-    batches = ReplayBatch.objects.filter(broker=broker, uid__in=named).order_by("pk")
-    for pk, uid in batches.values_list("pk", "uid"):
-        died(pk, named[uid], at)
+    found = same.by_position(named)
+    batches = ReplayBatch.objects.filter(broker=broker, uid__in=found).defer("letters")
+    for batch in batches.order_by("pk"):
+        if positions := same.sent_by(batch, found[batch.uid]):
+            died(batch.pk, positions, at)
 
 
 def died(batch: int, positions: Mapping[int, int | None], at: datetime) -> int:
@@ -102,16 +100,11 @@ def follow(*, stop: Event, beat: Beat) -> None:
 def look_at(batch: ReplayBatch, follower: following.Follower, now: datetime) -> None:
     """Write down what taps and looks tell of its messages since the last time."""
     follower.arrivals(batch)
-    looked = follower.looked(batch, now)
-    positions = dict.fromkeys(_of(batch, looked))
+    looked = same.by_position(follower.looked(batch, now))
+    positions = same.sent_by(batch, looked.get(batch.uid, {}))
     if positions:
         with transaction.atomic():
             died(batch.pk, positions, now)
     follower.resolve(batch, now)
     if follower.is_over(batch, now):
         following.close(batch, now)
-
-
-def _of(batch: ReplayBatch, texts: Iterable[str]) -> list[int]:
-    parsed = (parse_replay_id(text) for text in texts)
-    return [one[1] for one in parsed if one is not None and one[0] == batch.uid]

@@ -13,12 +13,13 @@ from django.utils import timezone
 
 from delayboard.dead_letters.replay import claims
 from delayboard.dead_letters.replay.batch import KIND_PREPARE, BatchError
-from delayboard.dead_letters.replay.chosen import chosen_of
-from delayboard.dead_letters.replay.desk import Desk, NotSeen, seen
+from delayboard.dead_letters.replay.chosen import chosen_of, not_searchable
+from delayboard.dead_letters.replay.desk import Desk, NotSeen, Seen, look_anew
+from delayboard.dead_letters.replay.finish import finish
 from delayboard.dead_letters.replay.items import frozen, insert_items, reroute
+from delayboard.dead_letters.replay.lacking import aimless, lacking, left_out, nothing, waiting
 from delayboard.dead_letters.replay.options import OptionError, of_batch
 from delayboard.dead_letters.replay.routes import Routes
-from delayboard.dead_letters.replay.target import ALL_NOT_TOLD
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import BatchState, ReplayBatch
 from topology import work
@@ -30,12 +31,17 @@ __all__ = ["KIND_PREPARE", "run"]
 CHUNK = 500
 RETRY_AFTER = timedelta(seconds=5)
 LOOK_AGAIN_AFTER = timedelta(seconds=1)
+# So long it waits for an index of letters that does not grow.
+STANDS_STILL = timedelta(seconds=30)
 PARKS = "The chosen messages are parked first."
-NOTHING = "There is nothing to replay: what was chosen is discarded, replayed or gone."
 
 
 class _Ending(Exception):
     """The worker ends; another goes on at once."""
+
+
+class _NotYet(Exception):
+    """It is tried again after a second; the sentence says what it waits for."""
 
 
 def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
@@ -56,6 +62,8 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
         lease.end(WorkState.CANCELLED, str(stopped))
     except _Ending:
         lease.give_back("", after=timedelta(0))
+    except _NotYet as error:
+        lease.give_back(str(error), after=LOOK_AGAIN_AFTER)
     except NotSeen as error:
         lease.give_back(str(error), after=RETRY_AFTER)
 
@@ -77,9 +85,10 @@ class _Preparing:
         self._stop = stop
         self._alive = alive
         self._done = claimed.done
+        self._seen: Seen | None = None
 
     def act(self) -> None:
-        """Raises Stopped, _Ending, NotSeen."""
+        """Raises Stopped, _Ending, _NotYet, NotSeen."""
         try:
             if self._batch.selected and not self._batch.prepared_to:
                 self._judge_anew()
@@ -94,6 +103,8 @@ class _Preparing:
     def _freeze(self) -> None:
         batch, chosen = self._batch, chosen_of(self._batch)
         self._done = batch.selected
+        if not batch.prepared_to:
+            self._await_index()
         desk, routes = self._desk(), Routes(batch)
         after = batch.prepared_to or chosen.floor(self._pulse)
         while number := min(CHUNK, chosen.room(batch.selected)):
@@ -110,7 +121,26 @@ class _Preparing:
             batch.selected = self._done
         if not batch.selected:
             raise BatchError(nothing(batch))
+        finish(batch, desk, self._pulse)
         self._end(state_why=self._why())
+
+    def _await_index(self) -> None:
+        """Raises _NotYet as long as letters become searchable that it may mean.
+
+        `state_at` is when their number was another for the last time.
+        """
+        batch = self._batch
+        number = not_searchable(batch)
+        if not number:
+            return
+        waits, now = waiting(number), timezone.now()
+        if batch.state_why != waits:
+            self._write(state_why=waits, state_at=now)
+            raise _NotYet(waits)
+        if now - batch.state_at < STANDS_STILL:
+            raise _NotYet(waits)
+        batch.state_why = left_out(number)
+        self._write(state_why=batch.state_why)
 
     def _judge_anew(self) -> None:
         """How far it got is in the work alone: the items were all frozen before."""
@@ -126,11 +156,13 @@ class _Preparing:
                 self._advance(items[-1].position - self._done)
                 reroute(items, judged, routes)
                 self._write()
+        finish(batch, desk, self._pulse)
         last = batch.items.aggregate(last=Max("letter"))["last"]
         self._end(state_why=self._why(), prepared_to=last or 1)
 
     def _why(self) -> str:
-        return " ".join(filter(None, (aimless(self._batch), lacking(self._batch))))
+        age = self._seen.age_said if self._seen else ""
+        return " ".join(filter(None, (aimless(self._batch), lacking(self._batch), age)))
 
     def _fail(self, why: str) -> None:
         """What was frozen is cancelled; nothing of it was ever claimed."""
@@ -145,7 +177,8 @@ class _Preparing:
                 self._write(state=BatchState.FAILED, state_at=timezone.now(), state_why=why)
 
     def _desk(self) -> Desk:
-        return Desk(self._batch.broker, of_batch(self._batch), seen(self._batch.broker))
+        self._seen = look_anew(self._batch.broker)
+        return Desk(self._batch.broker, of_batch(self._batch), self._seen.snapshot)
 
     def _pulse(self) -> None:
         """Between chunks. Raises _Ending when the worker ends, Stopped when it was cancelled."""
@@ -171,38 +204,3 @@ class _Preparing:
         )
         if not rows.update(**(values or {"state": BatchState.PREPARING})):
             raise work.Stopped("It is no longer being prepared.")
-
-
-def nothing(batch: ReplayBatch) -> str:
-    """Why there is nothing in it."""
-    if batch.parking is None:
-        return NOTHING
-    error = batch.parking.work.error if batch.parking.work else ""
-    return f"None of the chosen messages could be parked. {error}".strip()
-
-
-def lacking(batch: ReplayBatch) -> str:
-    """How many of the chosen ones are not in it; "" for none, or where nobody counted them."""
-    if batch.parking is not None:
-        parks = batch.parking.work
-        why = "were not found in the queue any more"
-        if parks is not None and parks.error:
-            why = f"could not be parked: {parks.error.rstrip('.')}"
-        return _missing((batch.parking.asked or 0) - batch.selected, why)
-    if batch.letters is not None:
-        missing = len(set(batch.letters)) - batch.selected
-        return _missing(missing, "are left out: they are discarded, replayed or gone")
-    return ""
-
-
-def aimless(batch: ReplayBatch) -> str:
-    """Why none of its items has a target; "" when one has."""
-    used = batch.routes.filter(items_number__gt=0)
-    if used.exclude(exchange="", routing_key="").exists():
-        return ""
-    said = set(used.values_list("verdict", flat=True)[:2])
-    return said.pop() if len(said) == 1 else ALL_NOT_TOLD
-
-
-def _missing(number: int, said: str) -> str:
-    return f"{number:,} of the chosen messages {said}." if number > 0 else ""

@@ -42,7 +42,8 @@ class Scene:
 
 
 def scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
-    routes = list(batch.routes.order_by("-items_number", "pk")[:MOST_ROUTES])
+    # In the order of the index routes_by_number, and no further, or all would be sorted.
+    routes = list(batch.routes.order_by("-items_number")[:MOST_ROUTES])
     leading = ways(snapshot)
     starts = reached(snapshot, [(route.exchange, route.routing_key) for route in routes])
     found = set(dead_ends(leading, {one.queue for one in starts})) | _parked_from(batch)
@@ -54,8 +55,8 @@ def scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
 
 def _parked_from(batch: ReplayBatch) -> set[str]:
     """Whatever the structure says, there its letters were found dead."""
-    items = batch.items.filter(letter__isnull=False).order_by("position")
-    return set(items.values_list("letter__queue", flat=True)[:MOST_ITEMS])
+    items = batch.items.filter(position__lte=MOST_ITEMS, letter__isnull=False).order_by()
+    return set(items.values_list("letter__queue", flat=True))
 
 
 def longest_round(batch: ReplayBatch, snapshot: Snapshot) -> timedelta:

@@ -18,7 +18,8 @@ from django.utils import timezone
 from delayboard.dead_letters.parking import ask as parking
 from delayboard.dead_letters.replay.batch import KIND_PREPARE, BatchError
 from delayboard.dead_letters.replay.chosen import checked, is_slow
-from delayboard.dead_letters.replay.desk import Desk, Judged, seen
+from delayboard.dead_letters.replay.desk import Desk, Judged, look_anew, seen
+from delayboard.dead_letters.replay.finish import finish
 from delayboard.dead_letters.replay.freeze import (
     AT_ONCE,
     aimless_of,
@@ -28,10 +29,11 @@ from delayboard.dead_letters.replay.freeze import (
     record,
 )
 from delayboard.dead_letters.replay.items import frozen, reroute
-from delayboard.dead_letters.replay.options import OptionError, Options, columns
-from delayboard.dead_letters.replay.prepare import lacking
+from delayboard.dead_letters.replay.lacking import lacking
+from delayboard.dead_letters.replay.options import OptionError, Options, columns, of_batch
 from delayboard.dead_letters.replay.routes import Routes, clear
 from delayboard.dead_letters.replay.straight_deciding import DELAY
+from delayboard.dead_letters.replay.straight_limits import costly
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import (
     BatchState,
@@ -56,6 +58,8 @@ FEW = 5000
 MOST_CHOSEN = 10_000
 # What a batch of a group must not have, lest it means everything when the group is gone.
 EVERYTHING = "state:parked"
+
+ONLY_A_DRAFT = "Only a draft can be changed: this replay was started or has ended."
 
 
 def of_letters(user: Any, broker: Broker, ids: Collection[int], options: Options) -> ReplayBatch:
@@ -123,6 +127,8 @@ def of_queue(user: Any, broker: Broker, queue: str, options: Options) -> ReplayB
     if why := _not_straight(found) or parking.refusal(row, found):
         raise BatchError(why)
     assert found is not None
+    if why := costly(found, snapshot.version_tuple):
+        raise BatchError(why)
     _refuse_delay(options)
     judged = whole_queue(Desk(broker, options, snapshot), queue)
     if not judged.has_target and judged.ending == "refused":
@@ -151,7 +157,8 @@ def change(user: Any, batch: ReplayBatch, options: Options) -> None:
     """What was frozen stays; targets and verdicts are made anew, at once if these are few."""
     if batch.source == Source.QUEUE:
         _refuse_delay(options)
-    desk = Desk(batch.broker, options, seen(batch.broker))
+    found = look_anew(batch.broker, is_late_good=True)
+    desk = Desk(batch.broker, options, found.snapshot)
     edits = _edits(batch)
     is_small = batch.selected <= AT_ONCE
     items = frozen(batch, 0, AT_ONCE) if is_small and batch.source == Source.JOURNAL else []
@@ -160,18 +167,20 @@ def change(user: Any, batch: ReplayBatch, options: Options) -> None:
         raise BatchError(why)
     values = {**columns(options), "limit": batch.limit}
     if items:
-        values["state_why"] = lacking(batch)
+        values["state_why"] = " ".join(filter(None, (lacking(batch), found.age_said)))
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
         if not locked.is_draft:
-            raise BatchError("Only a draft can be changed: this replay was started or has ended.")
+            raise BatchError(ONLY_A_DRAFT)
         if _edits(batch) != edits:
             raise BatchError("A message was edited at this moment: try again.")
         clear(locked)
         if items:
             reroute(items, judged, Routes(locked))
+            finish(locked, desk)
         elif locked.source == Source.QUEUE:
             Routes(locked).add(Counter({whole_queue(desk, locked.queue): locked.selected}))
+            finish(locked, desk)
         else:
             asked = work.ask(
                 KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=batch.selected
@@ -179,6 +188,19 @@ def change(user: Any, batch: ReplayBatch, options: Options) -> None:
             values |= {"state": BatchState.PREPARING, "prepared_to": 0, "work": asked}
         ReplayBatch.objects.filter(pk=batch.pk).update(**values)
         details = {"batch": batch.pk, "target": options.mode.value}
+        audit.record(user, "replay changed", broker=batch.broker, what=batch.said, details=details)
+    batch.refresh_from_db()
+
+
+def steer(user: Any, batch: ReplayBatch, options: Options) -> None:
+    """How a draft is to be sent, its targets and verdicts as they are. Raises BatchError."""
+    if options.judged != of_batch(batch).judged:
+        raise BatchError("Its targets are others now: it has to be judged again.")
+    drafts = ReplayBatch.objects.filter(pk=batch.pk, state=BatchState.DRAFT)
+    with transaction.atomic():
+        if not drafts.update(**columns(options)):
+            raise BatchError(ONLY_A_DRAFT)
+        details = {"batch": batch.pk}
         audit.record(user, "replay changed", broker=batch.broker, what=batch.said, details=details)
     batch.refresh_from_db()
 

@@ -13,6 +13,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 from django.utils import timezone
 
 from delayboard.dead_letters.replay import canary, claims, outcome, straight
+from delayboard.dead_letters.replay.answered import CHECK_AGAIN_SECONDS
 from delayboard.dead_letters.replay.hold import Hold, Lost, Wish
 from delayboard.dead_letters.replay.source import Bucket, JournalSource
 from delayboard.dead_letters.replay.ways import Ways
@@ -35,10 +36,13 @@ STOPS_SECONDS = 1.0
 KEEP_SECONDS = 4.0
 # So long one look at the vhost is good for.
 PASS_SECONDS = 300.0
+# So long a broker that cannot be asked what became of confirmed messages is asked at the end.
+CHECK_SECONDS = 30.0
 # So long a database that refuses is left alone before it is asked again.
 DATABASE_SECONDS = 1.0
 
 NOT_WRITTEN = "The database cannot be written, so that what was sent is not marked yet; it goes on:"
+NOT_CHECKED = "What the broker confirmed cannot be looked for in its queues just now:"
 NOT_ANSWERED = "The broker did not answer all of it: what is open is sent again."
 
 
@@ -154,16 +158,31 @@ class Sending:
 
             def turn() -> None:
                 source.flush(due_only=True)
-                self._turn()
+                self._turn(source.trouble)
 
             def is_stopping() -> bool:
                 return self._is_stopping() or time.monotonic() > until
 
             try:
                 move(source, channel, window=WINDOW, is_stopping=is_stopping, turn=turn)
+            except BrokerError:
+                source.note_break()
+                raise
             finally:
-                source.flush()
+                self._finish(source)
         return source.is_through
+
+    def _finish(self, source: JournalSource) -> None:
+        """Write all down. What the broker does not let be checked in time is sent again, marked."""
+        until = time.monotonic() + CHECK_SECONDS
+        while True:
+            try:
+                source.flush()
+                return
+            except BrokerError as error:
+                self._turn(error)
+                if time.monotonic() > until or self.stop.wait(CHECK_AGAIN_SECONDS):
+                    raise
 
     def _is_stopping(self) -> bool:
         now = time.monotonic()
@@ -178,12 +197,14 @@ class Sending:
             self._stops_why = outcome.stops(self.hold.batch)
         return bool(self._wish or self._stops_why)
 
-    def _turn(self) -> None:
+    def _turn(self, trouble: BrokerError | None) -> None:
         now = time.monotonic()
         if now - self._kept_at > KEEP_SECONDS:
             self._kept_at = now
             with transaction.atomic():
                 self.hold.keep()
+                if trouble is not None:
+                    self.hold.tell(f"{NOT_CHECKED} {trouble}")
             self.alive()
 
     def _patiently(self, write: Callable[[], None]) -> None:

@@ -7,27 +7,28 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from django.db import connection
 from django.db.models import F, QuerySet
 
 from analytics import facts
-from delayboard.dead_letters.replay.claims import handed_before
+from delayboard.dead_letters.among import among
+from delayboard.dead_letters.replay.claims import gone_before
+from delayboard.dead_letters.replay.ways import After
 from delayboard.dead_letters.states import change_each
 from delayboard.models import ItemState, LetterState, ReplayBatch, ReplayItem
-from delayboard.models.replay import Outcome
+from delayboard.models.replay import OPEN, Outcome
 from topology.message import Publish
 
 
 class Taken(NamedTuple):
     """An item that was taken to be published; `told` is None for what cannot be.
 
-    `is_marked` says that it may be duplicated by what is known before it is published. `tapped` is
-    what was published where a tap of ours is bound.
+    `tapped` is what was published where a tap of ours is bound.
     """
 
     position: int
     letter: int | None
     is_handed: bool
-    is_marked: bool
     queue: str = ""
     told: facts.Stated | None = None
     tapped: Publish | None = None
@@ -41,17 +42,38 @@ class Ending(NamedTuple):
     error: str = ""
     again: bool = False
 
+    @property
+    def is_to_check(self) -> bool:
+        return self.state == ItemState.DONE and self.taken.tapped is not None
 
-def write(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) -> None:
-    """All of it in the caller's transaction, which has the batch's work locked."""
+    def checked(self, after: After) -> Ending:
+        """The same, or returned if no real queue has it. Raises BrokerError."""
+        assert self.taken.tapped is not None
+        if why := after.lost(self.taken.tapped):
+            return self._replace(state=ItemState.RETURNED, error=why)
+        return self._replace(taken=self.taken._replace(tapped=None))
+
+
+def write(
+    batch: ReplayBatch, endings: Sequence[Ending], at: datetime, *, begun: Collection[int] = ()
+) -> None:
+    """All of it in the caller's transaction, which has the batch's work locked.
+
+    What has its end already keeps it: a commit whose answer was lost was made all the same, or
+    another worker was first. The items at the positions `begun` are locked too, for the caller.
+    """
+    is_marked = open_items(batch, [one.taken.position for one in endings])
+    endings = [one for one in endings if one.taken.position in is_marked]
     change_each(
         _letter_states(batch, endings),
         (LetterState.REPLAYING,),
         by=batch.started_by_id,
         at=at,
     )
-    _write_items(batch, endings, at)
-    doubled = [one.taken.position for one in endings if one.again and not one.taken.is_marked]
+    lock_items(batch, [*is_marked, *begun])
+    counts = _write_items(batch, endings, at)
+    again = [one.taken.position for one in endings if one.again]
+    doubled = [position for position in again if not is_marked[position]]
     if doubled:
         items_at(batch, doubled).update(may_be_duplicated=True)
     done = [one.taken for one in endings if one.state == ItemState.DONE]
@@ -61,8 +83,20 @@ def write(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) -> None:
         of=[(one.queue, one.told) for one in done if one.told is not None],
         at=at,
     )
-    counts = Counter(str(one.state) for one in endings)
     _count(batch, {**counts, "doubled": len(doubled)})
+
+
+def open_items(batch: ReplayBatch, positions: Collection[int]) -> dict[int, bool]:
+    """Those of these that have no end, and whether they may be duplicated."""
+    rows = items_at(batch, positions).filter(state__in=OPEN)
+    return dict(rows.order_by().values_list("position", "may_be_duplicated"))
+
+
+def lock_items(batch: ReplayBatch, positions: Collection[int]) -> None:
+    """By their keys, as whoever writes outcomes does; letters and groups come before."""
+    if positions and connection.features.has_select_for_update:
+        rows = items_at(batch, positions).order_by("pk").select_for_update()
+        list(rows.values_list("pk"))
 
 
 def items_at(batch: ReplayBatch, positions: Collection[int]) -> QuerySet[ReplayItem]:
@@ -73,7 +107,7 @@ def items_at(batch: ReplayBatch, positions: Collection[int]) -> QuerySet[ReplayI
     first, last = min(positions), max(positions)
     if last - first + 1 == len(positions):
         return rows.filter(position__gte=first, position__lte=last)
-    return rows.filter(position__in=positions)
+    return rows.filter(among(positions, "position"))
 
 
 def _letter_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, LetterState]:
@@ -89,22 +123,24 @@ def _letter_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, L
                 else LetterState.REPLAYED
             )
     parked = [letter for letter, state in wanted.items() if state == LetterState.PARKED]
-    if parked:
-        wanted.update(dict.fromkeys(handed_before(batch, parked), LetterState.HANDED))
-    return wanted
+    return {**wanted, **gone_before(batch, parked)}
 
 
-def _write_items(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) -> None:
+def _write_items(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) -> Counter[str]:
+    """How many ended in each state."""
     alike: dict[tuple[ItemState, str, bool], list[int]] = {}
     for one in endings:
         is_handed = one.state == ItemState.DONE and one.taken.is_handed
         alike.setdefault((one.state, one.error, is_handed), []).append(one.taken.position)
+    counts: Counter[str] = Counter()
     for (state, error, is_handed), positions in alike.items():
+        counts[state.value] += len(positions)
         rows = items_at(batch, positions)
         rows.update(state=state, error=error, ended_at=at)
         if is_handed:
             # What came back dead before its confirm was written down stays so.
             rows.filter(outcome="").update(outcome=Outcome.HANDED, outcome_at=at)
+    return counts
 
 
 def _count(batch: ReplayBatch, counts: Mapping[str, int]) -> None:
@@ -116,5 +152,5 @@ def _count(batch: ReplayBatch, counts: Mapping[str, int]) -> None:
 
 def counted(batch: ReplayBatch, endings: Sequence[Ending]) -> None:
     """The row in memory as `write` has left the stored one."""
-    for one in endings:
-        setattr(batch, one.state, getattr(batch, one.state) + 1)
+    for state, number in Counter([one.state for one in endings]).items():
+        setattr(batch, state, getattr(batch, state) + number)

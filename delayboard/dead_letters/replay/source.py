@@ -3,46 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import F
+from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from delayboard.dead_letters.replay import settle
+from delayboard.dead_letters.replay.answered import Answered
 from delayboard.dead_letters.replay.content import Content, Unsendable, contents
-from delayboard.dead_letters.replay.hold import Hold
+from delayboard.dead_letters.replay.hold import Hold, Lost
 from delayboard.dead_letters.replay.settle import Ending, Taken
 from delayboard.dead_letters.replay.ways import Ways
 from delayboard.models import ItemState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Order, ReplayEdit, replay_id
+from topology.broker.errors import BrokerError
 from topology.broker.pipeline import Answer
 from topology.transfer.move import Step
 
 CHUNK = 1000
 # Of bodies that are on their way; one of any size can be, alone.
 MOST_BYTES = 32_000_000
-# What is answered is written down when it is so much, or so old.
-FLUSH_NUMBER = 250
-FLUSH_SECONDS = 0.2
-# So often a connection or a worker may break while the same message is unsettled.
-TRIES = 5
-# So many go together that were begun so often before: what breaks the connection each time goes
+# So often the same message may be on its way while the connection breaks.
+TRIES = 4
+# So many go together while which the connection broke so often: what breaks it each time goes
 # alone in the end, and takes few others with it.
-TOGETHER = {2: 50, 3: 5, 4: 1}
+TOGETHER = {2: 50, 3: 1}
 
 GIVEN_UP = (
-    f"The connection or the worker broke {TRIES} times while it was published, so it stays "
+    f"The connection broke {TRIES} times while it was on its way, so it stays "
     "parked: it may have been published, or not."
 )
 GONE = "It was deleted from the journal since."
-_STATES: Mapping[str, ItemState] = {
-    "confirmed": ItemState.DONE,
-    "returned": ItemState.RETURNED,
-    "nacked": ItemState.NACKED,
-    "failed": ItemState.FAILED,
-}
 
 
 class Row(NamedTuple):
@@ -56,6 +51,11 @@ class Row(NamedTuple):
     attempts: int
     size: int
     is_marked: bool
+
+    @property
+    def breaks(self) -> int:
+        """While so many connections broke it was on its way. A killed worker counts none."""
+        return max(0, self.attempts - 1)
 
     @property
     def was_begun(self) -> bool:
@@ -100,8 +100,7 @@ class JournalSource:
         self._hold, self._ways, self._bucket, self._write = hold, ways, bucket, write
         self._left = left
         self._cursor: int | None = None
-        self._answered: list[Ending] = []
-        self._answered_at = 0.0
+        self._answered = Answered(hold, ways, write)
         self._flying: dict[int, int] = {}
         self._together = CHUNK
         self._is_through = False
@@ -120,65 +119,53 @@ class JournalSource:
         """Every open item was taken."""
         return self._is_through
 
+    @property
+    def trouble(self) -> BrokerError | None:
+        """Why what was confirmed cannot be checked just now: nothing more is taken then."""
+        return self._answered.trouble
+
     def take(self, room: int) -> Sequence[Step[Taken]]:
         """The next ones, marked as begun. Raises Lost."""
         self.flush(due_only=True)
         most = min(room, CHUNK, self._bucket.allows(time.monotonic()))
         if self._left is not None:
             most = min(most, self._left)
-        if most <= 0 or (self._flying and sum(self._flying.values()) >= MOST_BYTES):
+        is_full = self._flying and sum(self._flying.values()) >= MOST_BYTES
+        if most <= 0 or is_full or self.trouble:
             return []
         rows = self._next(most)
         if not rows:
             return []
-        steps, ended = self._steps([row for row in rows if row.attempts < TRIES])
+        steps, ended = self._steps([row for row in rows if row.breaks < TRIES])
         ended += [
             Ending(_taken(row), ItemState.FAILED, GIVEN_UP, again=True)
             for row in rows
-            if row.attempts >= TRIES
+            if row.breaks >= TRIES
         ]
         return steps if self._begin(rows, steps, ended) else []
 
     def settle(self, answers: Sequence[tuple[Taken, Answer]]) -> None:
-        """Keep what was answered until it is written down. What is unknown stays begun."""
-        if not self._answered:
-            self._answered_at = time.monotonic()
-        for taken, answer in answers:
+        """Keep what was answered until it is written down. What is unknown stays begun.
+
+        A lost lease is found by `take`: here it would keep the next answers from being heard.
+        """
+        for taken, _ in answers:
             self._flying.pop(taken.position, None)
-            if answer.kind == "unknown":
-                continue
-            self._answered.append(Ending(taken, _STATES[answer.kind], answer.error, answer.again))
-        self.flush(due_only=True)
+        self._answered.add(answers)
+        with suppress(Lost):
+            self.flush(due_only=True)
+
+    def note_break(self) -> None:
+        """The connection broke, and what has no answer was on its way. Raises Lost."""
+        with transaction.atomic():
+            self._hold.keep()
+            settle.lock_items(self._batch, self._flying)
+            flying = settle.items_at(self._batch, self._flying)
+            flying.filter(state=ItemState.PUBLISHING).update(attempts=F("attempts") + 1)
 
     def flush(self, *, due_only: bool = False) -> None:
-        """Write down what was answered. Raises Lost, and BrokerError: then nothing is written."""
-        is_due = (
-            len(self._answered) >= FLUSH_NUMBER
-            or not self._flying
-            or time.monotonic() - self._answered_at > FLUSH_SECONDS
-        )
-        if not self._answered or (due_only and not is_due):
-            return
-        endings = self._checked(self._answered)
-        self._write(lambda: self._settled(endings))
-        settle.counted(self._batch, endings)
-        self._answered = []
-
-    def _checked(self, endings: list[Ending]) -> list[Ending]:
-        """At a tapped exchange it is asked after the confirm whether a real queue has it."""
-        after = self._ways.check()
-        return [
-            one._replace(state=ItemState.RETURNED, error=why)
-            if one.state == ItemState.DONE
-            and one.taken.tapped is not None
-            and (why := after.lost(one.taken.tapped))
-            else one
-            for one in endings
-        ]
-
-    def _settled(self, endings: Sequence[Ending]) -> None:
-        self._hold.keep()
-        settle.write(self._batch, endings, timezone.now())
+        """Write down what was answered. Raises Lost, and at the end BrokerError, as `Answered`."""
+        self._answered.flush(due_only=due_only, at_once=not self._flying)
 
     def _next(self, most: int) -> list[Row]:
         """As many as their bodies allow, and as may go together."""
@@ -200,7 +187,7 @@ class JournalSource:
         room, kept, flying = MOST_BYTES - sum(self._flying.values()), 0, len(self._flying)
         together = self._together if flying else CHUNK
         for row in rows:
-            most = min(together, TOGETHER.get(row.attempts, CHUNK) if row.was_begun else CHUNK)
+            most = min(together, TOGETHER.get(row.breaks, CHUNK))
             if (kept or flying) and (kept + flying >= most or row.size > room):
                 break
             room -= row.size
@@ -233,7 +220,6 @@ class JournalSource:
                 row.position,
                 row.letter,
                 way.is_handed,
-                row.is_marked or row.was_begun,
                 content.queue,
                 content.told(publish, name),
                 publish if way.is_tapped else None,
@@ -242,22 +228,26 @@ class JournalSource:
         )
 
     def _begin(self, rows: list[Row], steps: list[Step[Taken]], ended: list[Ending]) -> bool:
-        """Mark them as begun in one commit; False when people want something else first."""
+        """Mark them as begun in one commit; False when people want something else first.
+
+        False too when one has its end since it was read: then they are read again.
+        """
         begun = {step.token.position for step in steps}
         again = [row for row in rows if row.was_begun and row.position in begun]
         marks = sum(not row.is_marked for row in again)
         with transaction.atomic():
             if self._hold.keep():
                 return False
+            if len(settle.open_items(self._batch, [row.position for row in rows])) < len(rows):
+                return False
+            settle.write(self._batch, ended, timezone.now(), begun=begun)
             items = settle.items_at(self._batch, begun)
-            items.update(state=ItemState.PUBLISHING, attempts=F("attempts") + 1)
+            items.update(state=ItemState.PUBLISHING, attempts=Greatest(F("attempts"), 1))
             if again:
                 same = settle.items_at(self._batch, [row.position for row in again])
                 same.update(may_be_duplicated=True)
             if marks:
                 ReplayBatch.objects.filter(pk=self._batch.pk).update(doubled=F("doubled") + marks)
-            if ended:
-                settle.write(self._batch, ended, timezone.now())
         settle.counted(self._batch, ended)
         self._cursor = rows[-1].position
         self._bucket.take(len(steps))
@@ -268,4 +258,4 @@ class JournalSource:
 
 
 def _taken(row: Row) -> Taken:
-    return Taken(row.position, row.letter, False, row.is_marked)
+    return Taken(row.position, row.letter, is_handed=False)

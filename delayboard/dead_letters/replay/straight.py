@@ -4,35 +4,38 @@ Nothing is parked and no message has a row: only the counts of the batch tell ho
 message is acknowledged after the broker has confirmed its copy, and what was not taken goes back.
 
 In the batch, numbers up to `claimed_to` may have been given out as replay ids. While a run sends,
-`prepared_to` is another number: where a run finds them so, the one before it broke off.
+`prepared_to` is a lower one: where a run finds them so, the one before it broke off, and of what
+went under the numbers between them nobody knows whether it is back.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from threading import Event
 from typing import Any
 
 from django.db import DatabaseError, connection, transaction
-from django.db.models import F
 from django.utils import timezone
 
+from delayboard.dead_letters.replay import straight_told
 from delayboard.dead_letters.replay.hold import Hold, Lost, Wish
 from delayboard.dead_letters.replay.options import OptionError
 from delayboard.dead_letters.replay.source import Bucket
 from delayboard.dead_letters.replay.straight_deciding import Deciding
+from delayboard.dead_letters.replay.straight_limits import Costly, prefetch_of
 from delayboard.dead_letters.replay.straight_source import EMPTY_SECONDS, StraightSource
+from delayboard.dead_letters.replay.straight_told import COUNTED, SENT, counts_of
+from delayboard.dead_letters.replay.straight_watch import Watch
 from delayboard.dead_letters.replay.ways import After
 from delayboard.models import BatchState, ReplayBatch
 from topology import work
 from topology.broker.depths import live_depths
 from topology.broker.errors import NotFound
-from topology.broker.intake import intake
+from topology.broker.intake import Intake, intake
 from topology.broker.management import PATIENCE_SECONDS, Management
-from topology.broker.observe import observe
 from topology.broker.pipeline import Pipeline, pipeline
 from topology.models import Work, WorkState
 from topology.transfer.move import move
@@ -48,7 +51,6 @@ RETRY_AFTER = timedelta(seconds=5)
 LINGER_SECONDS = 15.0
 
 NOT_ANSWERED = "The broker did not answer all of it: what is open is sent again."
-SENT = ("done", "returned", "nacked", "failed")
 
 
 def run(batch: ReplayBatch, lease: work.Lease, *, stop: Event, alive: Callable[[], None]) -> None:
@@ -67,7 +69,7 @@ def run(batch: ReplayBatch, lease: work.Lease, *, stop: Event, alive: Callable[[
             if not batch.is_ended:
                 running.prepare()
                 running.send()
-        except OptionError as error:
+        except (OptionError, Costly) as error:
             hold.rest(str(error))
         else:
             running.end(lease)
@@ -83,6 +85,8 @@ class _Run:
         self._empty_seconds = EMPTY_SECONDS
         self._source: StraightSource | None = None
         self._is_through = batch.pending == 0
+        self._taking: Intake | None = None
+        self._base: dict[str, int] = {}
 
     def prepare(self) -> None:
         """Count what there is, in one commit. Raises BrokerError.
@@ -101,23 +105,26 @@ class _Run:
         if batch.prepared_to == batch.claimed_to:
             self._write(returned=0, nacked=0, failed=0)
             return
-        unsure = min(WINDOW, batch.selected - batch.cancelled)
+        given_out = batch.claimed_to - batch.prepared_to
+        unsure = min(WINDOW, given_out, batch.selected - batch.cancelled)
         again = max(0, min(unsure, depth - left))
         self._empty_seconds = LINGER_SECONDS
+        doubled = min(batch.selected + again, batch.doubled + unsure)
         self._write(
             returned=0,
             nacked=0,
             failed=0,
             selected=batch.selected + again,
-            doubled=batch.doubled + unsure,
-            state_why=_doubled(batch.doubled + unsure),
+            doubled=doubled,
+            state_why=straight_told.doubled(doubled),
             prepared_to=batch.claimed_to,
         )
 
     def send(self) -> None:
         """Raises BrokerError, DatabaseError, Lost; what was answered is written down then too.
 
-        Raises OptionError where its target is none any more.
+        Raises OptionError where its target is none any more, Costly where taking messages
+        destroys some.
         """
         batch = self._batch
         address = batch.broker.address
@@ -125,36 +132,61 @@ class _Run:
         if self._is_through or self._is_stopping():
             return
         with Management(address, seconds=PATIENCE_SECONDS) as management:
-            definitions = observe(management).definitions
-            deciding = Deciding(batch, definitions)
+            watch = Watch(management, batch.queue)
+            deciding = Deciding(batch, watch.definitions)
+            prefetch = prefetch_of(2 * WINDOW, batch.rate, watch.average())
+            self._base = {name: getattr(batch, name) for name in COUNTED}
+            begun = batch.claimed_to
             try:
                 with (
                     pipeline(address, f"replay {batch.pk}") as channel,
-                    intake(address, batch.queue, prefetch=2 * WINDOW) as taking,
+                    intake(address, batch.queue, prefetch=prefetch) as taking,
                 ):
-                    self._source = source = StraightSource(
+                    self._taking = taking
+                    self._source = StraightSource(
                         taking,
                         deciding,
-                        lambda: After(management, definitions),
+                        lambda: After(management, watch.definitions),
                         Bucket(batch.rate, time.monotonic()),
                         self._reserve,
                         left=batch.pending,
                         window=WINDOW,
-                        number=batch.claimed_to,
+                        prefetch=prefetch,
+                        number=begun,
+                        limit=watch.limit,
                         empty_seconds=self._empty_seconds,
                     )
-                    self._move(source, channel)
-                self._is_through = source.is_through
-                self._commit(claimed_to=source.number, prepared_to=source.number)
+                    self._move(self._source, channel, watch)
+                self._is_through = self._source.is_through
             finally:
-                self._commit()
+                self._let_go(begun)
+            if self._source.costly and not self._is_through:
+                raise Costly(self._source.costly)
 
-    def _move(self, source: StraightSource, channel: Pipeline[Any]) -> None:
-        stopping, turn = self._is_stopping, self._turn
+    def _move(self, source: StraightSource, channel: Pipeline[Any], watch: Watch) -> None:
+        def turn() -> None:
+            source.attend()
+            if watch.is_due:
+                with self._attended():
+                    source.costly = source.costly or watch.costly()
+            self._turn()
+
         try:
-            move(source, channel, window=WINDOW, is_stopping=stopping, turn=turn)
+            move(source, channel, window=WINDOW, is_stopping=self._is_stopping, turn=turn)
         finally:
             source.flush()
+
+    def _let_go(self, begun: int) -> None:
+        """Write down how it ended: what is sure, and how much is not where the queue broke off."""
+        source, taking, self._taking = self._source, self._taking, None
+        if source is None or taking is None:
+            return
+        number = source.number
+        if taking.is_given_back:
+            source.counts["doubled"] += source.unsure
+            self._commit(claimed_to=number, prepared_to=number)
+        else:
+            self._commit(claimed_to=number, prepared_to=number - min(WINDOW, number - begun))
 
     def end(self, lease: work.Lease) -> None:
         """Let the work go as people want it, or as it came out. Raises Lost."""
@@ -175,27 +207,25 @@ class _Run:
     def _done(self, lease: work.Lease) -> None:
         batch = self._batch
         gone = batch.pending
-        told = (self._refused(), _gone(gone, batch.queue), _doubled(batch.doubled))
+        error = self._source.error if self._source else ""
+        told = (
+            straight_told.refused(batch, error),
+            straight_told.gone(gone, batch.queue),
+            straight_told.doubled(batch.doubled),
+        )
         why = " ".join(sentence for sentence in told if sentence)
         ended = {"state": BatchState.DONE, "state_at": timezone.now(), "pause_wanted": False}
         with transaction.atomic():
             if self._hold.keep() == "cancel":
                 return
             ReplayBatch.objects.filter(pk=batch.pk).update(
-                cancelled=F("cancelled") + gone, state_why=why, **ended
+                cancelled=batch.cancelled + gone, state_why=why, **ended
             )
             lease.end(WorkState.DONE)
 
-    def _refused(self) -> str:
-        batch = self._batch
-        number = batch.returned + batch.nacked + batch.failed
-        if not number:
-            return ""
-        first = f" The first: {self._source.error}" if self._source and self._source.error else ""
-        return f"{number:,} stay in “{batch.queue}”.{first}"
-
     def _is_stopping(self) -> bool:
-        if self._stop.is_set() or self._wish:
+        is_costly = self._source is not None and self._source.costly
+        if self._stop.is_set() or self._wish or is_costly:
             return True
         now = time.monotonic()
         if now - self._looked_at > LOOK_SECONDS:
@@ -221,11 +251,17 @@ class _Run:
         return self._batch.claimed_to
 
     def _commit(self, **values: Any) -> None:
-        """Write down what was counted. Raises Lost."""
-        counts = {} if self._source is None else dict(self._source.counts)
-        self._write(**{name: F(name) + number for name, number in counts.items()}, **values)
-        if self._source is not None:
-            self._source.counts.subtract(counts)
+        """Write down what was counted. Raises Lost.
+
+        Whole numbers, for a commit whose answer is lost is made again.
+        """
+        counted = self._source.counts if self._source else None
+        counts = {} if counted is None else counts_of(self._batch, self._base, counted)
+        with self._attended():
+            self._write(**counts, **values)
+
+    def _attended(self) -> AbstractContextManager[None]:
+        return self._taking.attended() if self._taking else nullcontext()
 
     def _write(self, **values: Any) -> None:
         with transaction.atomic():
@@ -234,18 +270,3 @@ class _Run:
                 ReplayBatch.objects.filter(pk=self._batch.pk).update(**values)
         if values:
             self._batch.refresh_from_db(fields=list(values))
-
-
-def _gone(number: int, queue: str) -> str:
-    if not number:
-        return ""
-    return (
-        f"{number:,} were no longer in “{queue}”: they were consumed or expired there, or went "
-        "right before a run broke off."
-    )
-
-
-def _doubled(number: int) -> str:
-    if not number:
-        return ""
-    return f"Up to {number:,} may be there twice: a run broke off while they were sent."

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from delayboard.dead_letters.replay.judging import replays_of
 from delayboard.dead_letters.replay.options import of_batch
+from delayboard.dead_letters.replay.stamping import replays_in, stamped, take_apart
 from delayboard.dead_letters.replay.target import Targets
 from delayboard.dead_letters.replay.verdict import given_back
 from delayboard.models import ReplayBatch
 from delayboard.models.replay import replay_id
+from topology.broker.deliveries import Arrival
 from topology.broker.fields import FieldError
-from topology.broker.intake import Arrival
-from topology.broker.properties import strip_for_replay
+from topology.broker.properties import read_properties
 from topology.definitions import DELAYED_TYPE, Definitions
-from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Publish
+from topology.message import Publish
 from topology.provisioning.taps import breaks_stream_taps, tapped_exchanges
 from topology.routing.index import Index
 
@@ -41,6 +41,7 @@ class Deciding:
         self._tapped = tapped_exchanges(self.definitions)
         delayed = {x.name for x in self.definitions.exchanges if x.type == DELAYED_TYPE}
         self._delicate = delayed | tapped_exchanges(self.definitions, by="stream")
+        self._looked_into = self._delicate | self._tapped
 
     def is_own(self, arrival: Arrival) -> bool:
         """Whether this batch has sent it: it came back."""
@@ -52,23 +53,22 @@ class Deciding:
 
     def publish(self, arrival: Arrival, number: int) -> Publish:
         """What is sent, under the replay id of this number. Raises Unfit."""
-        properties = arrival.message.properties
-        replays = replays_of(properties.headers)
-        if replays >= self.batch.most_replays:
-            raise Unfit(f"It was replayed {replays} times already, and may be so no more.")
-        aim = self._targets.of(properties.headers)
-        if aim.target is None or aim.way is not None:
-            raise Unfit(aim.refusal or DELAY)
-        headers = {
-            REPLAY_HEADER: replay_id(self.batch.uid, number),
-            REPLAYS_HEADER: replays + 1,
-        }
         try:
-            stripped = strip_for_replay(properties, headers)
+            stripped = take_apart(arrival.raw)
         except FieldError as error:
             raise Unfit(f"Its properties cannot be edited: {error}.") from error
-        publish = Publish(aim.target.exchange, aim.target.routing_key, stripped, arrival.body)
-        if publish.exchange in self._delicate and (
+        replays = replays_in(stripped)
+        if replays >= self.batch.most_replays:
+            raise Unfit(f"It was replayed {replays} times already, and may be so no more.")
+        aim = self._targets.common or self._targets.of(arrival.message.headers)
+        if aim.target is None or aim.way is not None:
+            raise Unfit(aim.refusal or DELAY)
+        exchange, key = aim.target.exchange, aim.target.routing_key
+        properties = stamped(stripped, replay_id(self.batch.uid, number), replays + 1)
+        if exchange not in self._looked_into:
+            return Publish(exchange, key, properties, arrival.body)
+        publish = Publish(exchange, key, read_properties(properties.raw), arrival.body)
+        if exchange in self._delicate and (
             why := breaks_stream_taps(self.definitions, publish)
             or given_back(self.definitions, publish)
         ):

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 
 from delayboard.dead_letters.replay.source import Bucket
 from delayboard.dead_letters.replay.straight_deciding import Deciding, Unfit
+from delayboard.dead_letters.replay.straight_limits import near_its_end
 from delayboard.dead_letters.replay.ways import After
-from topology.broker.intake import Arrival, Intake
+from topology.broker.deliveries import Arrival
+from topology.broker.intake import Intake
 from topology.broker.pipeline import Answer
 from topology.message import Publish
 from topology.transfer.move import Step
@@ -20,6 +22,7 @@ CHECKED_NUMBER = 250
 CHECKED_SECONDS = 0.2
 # So long nothing comes (seconds) before the queue is asked whether it is empty.
 EMPTY_SECONDS = 1.0
+_REFUSED = ("returned", "nacked", "failed")
 _COUNTED = {"confirmed": "done", "returned": "returned", "nacked": "nacked", "failed": "failed"}
 
 
@@ -27,6 +30,8 @@ class StraightSource:
     """At most `left` messages. `counts` says how each ended since they were taken from it.
 
     `reserve` commits that numbers beyond those of before are given out, and returns up to which.
+    `limit` is the queue's delivery limit; at a message that is near it, `costly` says so, and no
+    more are to be taken.
     """
 
     def __init__(
@@ -39,14 +44,16 @@ class StraightSource:
         *,
         left: int,
         window: int,
+        prefetch: int,
         number: int,
+        limit: int | None = None,
         empty_seconds: float = EMPTY_SECONDS,
     ) -> None:
         self._intake, self._deciding = intake, deciding
         self._check, self._bucket, self._reserve = check, bucket, reserve
-        self._left, self._window = left, window
+        self._limit, self._window = limit, window
         self._queue = QueueSource[Publish](
-            intake, self._decide, self._settled, prefetch=2 * window, most=left
+            intake, self._decide, self._settled, prefetch=prefetch, most=left
         )
         self._empty_seconds = empty_seconds
         self._quiet_since = time.monotonic()
@@ -58,6 +65,7 @@ class StraightSource:
         self.number = number
         self.counts: Counter[str] = Counter()
         self.error = ""
+        self.costly = ""
 
     @property
     def is_exhausted(self) -> bool:
@@ -68,6 +76,12 @@ class StraightSource:
     def is_through(self) -> bool:
         """Nothing of it is left to do."""
         return self.is_exhausted and not (self._queue.unsettled or self._unknown)
+
+    @property
+    def unsure(self) -> int:
+        """How many were on the way and go back, which may have been published."""
+        refused = sum(answer.kind in _REFUSED for _, answer in self._answered)
+        return self._queue.unsettled + self._unknown - refused
 
     def take(self, room: int) -> Sequence[Step[Taken[Publish]]]:
         """The next ones, as the rate allows. Raises BrokerError, and what `reserve` raises."""
@@ -83,6 +97,10 @@ class StraightSource:
         self._bucket.take(len(steps))
         self._look(bool(steps))
         return steps
+
+    def attend(self) -> None:
+        """Keep the connection of the queue alive, and send acks. Raises BrokerError."""
+        self._intake.attend()
 
     def settle(self, answers: Sequence[tuple[Taken[Publish], Answer]]) -> None:
         """Acknowledge what was confirmed, once it is known that a real queue has it."""
@@ -119,10 +137,12 @@ class StraightSource:
         if not tapped:
             return {}
         after = self._check()
-        return {tag: why for tag, publish in tapped if (why := after.lost(publish))}
+        with self._intake.attended():
+            return {tag: why for tag, publish in tapped if (why := after.lost(publish))}
 
     def _decide(self, arrival: Arrival) -> tuple[Publish, Publish] | None:
-        if self._deciding.is_own(arrival):
+        self.costly = self.costly or near_its_end(arrival, self._limit)
+        if self.costly or self._deciding.is_own(arrival):
             return None
         self.number += 1
         try:
@@ -134,7 +154,7 @@ class StraightSource:
         return publish, publish
 
     def _settled(self, publish: Publish, answer: Answer) -> None:
-        self.counts["doubled"] += answer.again or answer.kind == "unknown"
+        self.counts["doubled"] += answer.again
         if answer.kind == "unknown":
             self._unknown += 1
         else:
@@ -147,8 +167,8 @@ class StraightSource:
     def _look(self, is_busy: bool) -> None:
         """Whether the queue is empty: nothing comes, nothing is on the way, nothing lies there."""
         now = time.monotonic()
-        if is_busy or self._queue.unsettled:
+        if is_busy or self._queue.unsettled or self._intake.waiting:
             self._quiet_since = now
         elif now - self._quiet_since > self._empty_seconds:
             self._quiet_since = now
-            self._is_empty = not self._intake.depth()
+            self._is_empty = not (self._intake.depth() or self._intake.waiting)

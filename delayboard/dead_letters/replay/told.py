@@ -9,6 +9,8 @@ from itertools import accumulate
 from django.db.models import Sum
 
 from delayboard.dead_letters.masks_cause import seen_group
+from delayboard.dead_letters.replay.batch import AT_ONCE
+from delayboard.dead_letters.replay.claims import FREE
 from delayboard.dead_letters.search.rights import tells
 from delayboard.models import Outcome, ReplayBatch, ReplayRoute
 from topology import masks
@@ -41,6 +43,7 @@ _ENDINGS = {
 }
 _ARRIVES = ("would arrive", "would arrive")
 _HANDED = ("would be handed to a delay, and arrive after it",) * 2
+_UNSEEN = "go where each came from, which is worked out as it goes"
 _BAD = ("would not arrive well", "would not arrive well")
 
 
@@ -123,17 +126,31 @@ def dry_run(batch: ReplayBatch) -> DryRun:
         if not row["is_good"] and row["number"]
     ]
     good = sum(row["number"] for row in rows if row["is_good"])
-    at_once = good - handed["number"]
+    # Of a whole queue nobody has looked at the messages.
+    unseen = sum(row["number"] for row in rows if row["is_good"] and not row["ending"])
+    at_once = good - handed["number"] - unseen
     found = [*sorted(endings, key=lambda one: -one.number)]
     if handed["number"]:
         found.append(Ending(handed["number"], _HANDED[0], True, True))
     if at_once:
         found.append(Ending(at_once, _ARRIVES[0], True, False))
+    if unseen:
+        found.append(Ending(unseen, _UNSEEN, True, False))
     bad = sum(one.number for one in endings)
     # Those of an earlier target may be left without items.
     used = batch.routes.filter(items_number__gt=0)
     routes = tuple(used[:ROUTES])
     return DryRun(good + bad, bad, tuple(found), routes, used.count() - len(routes))
+
+
+def no_longer_free(batch: ReplayBatch) -> int:
+    """How many items of a draft are in another replay by now, or replayed, discarded, or gone.
+
+    Only of those that are claimed while the page waits: more are not counted.
+    """
+    if batch.selected > AT_ONCE:
+        return 0
+    return batch.items.exclude(letter__state__in=FREE).count()
 
 
 def _words(ending: str, number: int, most: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, QuerySet
@@ -12,6 +14,8 @@ from delayboard.models.replay import OPEN, Outcome, TargetMode
 from topology.masks import HIDDEN, Masks
 
 PAGE = 50
+# Why a letter was not free, as `claims` says it.
+_TAKEN = re.compile(r"(It is in |It was replayed already, in )replay ([1-9][0-9]{0,17})\.")
 # Where these lead is worked out from the headers of the letters.
 _FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
 
@@ -34,10 +38,37 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Other:
+    """Another replay that had the letter; `is_known` when the broker has it still.
+
+    `said` is what the error says before its name.
+    """
+
+    said: str
+    replay: int
+    was_replayed: bool
+    is_known: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """An item, and the replay that its error names."""
+
+    item: ReplayItem
+    other: Other | None
+
+    @property
+    def was_refused(self) -> bool:
+        """Published a second time because the broker closed the channel over it."""
+        item = self.item
+        return item.may_be_duplicated and item.state == ItemState.FAILED and item.attempts == 1
+
+
+@dataclass(frozen=True)
 class Items:
     """`next_after` leads on; None on the last page."""
 
-    rows: tuple[ReplayItem, ...]
+    rows: tuple[Row, ...]
     next_after: int | None
 
 
@@ -53,7 +84,27 @@ def page(batch: ReplayBatch, asked: Asked) -> Items:
     rows = rows.select_related("route", "letter").defer("letter__properties")
     found = list(rows.annotate(is_edited=Exists(edits)).order_by("position")[: PAGE + 1])
     is_more = len(found) > PAGE
-    return Items(tuple(found[:PAGE]), found[PAGE - 1].position if is_more else None)
+    left_out = [row.error for row in found if row.state == ItemState.CANCELLED]
+    known = others(batch, left_out)
+    shown = (
+        Row(row, known.get(row.error) if row.state == ItemState.CANCELLED else None)
+        for row in found[:PAGE]
+    )
+    return Items(tuple(shown), found[PAGE - 1].position if is_more else None)
+
+
+def others(batch: ReplayBatch, errors: Iterable[str]) -> dict[str, Other]:
+    """Those of these errors that name a replay, with that; only one of the same broker is known."""
+    parsed = {error: found for error in errors if (found := _TAKEN.fullmatch(error))}
+    numbers = {int(found[2]) for found in parsed.values()}
+    if not numbers:
+        return {}
+    rows = ReplayBatch.objects.filter(broker=batch.broker_id, pk__in=numbers)
+    known = set(rows.order_by().values_list("pk", flat=True))
+    return {
+        error: Other(found[1], int(found[2]), "replayed" in found[1], int(found[2]) in known)
+        for error, found in parsed.items()
+    }
 
 
 def _fitting(batch: ReplayBatch, asked: Asked) -> QuerySet[ReplayItem]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from topology.deaths import Death, History
 from topology.definitions import Definitions
@@ -37,13 +37,15 @@ class Target:
 class Verdict:
     """What the walk says of a replay; not good when it is lost or loops back.
 
-    `ending` and `after_ms` are those of a ReplayRoute.
+    `ending` and `after_ms` are those of a ReplayRoute. `enters` are the queues that it gets into,
+    each with whether it is published there and does not come from another queue.
     """
 
     is_good: bool
     sentence: str
     ending: str = "delivered"
     after_ms: int = 0
+    enters: tuple[tuple[str, bool], ...] = field(default=(), compare=False)
 
 
 def refused(why: str) -> Verdict:
@@ -142,6 +144,18 @@ def judge(
 
 def verdict_of(walked: Walk, source: str) -> Verdict:
     """What a walk means for a message that lay in the queue `source`."""
+    return replace(_verdict_of(walked, source), enters=_enters(walked))
+
+
+def _enters(walked: Walk) -> tuple[tuple[str, bool], ...]:
+    found: dict[str, bool] = {}
+    for outcome in walked.outcomes:
+        for place, hop in enumerate(outcome.hops):
+            found[hop.queue] = found.get(hop.queue, True) and place == 0 and not outcome.kept
+    return tuple(found.items())
+
+
+def _verdict_of(walked: Walk, source: str) -> Verdict:
     endings = {outcome.ending for outcome in walked.outcomes}
     if not walked.is_routed:
         first = walked.outcomes[0]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from delayboard.dead_letters.replay.content import Content, Unsendable
 from delayboard.dead_letters.replay.judging import replays_of
 from delayboard.dead_letters.replay.options import OptionError
+from delayboard.dead_letters.replay.stamping import replays_in, stamped, take_apart
 from delayboard.dead_letters.replay.target import way_of
 from delayboard.dead_letters.replay.verdict import given_back
 from delayboard.models import ReplayBatch, ReplayRoute, TargetMode
@@ -17,9 +19,9 @@ from topology.broker.fields import FieldError
 from topology.broker.management import Management
 from topology.broker.nearby import look_along
 from topology.broker.pipeline import Pipeline
-from topology.broker.properties import strip_for_replay
+from topology.broker.properties import read_properties, strip_for_replay
 from topology.definitions import DELAYED_TYPE, Definitions
-from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Publish, Route
+from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Headers, Properties, Publish, Route
 from topology.patterns.pattern import ParamsError
 from topology.provisioning.taps import breaks_stream_taps, lost_without_taps, tapped_exchanges
 
@@ -42,9 +44,13 @@ class Way:
     is_delicate: bool = False
     declared_at: float | None = None
 
+    @cached_property
+    def _declares(self) -> bool:
+        return len(self.route.declares) > 0
+
     @property
     def is_declared(self) -> bool:
-        if not len(self.route.declares):
+        if not self._declares:
             return True
         lease = self.route.lease
         return self.declared_at is not None and (
@@ -82,16 +88,14 @@ class Ways:
         """The message without what dying added, under its replay id. Raises Unsendable."""
         if way.refusal:
             raise Unsendable(way.refusal)
-        route, before = way.route, replays_of(content.properties.headers)
+        route = way.route
         headers = route.stamped(time.time_ns() // 1_000_000) if route.due_header else route.headers
         try:
-            properties = strip_for_replay(
-                content.properties,
-                {**headers, REPLAY_HEADER: name, REPLAYS_HEADER: before + 1},
-                expiration="" if route.expiration_ms is None else str(route.expiration_ms),
-            )
+            properties = self._properties(route, content.properties, headers, name)
         except FieldError as error:
             raise Unsendable(f"Its properties cannot be edited: {error}.") from error
+        if way.is_delicate or way.is_tapped:
+            properties = read_properties(properties.raw)
         publish = Publish(route.exchange, route.routing_key, properties, content.body)
         if way.is_delicate and (
             why := breaks_stream_taps(self.definitions, publish)
@@ -99,6 +103,16 @@ class Ways:
         ):
             raise Unsendable(why)
         return publish
+
+    def _properties(
+        self, route: Route, letter: Properties, headers: Headers, name: str
+    ) -> Properties:
+        """Raises FieldError."""
+        if route.expiration_ms is None:
+            stripped = take_apart(letter.raw, headers)
+            return stamped(stripped, name, replays_in(stripped) + 1, headers)
+        ours = {REPLAY_HEADER: name, REPLAYS_HEADER: replays_of(letter.headers) + 1}
+        return strip_for_replay(letter, {**headers, **ours}, expiration=str(route.expiration_ms))
 
     def check(self) -> After:
         """What can be asked of what was confirmed until now."""

@@ -1,7 +1,8 @@
 """All letters that a query means, as one set: for what is done with all of them.
 
 It reads as much as it must and may take seconds; a page asks `find` instead. Letters that are not
-indexed yet are left out where the query asks about what only the index knows.
+indexed yet are left out where the query asks about what only the index knows: `unsearched` are
+those.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySe
 from django.db.models.functions import StrIndex
 
 from delayboard.dead_letters.search.asked import Asked
+from delayboard.dead_letters.search.holding import read_to
 from delayboard.dead_letters.search.query import Compared, Condition, Pattern, Span
 from delayboard.models import DeadLetter, LetterField
 
@@ -19,13 +21,7 @@ _LOOKUPS = {None: "", "<": "__lt", "<=": "__lte", ">": "__gt", ">=": "__gte"}
 
 def whole(asked: Asked) -> QuerySet[DeadLetter]:
     """The newest first."""
-    rows = DeadLetter.objects.filter(broker=asked.broker, state__in=asked.states)
-    if asked.groups is not None:
-        rows = rows.filter(group__in=asked.groups)
-    if asked.queues is not None:
-        rows = rows.filter(queue__in=asked.queues)
-    if asked.query.repeats is not None:
-        rows = rows.filter(repeat_of__isnull=not asked.query.repeats)
+    rows = _near(asked)
     if _needs_index(asked):
         rows = rows.filter(searched__isnull=False)
     for condition in asked.conditions:
@@ -36,6 +32,25 @@ def whole(asked: Asked) -> QuerySet[DeadLetter]:
         rows = rows.alias(**{name: StrIndex(F("searched__text"), Value(word.text))})
         rows = rows.filter(**{name: 0} if word.is_negated else {f"{name}__gt": 0})
     return rows.order_by("-pk")
+
+
+def unsearched(asked: Asked) -> QuerySet[DeadLetter]:
+    """Those that may be meant, and are left out because they are not indexed yet."""
+    if not _needs_index(asked):
+        return DeadLetter.objects.none()
+    return _near(asked).filter(pk__gt=read_to(), searched__isnull=True).order_by()
+
+
+def _near(asked: Asked) -> QuerySet[DeadLetter]:
+    """What there is without looking at any letter."""
+    rows = DeadLetter.objects.filter(broker=asked.broker, state__in=asked.states)
+    if asked.groups is not None:
+        rows = rows.filter(group__in=asked.groups)
+    if asked.queues is not None:
+        rows = rows.filter(queue__in=asked.queues)
+    if asked.query.repeats is not None:
+        rows = rows.filter(repeat_of__isnull=not asked.query.repeats)
+    return rows
 
 
 def _needs_index(asked: Asked) -> bool:

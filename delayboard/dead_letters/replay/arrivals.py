@@ -1,0 +1,140 @@
+"""Which messages of a replay taps saw arrive: past every delay, or failing in a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import orjson
+from django.db import transaction
+from django.db.models import BooleanField, F
+from django.db.models.expressions import RawSQL
+
+from analytics.models import Firehose, ScheduledMessage
+from analytics.models.scheduled_message import REPLAYED
+from delayboard.dead_letters.replay import marks, same
+from delayboard.dead_letters.replay.content import contents
+from delayboard.dead_letters.replay.marks import Mark
+from delayboard.dead_letters.states import change_letters
+from delayboard.models import LetterState, ReplayBatch, ReplayItem
+from delayboard.models.replay import Outcome, replay_id
+from topology.deaths import read_history
+from topology.models import State, Topology
+
+CHUNK = 500
+OPEN_OUTCOMES = ("", Outcome.HANDED)
+_SEEN = (
+    "tracking_id",
+    "message_id",
+    "content_id",
+    "size",
+    "entered_at",
+    "left_at",
+    "headers_json",
+)
+# The very words of the index items_to_follow: with values apart SQLite does not use it.
+_IS_FOLLOWED = RawSQL(
+    "state = 'done' AND outcome IN ('', 'handed')", (), output_field=BooleanField()
+)
+
+
+class Item(NamedTuple):
+    """The columns of an item that are asked for."""
+
+    pk: int
+    position: int
+    letter_id: int | None
+    outcome: str
+    message_id: str
+    size: int
+
+
+def is_recorded(batch: ReplayBatch) -> bool:
+    """Whether anything on its broker records what passes."""
+    if Firehose.objects.filter(broker=batch.broker_id).exists():
+        return True
+    applied = Topology.objects.filter(broker=batch.broker_id, state=State.APPLIED)
+    return any(row.has_tap for row in applied)
+
+
+def open_items(batch: ReplayBatch, after: int) -> list[Item]:
+    """The next ones behind that position of which nothing more was seen, at most CHUNK."""
+    rows = batch.items.filter(_IS_FOLLOWED, position__gt=after).order_by("position")
+    return [Item(*values) for values in rows.values_list(*Item._fields)[:CHUNK]]
+
+
+def note(batch: ReplayBatch, items: Iterable[Item]) -> int:
+    """Write down which of these were seen to arrive; how many."""
+    named = {f"{REPLAYED}{replay_id(batch.uid, item.position)}": item for item in items}
+    moments = {item.pk: at for item, at in _seen(batch, named)}
+    if not moments:
+        return 0
+    handed = {
+        item.letter_id
+        for item in named.values()
+        if item.pk in moments and item.letter_id and item.outcome == Outcome.HANDED
+    }
+    with transaction.atomic():
+        replayed(batch, handed, max(moments.values()))
+        rows = ReplayItem.objects.filter(pk__in=moments, outcome__in=OPEN_OUTCOMES)
+        fresh = list(rows.order_by("pk").select_for_update().values_list("pk", flat=True))
+        marks.write([Mark(item, Outcome.DELIVERED, moments[item]) for item in fresh])
+        ReplayBatch.objects.filter(pk=batch.pk).update(delivered=F("delivered") + len(fresh))
+    return len(fresh)
+
+
+def _seen(batch: ReplayBatch, named: Mapping[str, Item]) -> list[tuple[Item, datetime]]:
+    """Which of these came out of a delay or past every one, or were refused by a consumer.
+
+    What names an item and is another message is passed over.
+    """
+    rows = ScheduledMessage.objects.filter(broker=batch.broker_id, tracking_id__in=named)
+    found: list[tuple[Item, datetime]] = []
+    nameless: list[tuple[Item, datetime, ScheduledMessage]] = []
+    # Said as the index has it, or the index is not used.
+    for row in rows.exclude(tracking_id="").only(*_SEEN):
+        item = named[row.tracking_id]
+        at = _arrived_at(row)
+        if at is None or (row.message_id, row.size) != (item.message_id, item.size):
+            continue
+        if item.message_id:
+            found.append((item, at))
+        else:
+            nameless.append((item, at, row))
+    return found + _equal(batch, nameless)
+
+
+def _equal(
+    batch: ReplayBatch, seen: Sequence[tuple[Item, datetime, ScheduledMessage]]
+) -> list[tuple[Item, datetime]]:
+    """Those that have no message id, and all of whose content is what was sent."""
+    if not seen:
+        return []
+    steering = same.steering_headers(batch)
+    sent = contents([(item.pk, item.letter_id) for item, _, _ in seen], edits=True)
+    return [
+        (item, at)
+        for item, at, row in seen
+        if item.pk in sent
+        and same.is_arrival(sent[item.pk], row.content_id, orjson.loads(row.headers_json), steering)
+    ]
+
+
+def _arrived_at(row: ScheduledMessage) -> datetime | None:
+    """None as long as it was seen to go into its delay only."""
+    if row.left_at is None and row.entered_at is not None and _has_failed(row.headers_json):
+        return row.entered_at
+    return row.left_at
+
+
+def _has_failed(headers_json: str) -> bool:
+    """Whether a consumer had it, who refused it: a replay begins without deaths."""
+    return read_history(orjson.loads(headers_json)).first_failure is not None
+
+
+def replayed(batch: ReplayBatch, letters: Iterable[int], at: datetime) -> None:
+    """These letters were handed to a delay, and have arrived. In the caller's transaction."""
+    change_letters(
+        letters, (LetterState.HANDED,), LetterState.REPLAYED, by=batch.started_by_id, at=at
+    )

@@ -1,0 +1,46 @@
+"""The counts of a replay straight through, and what is said of them; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from delayboard.models import ReplayBatch
+
+SENT = ("done", "returned", "nacked", "failed")
+COUNTED = (*SENT, "doubled")
+
+
+def counts_of(
+    batch: ReplayBatch, base: Mapping[str, int], counted: Mapping[str, int]
+) -> dict[str, int]:
+    """What stood there when the run began, and what it counted; together at most all there is."""
+    room = batch.selected - batch.cancelled
+    counts = {"doubled": min(batch.selected, base["doubled"] + counted.get("doubled", 0))}
+    for name in SENT:
+        counts[name] = min(room, base[name] + counted.get(name, 0))
+        room -= counts[name]
+    return counts
+
+
+def refused(batch: ReplayBatch, error: str) -> str:
+    """What stays in the queue; `error` is why the first of it does."""
+    number = batch.returned + batch.nacked + batch.failed
+    if not number:
+        return ""
+    first = f" The first: {error}" if error else ""
+    return f"{number:,} stay in “{batch.queue}”.{first}"
+
+
+def gone(number: int, queue: str) -> str:
+    if not number:
+        return ""
+    return (
+        f"{number:,} were no longer in “{queue}”: they were consumed or expired there, or went "
+        "right before a run broke off."
+    )
+
+
+def doubled(number: int) -> str:
+    if not number:
+        return ""
+    return f"Up to {number:,} may be there twice: a run broke off while they were sent."

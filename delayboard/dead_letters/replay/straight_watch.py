@@ -1,0 +1,61 @@
+"""The live queue of a replay straight through, as it is at the moment: may it be taken from?"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from delayboard.dead_letters.replay.straight_limits import Costly, costly, limit_of
+from topology.broker.errors import Blocked, BrokerError, NotFound, alarm_sentence
+from topology.broker.management import Management
+from topology.broker.nearby import look_near
+from topology.broker.observe import observe
+from topology.definitions import Queue
+
+# So often it is asked whether it has a delivery limit, and so long for its answer (seconds).
+LOOK_SECONDS = 5.0
+LOOK_PATIENCE_SECONDS = 2.0
+
+
+class Watch:
+    """Looks at the whole vhost once, and then at this queue alone.
+
+    Raises BrokerError, Blocked while the broker has an alarm: it would hand out messages and take
+    none. Raises Costly for a queue from which taking destroys messages.
+    """
+
+    def __init__(self, management: Management, name: str) -> None:
+        self._management, self._name = management, name
+        self._known = look_near(management, [Queue(name)], observe(management))
+        queue = self._known.definitions.queue(name)
+        if queue is None:
+            raise NotFound(f"There is no queue “{name}” any more.")
+        if why := costly(queue, self._known.version_tuple):
+            raise Costly(why)
+        if self._known.alarms:
+            raise Blocked(alarm_sentence(self._known.alarms))
+        self._looked_at = time.monotonic()
+        self.limit = limit_of(queue, self._known.version_tuple)
+        self.definitions = self._known.definitions
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to ask whether it is costly now."""
+        return time.monotonic() - self._looked_at > LOOK_SECONDS
+
+    def costly(self) -> str:
+        """Why it is costly now, by a policy; "" when it is not, or cannot be asked just now."""
+        self._looked_at = time.monotonic()
+        with suppress(BrokerError), self._management.patience(LOOK_PATIENCE_SECONDS):
+            near = look_near(self._management, [Queue(self._name)], self._known)
+            queue = near.definitions.queue(self._name)
+            return costly(queue, near.version_tuple) if queue else ""
+        return ""
+
+    def average(self) -> int:
+        """The size of a body (bytes), 0 where it is not known. Raises BrokerError."""
+        told = self._management.queue(self._name)
+        number, size = told.get("messages"), told.get("message_bytes")
+        if not isinstance(number, int) or not isinstance(size, int) or not number:
+            return 0
+        return size // number
