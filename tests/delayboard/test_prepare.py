@@ -798,6 +798,15 @@ def test_a_whole_queue_goes_straight_through_without_items(user: User, broker: B
     assert typed.routes.get().verdict == "Arrives in orders at once."
 
 
+@pytest.mark.usefixtures("deep")
+def test_straight_into_a_queue_that_cannot_hold_them_is_told(user: User, broker: Broker) -> None:
+    confirm(user, broker)
+    bounded(broker, 0, x_max_length=5)
+    (route,) = select.of_queue(user, broker, "dead", FEW).routes.all()
+    assert (route.is_good, route.ending) == (False, "lost")
+    assert "7 of these 12 would be pushed out and lost" in route.verdict
+
+
 def test_a_message_that_lay_in_a_queue_is_read_as_it_came(user: User, broker: Broker) -> None:
     """The one that the journal keeps decides, not the group that it is counted in."""
     (row,) = parked(broker, Message("", "dead", a_message().properties, b"1"), queue="audit")

@@ -130,7 +130,8 @@ def of_queue(user: Any, broker: Broker, queue: str, options: Options) -> ReplayB
     if why := costly(found, snapshot.version_tuple):
         raise BatchError(why)
     _refuse_delay(options)
-    judged = whole_queue(Desk(broker, options, snapshot), queue)
+    desk = Desk(broker, options, snapshot)
+    judged = whole_queue(desk, queue)
     if not judged.has_target and judged.ending == "refused":
         raise BatchError(judged.verdict)
     depth = _depth(broker, queue)
@@ -149,6 +150,7 @@ def of_queue(user: Any, broker: Broker, queue: str, options: Options) -> ReplayB
     with transaction.atomic():
         batch.save()
         Routes(batch).add(Counter({judged: number}))
+        finish(batch, desk)
         record(user, batch, number)
     return batch
 

@@ -54,7 +54,9 @@ def replay(
     `alive` is called at least every few seconds. Raises DatabaseError when the database fails
     before anything is on its way.
     """
-    batch = ReplayBatch.objects.select_related("broker", "topology").get(pk=claimed.subject)
+    rows = ReplayBatch.objects.select_related("broker", "topology")
+    # The chosen ids may be ten thousand, and the row is read again and again.
+    batch = rows.defer("letters").get(pk=claimed.subject)
     sending = Sending(Hold(claimed, batch), stop or Event(), alive)
     try:
         while (wish := sending.hold.wish()) != "lost":
