@@ -39,7 +39,7 @@ from tests.real_broker.replaying import (
     states,
 )
 from tests.real_broker.test_bit_for_bit import every_type, told
-from topology import provision
+from topology import latest, provision
 from topology.broker.consumer import Consumer
 from topology.broker.management import Management
 from topology.broker.properties import build_properties, read_properties, strip_for_replay
@@ -84,6 +84,11 @@ def dies_of_deliveries(vhost: Vhost, kind: str) -> None:
     reject(vhost, 2, requeue=True)
 
 
+def said_to_be_empty(broker: Broker, queue: str) -> bool:
+    snapshot = latest.poll(broker).snapshot
+    return snapshot is not None and snapshot.numbers[queue].messages == 0
+
+
 CAUSES = {
     "rejected": dies_of_rejection,
     "expired": dies_of_age,
@@ -103,6 +108,7 @@ def test_whatever_it_died_of_it_arrives_where_it_was_published_before(
     assert (letter.group.reason, letter.message_id) == (cause, "m")
     if cause == "maxlen":
         arrived(vhost)
+        eventually(lambda: said_to_be_empty(broker, WORK), "the broker's numbers say so too")
     batch = draft(user, letters)
     route = batch.routes.get()
     assert (route.exchange, route.routing_key, route.is_good) == (WORK, WORK, True)
