@@ -110,6 +110,26 @@ def test_every_status_has_its_error_whatever_the_body_is(
     assert raised.value.retry_helps == (error is Unreachable)
 
 
+def test_a_queue_that_goes_while_it_is_looked_at_is_gone(
+    api: responses.RequestsMock, management: Management
+) -> None:
+    """Of its two looks at the queue the node found it at the first only, and answered 500."""
+    where = url("queues", "/", "work")
+    api.get(where, json={"error": "Internal Server Error"}, status=500)
+    api.get(where, json={"reason": "Object Not Found"}, status=404)
+    with pytest.raises(NotFound):
+        management.queue("work")
+
+
+def test_what_changes_something_is_asked_for_once(
+    api: responses.RequestsMock, management: Management
+) -> None:
+    api.put(url("queues", "/", "work"), json={}, status=500)
+    with pytest.raises(Unreachable):
+        management.declare_queue(Queue("work"))
+    assert len(api.calls) == 1
+
+
 @pytest.mark.parametrize(
     ("reason", "sentence"),
     [
