@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from threading import Event
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, Max, Min, QuerySet
+from django.db.models import Max, Min, QuerySet
 from django.utils import timezone
 
 from analytics import facts
+from delayboard.dead_letters.among import among
 from delayboard.dead_letters.search import QueryError, rights
 from delayboard.dead_letters.search.asked import ask
 from delayboard.dead_letters.search.query import parse
 from delayboard.dead_letters.search.whole import unsearched, whole
+from delayboard.dead_letters.states import change_letters
 from delayboard.models import DeadLetter, LetterChange, LetterGroup, LetterState
 from topology import audit, work
 from topology.models import Broker, Work, WorkState
@@ -211,37 +213,19 @@ def _next(rows: Letters, kind: Kind, after: int) -> list[int]:
 
 
 def _change(user: Any, kind: Kind, chunks: Iterable[Collection[int]]) -> int:
-    """Change those that are still as before, count them over and state it; the caller's
-    transaction.
-
-    First all letters are locked by their keys, then all groups by theirs: whoever does both does
-    it in this order, and so nobody waits in a circle.
-    """
-    moved: Counter[int] = Counter()
-    for keys in chunks:
-        moved.update(_change_letters(user, kind, keys))
-    for group, number in sorted(moved.items()):
-        counts = {kind.before: F(kind.before) - number, kind.after: F(kind.after) + number}
-        LetterGroup.objects.filter(pk=group).update(**counts)
-    return moved.total()
-
-
-def _change_letters(user: Any, kind: Kind, keys: Collection[int]) -> Counter[int]:
-    """How many of each group were changed."""
-    rows = DeadLetter.objects.filter(pk__in=keys, state=kind.before).order_by("pk")
-    letters = list(rows.select_for_update(of=("self",)).select_related("broker"))
-    at = timezone.now()
-    DeadLetter.objects.filter(pk__in=[letter.pk for letter in letters]).update(
-        state=kind.after, state_at=at, state_by=user
-    )
-    if letters:
+    """Change those that are still as before and state it, in the caller's transaction."""
+    keys, at = chain.from_iterable(chunks), timezone.now()
+    changed = change_letters(keys, (kind.before,), kind.after, by=user, at=at)
+    for start in range(0, len(changed), CHUNK):
+        rows = DeadLetter.objects.filter(among(changed[start : start + CHUNK]))
+        letters = list(rows.select_related("broker").order_by("pk"))
         facts.state_all(
             broker=letters[0].broker,
             kind=kind.fact,
             of=((letter.queue, _stated(letter)) for letter in letters),
             at=at,
         )
-    return Counter(letter.group_id for letter in letters)
+    return len(changed)
 
 
 def _stated(letter: DeadLetter) -> facts.Stated:

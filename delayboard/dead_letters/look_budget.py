@@ -20,9 +20,9 @@ from topology.broker.errors import Unsupported
 from topology.definitions import Queue
 from topology.message import Message
 from topology.models import Broker
+from topology.routing.consumer import delivery_limit
 from topology.snapshot import Snapshot
 
-DEFAULT_LIMIT = 20
 # The broker counts every five seconds: what is said to be empty was so at some time before.
 STATISTICS_LAG = timedelta(seconds=15)
 # So many deliveries are left to whoever the messages are meant for.
@@ -62,12 +62,7 @@ class Budget:
 
 def costs_of(queue: Queue, version: tuple[int, ...]) -> int | None:
     """The delivery limit that looks are counted against; None where they cost nothing."""
-    if queue.type != "quorum" or version >= (4, 3):
-        return None
-    limit = queue.arguments.number("x-delivery-limit")
-    if limit is None:
-        return DEFAULT_LIMIT if version >= (4, 0) else None
-    return None if limit < 0 else limit
+    return None if version >= (4, 3) else delivery_limit(queue, version)
 
 
 def budget(broker: Broker, queue: Queue, snapshot: Snapshot) -> Budget | None:

@@ -12,6 +12,7 @@ CLEANING = "cleaning"
 INDEX = "index"
 PARKING = "parking"
 LETTERS = "letters"
+REPLAYS = "replay"
 
 
 def recorder_key(topology_slug: str) -> str:
@@ -32,6 +33,11 @@ def waiter_key(topology_slug: str) -> str:
 def parker_key(queue_id: int) -> str:
     """The key of the duty that parks what comes into a DeadLetterQueue."""
     return f"park:{queue_id}"
+
+
+def is_missing(key: str) -> bool:
+    """Whether no worker does this duty."""
+    return all(duty.is_late for duty in Duty.objects.filter(key=key))
 
 
 class Duty(models.Model):

@@ -18,8 +18,8 @@ from delayboard.dead_letters.parking import ask
 from delayboard.dead_letters.parking.elsewhere import Elsewhere, parked_elsewhere
 from delayboard.dead_letters.search import QueryError
 from delayboard.dead_letters.search.rights import tells
-from delayboard.models import Duty, LetterChange, LetterGroup, Parking
-from delayboard.models.duty import LETTERS, PARKING
+from delayboard.models import LetterChange, LetterGroup, Parking
+from delayboard.models.duty import LETTERS, PARKING, is_missing
 from delayboard.views.back import next_of
 from topology import access, latest, masks, paging
 from topology.latest import Latest
@@ -84,7 +84,7 @@ def parking(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
         "not_found": (missing or 0) - elsewhere.number,
         "queue_page": _queue_page(broker, found.queue),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
-        "worker_is_missing": all(duty.is_late for duty in Duty.objects.filter(key=PARKING)),
+        "worker_is_missing": is_missing(PARKING),
     }
     return render(request, "delayboard/parking.html", context)
 
@@ -125,7 +125,7 @@ def letters_change(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
         "group": seen_group(found.group, rules) if found.group else None,
         "query": HIDDEN if tells(rules, found.query) else found.query,
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
-        "worker_is_missing": all(duty.is_late for duty in Duty.objects.filter(key=LETTERS)),
+        "worker_is_missing": is_missing(LETTERS),
     }
     return render(request, "delayboard/letters_change.html", context)
 

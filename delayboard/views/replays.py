@@ -14,12 +14,20 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import outcome, seeing, told, told_ended, told_items
-from delayboard.models import BatchState, Duty, ItemState, ReplayBatch
+from delayboard.dead_letters.replay import (
+    following,
+    outcome,
+    seeing,
+    told,
+    told_ended,
+    told_items,
+)
+from delayboard.models import BatchState, ItemState, ReplayBatch
+from delayboard.models.duty import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH, Source
 from delayboard.views.replay_options import options_of
 from topology import access, latest, masks, paging
-from topology.masks import Masks
+from topology.latest import Latest
 from topology.models import Role
 
 PAGE = 50
@@ -74,10 +82,11 @@ def replay_batch(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
 def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpResponse:
     """The page of a batch; `more` of the context takes the place of what the batch says."""
     rules = masks.rules_for(request.user, batch.broker)
-    now = timezone.now()
+    now, known = timezone.now(), latest.fresh(batch.broker)
+    hides = told_items.hides_targets(batch, rules)
     context: dict[str, Any] = {
         "batch": batch,
-        "latest": latest.fresh(batch.broker),
+        "latest": known,
         "said": told.said(batch, rules),
         "is_found": batch.group_id is not None or bool(batch.query),
         "broker": batch.broker,
@@ -87,20 +96,19 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         "refused": batch.returned + batch.nacked + batch.failed,
         "progress": told.progress(batch),
         "may_run": access.may(request.user, batch.broker, Role.OPERATOR),
-        "worker_is_missing": all(duty.is_late for duty in Duty.objects.filter(key="replay")),
+        "worker_is_missing": is_missing(REPLAYS),
         "silence": told_ended.silence(batch, now),
         "undo_is_over": batch.publish_at is not None and batch.publish_at <= now,
         "live": _live(batch),
-        "hides_targets": told_items.hides_targets(batch, rules),
+        "hides_targets": hides,
     }
     if batch.state != BatchState.PREPARING:
-        context |= _items(request, batch, rules)
-        context |= _seen(batch, hides=context["hides_targets"])
+        context |= _items(request, batch, hides=hides)
+        context |= _seen(batch, known, hides=hides)
     if batch.is_ended:
         context |= _ended(batch)
     if batch.is_draft:
         context["options"] = options_of(batch)
-        context["longest_round"] = _longest_round(batch)
     return render(request, "delayboard/replay_batch.html", context | more)
 
 
@@ -112,26 +120,26 @@ def _ended(batch: ReplayBatch) -> dict[str, Any]:
     return found | {"rest": told_ended.rest(batch), "twice": told_ended.twice(batch)}
 
 
-def _longest_round(batch: ReplayBatch) -> timedelta:
-    """So long the first ones are watched at least; nothing while the broker is not known."""
-    snapshot = latest.fresh(batch.broker).snapshot
-    return seeing.longest_round(batch, snapshot) if snapshot else timedelta(0)
+def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
+    """What was seen of those that were replayed, and what nobody sees of them.
 
-
-def _seen(batch: ReplayBatch, *, hides: bool) -> dict[str, Any]:
-    """What was seen of those that were replayed, and what nobody sees of them."""
+    And of a draft how long the first ones are watched at least, as far as the broker is known.
+    """
+    is_asked = batch.is_draft or batch.done > 0
+    scene = seeing.scene(batch, known.snapshot) if known.snapshot and is_asked else None
+    found: dict[str, Any] = {}
+    if batch.is_draft:
+        found["longest_round"] = seeing.round_of(batch, scene) if scene else timedelta(0)
     if batch.source == Source.QUEUE:
-        return {}
-    is_asked = (batch.is_draft or batch.done) and not hides
-    found: dict[str, Any] = {"blind": outcome.blind(batch) if is_asked else ""}
+        return found
+    found["blind"] = outcome.blind_in(batch, scene, known) if is_asked and not hides else ""
     if not batch.is_ended:
         return found
     is_over = batch.followed_to is not None and batch.followed_to > batch.state_at
-    snapshot = latest.fresh(batch.broker).snapshot if batch.done and not is_over else None
     return found | {
         "after": told.aftermath(batch),
         "is_followed": not is_over,
-        "followed_until": snapshot and told_ended.followed_until(batch, snapshot),
+        "followed_until": following.until(batch, scene) if scene and not is_over else None,
     }
 
 
@@ -148,7 +156,7 @@ def _live(batch: ReplayBatch) -> str:
     return "" if batch.is_ended or batch.is_draft else f"{batch.pk}-{batch.state}"
 
 
-def _items(request: HttpRequest, batch: ReplayBatch, rules: Masks) -> dict[str, Any]:
+def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str, Any]:
     shown = request.GET.get("show", "")
     asked = told_items.Asked(
         shown if shown in told_items.SHOWN else "",
@@ -156,7 +164,6 @@ def _items(request: HttpRequest, batch: ReplayBatch, rules: Masks) -> dict[str, 
         paging.row_number(request.GET.get("after", "")) or 0,
     )
     dry = told.dry_run(batch)
-    hides = told_items.hides_targets(batch, rules)
     found: dict[str, Any] = {
         "dry": dry,
         "no_longer_free": told.no_longer_free(batch),

@@ -26,6 +26,7 @@ from delayboard.models.duty import (
     INDEX,
     LETTERS,
     PARKING,
+    REPLAYS,
     firehose_key,
     parker_key,
     recorder_key,
@@ -86,10 +87,31 @@ def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
         watched = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
         tasks += [parker_of(row) for row in watched]
         tasks += [replayer(owner, number) for number in range(1, REPLAYERS + 1)]
-        tasks.append(Task("replay-prepare", "Prepares replays", None, partial(_prepare, owner)))
+        tasks.append(
+            Task(
+                "replay-prepare",
+                "Prepares replays",
+                None,
+                partial(_work_off, batch.KIND_PREPARE, owner, prepare.run),
+            )
+        )
         tasks.append(Task("replay-outcomes", "Follows what was replayed", None, _follow_replays))
-        tasks.append(Task(PARKING, "Parks what was asked for", None, partial(_park, owner)))
-        tasks.append(Task(LETTERS, "Discards and restores", None, partial(_change, owner)))
+        tasks.append(
+            Task(
+                PARKING,
+                "Parks what was asked for",
+                None,
+                partial(_work_off, once.KIND, owner, once.park),
+            )
+        )
+        tasks.append(
+            Task(
+                LETTERS,
+                "Discards and restores",
+                None,
+                partial(_work_off, discard.KIND, owner, discard.run),
+            )
+        )
         tasks.append(Task("letter-index", "Index of parked letters", None, keep_indexed))
         tasks.append(Task(CLEANING, "Deletes what is past its keeping", None, keep_clean))
         tasks.append(Task("depths", "Samples dead-letter queues", None, keep_sampling))
@@ -146,28 +168,14 @@ def _drain(stop: Event, beat: Beat) -> None:
 
 def replayer(owner: str, number: int) -> Task:
     """One of several, so that a slow replay keeps no other one waiting."""
-    key, name = ("replay", "Replays") if number == 1 else (f"replay-{number}", f"Replays, {number}")
-    return Task(key, name, None, partial(_replay, owner))
-
-
-def _replay(owner: str, stop: Event, beat: Beat) -> None:
-    _work_off(batch.KIND, owner, send.replay, stop, beat)
-
-
-def _prepare(owner: str, stop: Event, beat: Beat) -> None:
-    _work_off(batch.KIND_PREPARE, owner, prepare.run, stop, beat)
+    key, name = (
+        (REPLAYS, "Replays") if number == 1 else (f"{REPLAYS}-{number}", f"Replays, {number}")
+    )
+    return Task(key, name, None, partial(_work_off, batch.KIND, owner, send.replay))
 
 
 def _follow_replays(stop: Event, beat: Beat) -> None:
     outcome.follow(stop=stop, beat=beat)
-
-
-def _park(owner: str, stop: Event, beat: Beat) -> None:
-    _work_off(once.KIND, owner, once.park, stop, beat)
-
-
-def _change(owner: str, stop: Event, beat: Beat) -> None:
-    _work_off(discard.KIND, owner, discard.run, stop, beat)
 
 
 def _work_off(kind: str, owner: str, do: Callable[..., None], stop: Event, beat: Beat) -> None:

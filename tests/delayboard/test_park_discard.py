@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from analytics import facts
 from delayboard.dead_letters import discard
+from delayboard.dead_letters import states as changing
 from delayboard.dead_letters.discard import DISCARD, RESTORE
 from delayboard.dead_letters.keeping import clean_letters
 from delayboard.dead_letters.search import QueryError
@@ -221,7 +222,7 @@ def test_ages_count_from_when_it_was_asked_for(
 def test_all_letters_are_locked_before_any_group_and_groups_by_their_keys(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discard, "CHUNK", 1)
+    monkeypatch.setattr(changing, "AT_ONCE", 1)
     headers = [deaths_header(a_death(queue=name)) for name in "abab"]
     letters = parked(broker, *(a_message(b"1", one) for one in headers))
     groups = sorted({letter.group_id for letter in letters})

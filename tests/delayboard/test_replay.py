@@ -24,6 +24,7 @@ from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import send as sending
 from delayboard.dead_letters.replay.claims import MAYBE_PUBLISHED
 from delayboard.dead_letters.replay.content import contents
+from delayboard.dead_letters.replay.hold import NOT_ANSWERED
 from delayboard.dead_letters.replay.send import replay
 from delayboard.dead_letters.replay.source import GIVEN_UP, Bucket
 from delayboard.models import (
@@ -259,7 +260,7 @@ def test_what_is_not_answered_is_sent_again_later(user: User, broker: Broker, pi
     batch = started(user, broker, [b"1", b"2"])
     pipes.decide = lambda p: None if p.body == b"2" else Answer("confirmed")
     row = carried(batch)
-    assert (row.state, row.error) == (WorkState.WAITING, sending.NOT_ANSWERED)
+    assert (row.state, row.error) == (WorkState.WAITING, NOT_ANSWERED)
     assert states(batch) == ["done", "publishing"]
 
 

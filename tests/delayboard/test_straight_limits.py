@@ -7,7 +7,6 @@ import pytest
 from delayboard.dead_letters.replay.straight_limits import (
     PARK,
     costly,
-    limit_of,
     near_its_end,
     prefetch_of,
 )
@@ -42,7 +41,6 @@ def quorum(limit: int | None = None) -> Queue:
 def test_a_delivery_costs_where_there_is_a_limit(
     queue: Queue, version: tuple[int, ...], limit: int | None, is_costly: bool
 ) -> None:
-    assert limit_of(queue, version) == limit
     said = costly(queue, version)
     assert bool(said) == is_costly
     if is_costly:

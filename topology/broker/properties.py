@@ -164,10 +164,8 @@ def _join(pieces: Mapping[str, bytes]) -> bytes:
 def _skip(reader: Reader, name: str) -> None:
     if name == "headers":
         reader.long_string()
-    elif name in ("delivery_mode", "priority"):
-        reader.take(1)
-    elif name == "timestamp":
-        reader.take(8)
+    elif name in WIDTHS:
+        reader.take(WIDTHS[name])
     else:
         reader.short_string()
 

@@ -26,6 +26,7 @@ _GONE: Mapping[str, LetterState] = {
 
 MAYBE_PUBLISHED = "Cancelled while its publish was unsettled: it may have been published."
 DELETED = "It was deleted from the journal."
+DISCARDED = "It was discarded."
 
 
 def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
@@ -161,7 +162,7 @@ def _reason(state: str, other: int | None) -> str:
     where = f"replay {other}" if other is not None else "another replay"
     match state:
         case LetterState.DISCARDED:
-            return "It was discarded."
+            return DISCARDED
         case LetterState.REPLAYED:
             return f"It was replayed already, in {where}."
     return f"It is in {where}."

@@ -104,10 +104,7 @@ class Follower:
         """Whether nothing more can be expected of its messages, as far as anybody knows."""
         if not batch.is_ended or now < batch.state_at + LEAST:
             return False
-        scene = self._scene(batch, now)
-        if scene is None:
-            return now > batch.state_at + seeing.LONGEST_ROUND + SLACK
-        return now > batch.state_at + seeing.round_of(batch, scene) + SLACK
+        return now > until(batch, self._scene(batch, now))
 
     def _scene(self, batch: ReplayBatch, now: datetime) -> Scene | None:
         """None while the broker does not answer."""
@@ -117,6 +114,12 @@ class Follower:
             snapshot = known.snapshot if known.is_reachable else None
             self.scene = seeing.scene(batch, snapshot) if snapshot else None
         return self.scene
+
+
+def until(batch: ReplayBatch, scene: Scene | None) -> datetime:
+    """When nothing more can be expected of an ended batch; None is a broker nobody can ask."""
+    longest = seeing.LONGEST_ROUND if scene is None else seeing.round_of(batch, scene)
+    return batch.state_at + max(LEAST, longest + SLACK)
 
 
 def close(batch: ReplayBatch, now: datetime) -> None:

@@ -12,7 +12,8 @@ from django.db import DatabaseError, connection
 
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import outcome, prepare, send
-from delayboard.models import Duty, ReplayBatch
+from delayboard.models import ReplayBatch
+from delayboard.models.duty import REPLAYS, is_missing
 from delayboard.models.replay import BatchState
 from topology import work
 
@@ -21,7 +22,6 @@ TELL_SECONDS = 1.0
 # What flies is settled and the work given back; a broker that hangs takes no longer.
 JOIN_SECONDS = 20.0
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, BatchState.FAILED)
-DUTY = "replay"
 NO_WORKER = "No worker runs: nothing will be seen to arrive or to die again as long as none does."
 DOES: dict[str, Callable[..., None]] = {
     batches.KIND: send.replay,
@@ -60,8 +60,7 @@ def carry(batch: ReplayBatch, stop: Event, tell: Callable[[ReplayBatch], None]) 
 
 def has_worker() -> bool:
     """Whether a worker runs that goes on with what is left."""
-    duty = Duty.objects.filter(key=DUTY).first()
-    return duty is not None and not duty.is_late
+    return not is_missing(REPLAYS)
 
 
 def rests(batch: ReplayBatch) -> bool:

@@ -17,6 +17,9 @@ from topology.models import Work, WorkState
 
 Wish: TypeAlias = Literal["", "pause", "cancel", "lost"]
 
+RETRY_AFTER = timedelta(seconds=5)
+NOT_ANSWERED = "The broker did not answer all of it: what is open is sent again."
+
 
 class Lost(Exception):
     """Another worker has the work, or nobody shall: nothing more may be written."""

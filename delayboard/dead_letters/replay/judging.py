@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
+from delayboard.dead_letters.replay.delicate import Delicate
 from delayboard.dead_letters.replay.header_values import is_finite
 from delayboard.dead_letters.replay.verdict import (
-    LEFT_OUT,
     Target,
     Verdict,
-    given_back,
     guarded,
     refused,
     sent,
@@ -18,9 +17,9 @@ from delayboard.dead_letters.replay.verdict import (
 )
 from topology.broker.fields import FieldError
 from topology.broker.properties import strip_for_replay
+from topology.broker.undecoded import is_left_out
 from topology.definitions import DELAY_HEADER, DELAYED_TYPE, Definitions
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Properties, Publish, Route, Waiter
-from topology.provisioning.taps import breaks_stream_taps, tapped_exchanges
 from topology.routing.delayed import kind_of
 from topology.routing.index import Index
 from topology.routing.walk import walk
@@ -59,13 +58,11 @@ class Judge:
     ) -> None:
         self.index = Index(found.without_taps())
         self.now_ms = now_ms
-        self._found = found
         self._consumed = frozenset(consumed)
         self._version = version
         self._waiters = tuple(waiters)
         self._most_replays = most_replays
-        self._tapped = tapped_exchanges(found, by="stream")
-        self._delayed = {x.name for x in found.exchanges if x.type == DELAYED_TYPE}
+        self._delicate = Delicate(found)
         self._read = read_headers(self.index, waiters)
         self._known: dict[Hashable, Verdict] = {}
         self._indexes: dict[Hashable, Index] = {}
@@ -136,13 +133,12 @@ class Judge:
         if not is_finite(sent(properties.headers)):
             return NOT_FINITE
         exchange = target.exchange if way is None else way.exchange
-        if exchange not in self._tapped and exchange not in self._delayed:
+        if exchange not in self._delicate.exchanges:
             return ""
         key = target.routing_key if way is None else way.routing_key
         stamped = {} if way is None else way.stamped(self.now_ms)
         published = Properties(headers={**sent(properties.headers), **stamped})
-        publish = Publish(exchange, key, published)
-        return breaks_stream_taps(self._found, publish) or given_back(self._found, publish)
+        return self._delicate.why_not(Publish(exchange, key, published))
 
 
 def read_headers(index: Index, waiters: Sequence[Waiter]) -> frozenset[str]:
@@ -153,8 +149,7 @@ def read_headers(index: Index, waiters: Sequence[Waiter]) -> frozenset[str]:
     if any(exchange.type == DELAYED_TYPE for exchange in index.exchanges.values()):
         names.add(DELAY_HEADER)
     names |= {waiter.due_header for waiter in waiters if waiter.due_header}
-    names -= LEFT_OUT | {REPLAY_HEADER}
-    return frozenset(name for name in names if not name.startswith("x-opt-"))
+    return frozenset(name for name in names - {REPLAY_HEADER} if not is_left_out(name))
 
 
 def uneditable(properties: Properties) -> str:

@@ -14,9 +14,11 @@ from django.utils import timezone
 from delayboard.dead_letters.replay import following, marks, same, seeing
 from delayboard.dead_letters.replay.marks import Mark
 from delayboard.dead_letters.replay.same import Came
+from delayboard.dead_letters.replay.seeing import Scene
 from delayboard.models import ReplayBatch, ReplayItem
 from delayboard.models.replay import Outcome, Source
 from topology import latest
+from topology.latest import Latest
 from topology.models import Broker
 
 Beat: TypeAlias = Callable[[Mapping[str, object]], None]
@@ -71,12 +73,16 @@ def stops(batch: ReplayBatch) -> str:
 
 def blind(batch: ReplayBatch) -> str:
     """What nobody sees of its messages, in sentences; "" where all is seen."""
+    known = latest.fresh(batch.broker)
+    return blind_in(batch, seeing.scene(batch, known.snapshot) if known.snapshot else None, known)
+
+
+def blind_in(batch: ReplayBatch, scene: Scene | None, known: Latest) -> str:
+    """The same in a scene, which is None where nothing is known of the broker."""
     if batch.source == Source.QUEUE:
         return "What goes straight through is not followed message by message."
-    known = latest.fresh(batch.broker)
-    if known.snapshot is None:
+    if scene is None:
         return f"Whether anybody sees what becomes of its messages is not known: {known.error}"
-    scene = seeing.scene(batch, known.snapshot)
     unseen = (seeing.arrivals_unseen(batch, scene), seeing.deaths_unseen(batch, scene))
     return " ".join(sentence for sentence in unseen if sentence)
 

@@ -12,10 +12,6 @@ from delayboard.models import LetterGroup, RedirectRule
 from topology import audit
 
 
-def rule_of(group: LetterGroup) -> RedirectRule | None:
-    return RedirectRule.objects.select_related("set_by").filter(group=group).first()
-
-
 def redirect(user: Any, group: LetterGroup, exchange: str, key: str) -> RedirectRule:
     """From now on its letters go there by default, also those of drafts that are changed.
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from delayboard.dead_letters.replay import canary, claims, outcome, straight
 from delayboard.dead_letters.replay.answered import CHECK_AGAIN_SECONDS
-from delayboard.dead_letters.replay.hold import Hold, Lost, Wish
+from delayboard.dead_letters.replay.hold import NOT_ANSWERED, RETRY_AFTER, Hold, Lost, Wish
 from delayboard.dead_letters.replay.source import Bucket, JournalSource
 from delayboard.dead_letters.replay.ways import Ways
 from delayboard.models import BatchState, ItemState, ReplayBatch
@@ -27,7 +27,6 @@ from topology.models import Work
 from topology.transfer.move import move
 
 WINDOW = 1000
-RETRY_AFTER = timedelta(seconds=5)
 WATCH_EVERY = timedelta(seconds=1)
 # So often people's wishes are looked for, and whether it shall stop itself.
 LOOK_SECONDS = 0.2
@@ -43,7 +42,6 @@ DATABASE_SECONDS = 1.0
 
 NOT_WRITTEN = "The database cannot be written, so that what was sent is not marked yet; it goes on:"
 NOT_CHECKED = "What the broker confirmed cannot be looked for in its queues just now:"
-NOT_ANSWERED = "The broker did not answer all of it: what is open is sent again."
 
 
 def replay(
@@ -195,7 +193,6 @@ class Sending:
             self._wish = self.hold.wish()
         if not self._wish and now - self._stops_at > STOPS_SECONDS:
             self._stops_at = now
-            self.hold.batch.refresh_from_db(fields=["died"])
             self._stops_why = outcome.stops(self.hold.batch)
         return bool(self._wish or self._stops_why)
 

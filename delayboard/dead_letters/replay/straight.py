@@ -21,7 +21,7 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from delayboard.dead_letters.replay import straight_told
-from delayboard.dead_letters.replay.hold import Hold, Lost, Wish
+from delayboard.dead_letters.replay.hold import NOT_ANSWERED, RETRY_AFTER, Hold, Lost, Wish
 from delayboard.dead_letters.replay.options import OptionError
 from delayboard.dead_letters.replay.source import Bucket
 from delayboard.dead_letters.replay.straight_deciding import Deciding
@@ -46,11 +46,8 @@ WINDOW = 1000
 RESERVED = 50_000
 LOOK_SECONDS = 0.25
 COMMIT_SECONDS = 1.0
-RETRY_AFTER = timedelta(seconds=5)
 # After a run that broke off the broker may still hold its messages for so long (seconds).
 LINGER_SECONDS = 15.0
-
-NOT_ANSWERED = "The broker did not answer all of it: what is open is sent again."
 
 
 def run(batch: ReplayBatch, lease: work.Lease, *, stop: Event, alive: Callable[[], None]) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from delayboard.dead_letters.replay.delicate import Delicate
 from delayboard.dead_letters.replay.options import of_batch
 from delayboard.dead_letters.replay.stamping import replays_in, stamped, take_apart
 from delayboard.dead_letters.replay.target import Targets
-from delayboard.dead_letters.replay.verdict import given_back
 from delayboard.models import ReplayBatch
 from delayboard.models.replay import replay_id
 from topology.broker.deliveries import Arrival
 from topology.broker.fields import FieldError
 from topology.broker.properties import read_properties
-from topology.definitions import DELAYED_TYPE, Definitions
+from topology.definitions import Definitions
 from topology.message import Publish
-from topology.provisioning.taps import breaks_stream_taps, tapped_exchanges
+from topology.provisioning.taps import tapped_exchanges
 from topology.routing.index import Index
 
 DELAY = "Straight through goes no message into a delay: choose another target, or park them first."
@@ -39,9 +39,8 @@ class Deciding:
         )
         self._mark = self.batch.uid.hex.encode() + b"-"
         self._tapped = tapped_exchanges(self.definitions)
-        delayed = {x.name for x in self.definitions.exchanges if x.type == DELAYED_TYPE}
-        self._delicate = delayed | tapped_exchanges(self.definitions, by="stream")
-        self._looked_into = self._delicate | self._tapped
+        self._delicate = Delicate(self.definitions)
+        self._looked_into = self._delicate.exchanges | self._tapped
 
     def is_own(self, arrival: Arrival) -> bool:
         """Whether this batch has sent it: it came back."""
@@ -68,9 +67,6 @@ class Deciding:
         if exchange not in self._looked_into:
             return Publish(exchange, key, properties, arrival.body)
         publish = Publish(exchange, key, read_properties(properties.raw), arrival.body)
-        if exchange in self._delicate and (
-            why := breaks_stream_taps(self.definitions, publish)
-            or given_back(self.definitions, publish)
-        ):
+        if why := self._delicate.why_not(publish):
             raise Unfit(why)
         return publish

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from math import ceil
 
-from delayboard.dead_letters.look_budget import DEFAULT_LIMIT, costs_of
+from delayboard.dead_letters.look_budget import costs_of
 from delayboard.dead_letters.parking.limits import COUNTER, IN_FLIGHT_BYTES, MARGIN
 from topology.broker.deliveries import Arrival
 from topology.definitions import Queue
+from topology.routing.consumer import delivery_limit
 
 # What comes beforehand is sent within about so long (seconds), where a rate is kept.
 AHEAD_SECONDS = 60.0
@@ -18,22 +19,12 @@ class Costly(Exception):
     """Taking messages would destroy some; the sentence says what to do instead."""
 
 
-def limit_of(queue: Queue, version: tuple[int, ...]) -> int | None:
-    """After how many failed deliveries the queue gives a message up, None for never."""
-    if queue.type != "quorum":
-        return None
-    stated = queue.arguments.number("x-delivery-limit")
-    if stated is None:
-        return DEFAULT_LIMIT if version >= (4, 0) else None
-    return None if stated < 0 else int(stated)
-
-
 def costly(queue: Queue, version: tuple[int, ...]) -> str:
     """Why what lies in the queue does not go straight through; "" when it may.
 
     From 4.3 on only a crash costs a delivery, before that each message that is put back.
     """
-    limit = limit_of(queue, version)
+    limit = delivery_limit(queue, version)
     if limit is None:
         return ""
     if costs_of(queue, version) is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from delayboard.dead_letters.replay.straight_limits import Costly, costly, limit_of
+from delayboard.dead_letters.replay.straight_limits import Costly, costly
 from topology.broker.errors import Blocked, BrokerError, NotFound, alarm_sentence
 from topology.broker.management import Management
 from topology.broker.nearby import look_near
 from topology.broker.observe import observe
 from topology.definitions import Queue
+from topology.routing.consumer import delivery_limit
 
 # So often it is asked whether it has a delivery limit, and so long for its answer (seconds).
 LOOK_SECONDS = 5.0
@@ -35,7 +36,7 @@ class Watch:
         if self._known.alarms:
             raise Blocked(alarm_sentence(self._known.alarms))
         self._looked_at = time.monotonic()
-        self.limit = limit_of(queue, self._known.version_tuple)
+        self.limit = delivery_limit(queue, self._known.version_tuple)
         self.definitions = self._known.definitions
 
     @property

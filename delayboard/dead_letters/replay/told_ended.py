@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 
 from django.db.models import Count
 
-from delayboard.dead_letters.replay import claims, following, seeing
+from delayboard.dead_letters.replay import claims
 from delayboard.dead_letters.replay.told_items import Other, others
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import Source
-from topology.snapshot import Snapshot
 from topology.work import LEASE
 
 # So many reasons are told one by one; the others are counted.
@@ -83,12 +82,6 @@ def twice(batch: ReplayBatch) -> Twice:
     return Twice(number, max(0, batch.doubled - number))
 
 
-def followed_until(batch: ReplayBatch, snapshot: Snapshot) -> datetime:
-    """As `Follower.is_over` has it, if nothing changes in the broker until then."""
-    longest = seeing.longest_round(batch, snapshot) + following.SLACK
-    return batch.state_at + max(following.LEAST, longest)
-
-
 def silence(batch: ReplayBatch, now: datetime) -> Silence | None:
     """None while nobody works at it, and while who does is heard of."""
     if batch.is_ended or batch.work is None or batch.work.leased_until_at is None:
@@ -122,7 +115,7 @@ def _told(error: str, number: int, other: Other | None) -> LeftOut:
         return LeftOut(number, f"replay {other.replay} {had}")
     were = _it(number, "it was", "they were")
     match error:
-        case "It was discarded.":
+        case claims.DISCARDED:
             return LeftOut(number, f"{were} discarded")
         case claims.DELETED:
             return LeftOut(number, f"{were} deleted from the journal")

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from topology.broker.undecoded import is_left_out
 from topology.deaths import Death, History
 from topology.definitions import Definitions
 from topology.delays import format_delay, milliseconds
-from topology.message import DEATH_HEADERS, Headers, Message, Publish, Waiter
-from topology.routing.delayed import keeps_ms
+from topology.message import Headers, Message, Waiter
 from topology.routing.index import Index
 from topology.routing.walk import Outcome, Walk, walk
-
-# What a replay does not send again: its deaths, and the copies that had their own way.
-LEFT_OUT = DEATH_HEADERS | {"CC", "BCC"}
 
 GIVEN_BACK = (
     "An exchange of this type gives back what it keeps, so that nothing confirms it: the message "
@@ -104,11 +101,7 @@ def reaches_only(index: Index, death: Death) -> bool:
 
 def sent(headers: Headers) -> Headers:
     """Those of a message that a replay sends again."""
-    return {
-        name: value
-        for name, value in headers.items()
-        if name not in LEFT_OUT and not name.startswith("x-opt-")
-    }
+    return {name: value for name, value in headers.items() if not is_left_out(name)}
 
 
 def judge(
@@ -170,17 +163,6 @@ def _verdict_of(walked: Walk, source: str) -> Verdict:
     if any(hop.queue == source for hop in walked.hops):
         return Verdict(False, f"It loops back into {source}. {told}", "loops", after_ms)
     return Verdict(worst == "delivered", told, worst, after_ms)
-
-
-def given_back(definitions: Definitions, publish: Publish) -> str:
-    """Why an exchange would both keep this message and give it back; "" when it would not."""
-    exchange = definitions.exchange(publish.exchange)
-    if exchange is None or keeps_ms(exchange, publish.properties.headers) == 0:
-        return ""
-    return (
-        f"The exchange “{publish.exchange}” is of the type {exchange.type}: it would keep the "
-        "message and give it back too. Replay it to a queue through the default exchange."
-    )
 
 
 def _ends(walked: Walk) -> list[str]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from delayboard.dead_letters.replay.content import Content, Unsendable
+from delayboard.dead_letters.replay.delicate import Delicate
 from delayboard.dead_letters.replay.judging import replays_of
 from delayboard.dead_letters.replay.options import OptionError
 from delayboard.dead_letters.replay.stamping import replays_in, stamped, take_apart
 from delayboard.dead_letters.replay.target import way_of
-from delayboard.dead_letters.replay.verdict import given_back
 from delayboard.models import ReplayBatch, ReplayRoute, TargetMode
 from delayboard.publishing.owning import owning
 from topology.broker.errors import Conflict, NotFound, Refused, Unsupported
@@ -20,10 +20,10 @@ from topology.broker.management import Management
 from topology.broker.nearby import look_along
 from topology.broker.pipeline import Pipeline
 from topology.broker.properties import read_properties, strip_for_replay
-from topology.definitions import DELAYED_TYPE, Definitions
+from topology.definitions import Definitions
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Headers, Properties, Publish, Route
 from topology.patterns.pattern import ParamsError
-from topology.provisioning.taps import breaks_stream_taps, lost_without_taps, tapped_exchanges
+from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
 MOST_KNOWN = 20_000
 
@@ -70,8 +70,7 @@ class Ways:
 
     def __post_init__(self) -> None:
         self._tapped = tapped_exchanges(self.definitions)
-        self._streamed = tapped_exchanges(self.definitions, by="stream")
-        self._delayed = {x.name for x in self.definitions.exchanges if x.type == DELAYED_TYPE}
+        self._delicate = Delicate(self.definitions)
 
     def of(self, route: int) -> Way:
         """The way of a route. Raises BrokerError when the connection breaks."""
@@ -97,10 +96,7 @@ class Ways:
         if way.is_delicate or way.is_tapped:
             properties = read_properties(properties.raw)
         publish = Publish(route.exchange, route.routing_key, properties, content.body)
-        if way.is_delicate and (
-            why := breaks_stream_taps(self.definitions, publish)
-            or given_back(self.definitions, publish)
-        ):
+        if way.is_delicate and (why := self._delicate.why_not(publish)):
             raise Unsendable(why)
         return publish
 
@@ -132,7 +128,7 @@ class Ways:
             row.after_ms > 0,
             refusal,
             is_tapped=route.exchange in self._tapped,
-            is_delicate=route.exchange in self._streamed or route.exchange in self._delayed,
+            is_delicate=route.exchange in self._delicate.exchanges,
         )
 
     def _declare(self, way: Way) -> None:
