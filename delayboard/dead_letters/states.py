@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from django.db.models import F
+from django.db import connection
+from django.db.models import Count, F
 
 from delayboard.dead_letters.among import among
 from delayboard.models import DeadLetter, LetterGroup, LetterState
@@ -47,31 +48,45 @@ def change_each(
     groups: dict[int, Counter[str]] = {}
     changed: list[int] = []
     for start in range(0, len(ordered), AT_ONCE):
-        rows = _locked(ordered[start : start + AT_ONCE], before)
-        changed += [key for key, _, _ in rows]
-        for after, some in sorted(_by_state(rows, wanted).items()):
-            for (group, state), number in Counter([row[1:] for row in some]).items():
-                counts = groups.setdefault(group, Counter())
-                counts[state] -= number
-                counts[after] += number
-            keys = [key for key, _, _ in some]
-            DeadLetter.objects.filter(among(keys)).update(state=after, state_at=at, state_by=by)
+        some = ordered[start : start + AT_ONCE]
+        _lock(some)
+        for after in sorted({wanted[key] for key in some}):
+            keys = [key for key in some if wanted[key] == after]
+            changed += _change(keys, before, after, groups, state_at=at, state_by=by)
     for group, counts in sorted(groups.items()):
         changes = {state: F(state) + number for state, number in counts.items() if number}
         if changes:
             LetterGroup.objects.filter(pk=group).update(**changes)
-    return changed
+    return sorted(changed)
 
 
-def _by_state(
-    rows: Iterable[tuple[int, int, str]], wanted: Mapping[int, LetterState]
-) -> dict[LetterState, list[tuple[int, int, str]]]:
-    found: dict[LetterState, list[tuple[int, int, str]]] = {}
-    for row in rows:
-        found.setdefault(wanted[row[0]], []).append(row)
-    return found
+def _lock(keys: list[int]) -> None:
+    if connection.features.has_select_for_update:
+        rows = DeadLetter.objects.filter(among(keys)).order_by("pk").select_for_update()
+        list(rows.values_list("pk"))
 
 
-def _locked(keys: list[int], before: Collection[LetterState]) -> list[tuple[int, int, str]]:
-    rows = DeadLetter.objects.filter(among(keys), state__in=before).order_by("pk")
-    return list(rows.select_for_update().values_list("pk", "group_id", "state"))
+def _change(
+    keys: list[int],
+    before: Collection[LetterState],
+    after: LetterState,
+    groups: dict[int, Counter[str]],
+    **values: Any,
+) -> list[int]:
+    """Change locked letters, and add to `groups` what becomes of their counts."""
+    # Where the states too are asked for, SQLite goes through all letters in them.
+    rows = DeadLetter.objects.filter(among(keys)).order_by()
+    counted = list(rows.values_list("group_id", "state").annotate(Count("pk")))
+    if sum(number for _, state, number in counted if state in before) < len(keys):
+        found = rows.order_by("pk").values_list("pk", "state")
+        keys = [key for key, state in found if state in before]
+        if not keys:
+            return []
+        rows = DeadLetter.objects.filter(among(keys)).order_by()
+    rows.update(state=after, **values)
+    for group, state, number in counted:
+        if state in before:
+            counts = groups.setdefault(group, Counter())
+            counts[state] -= number
+            counts[after] += number
+    return keys

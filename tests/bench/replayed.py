@@ -8,11 +8,14 @@ from pathlib import Path
 
 
 def carry_out(batch: int) -> None:
-    """Be its worker until it has ended."""
+    """Be its worker, as `manage.py worker` is, until it has ended."""
     from delayboard.dead_letters.replay import send
     from delayboard.dead_letters.replay.batch import KIND
     from delayboard.models import ReplayBatch
+    from delayboard.worker.memory import collect_rarely
     from topology import work
+
+    collect_rarely()
 
     while not ReplayBatch.objects.get(pk=batch).is_ended:
         claimed = work.claim([KIND], "bench")

@@ -16,7 +16,7 @@ from topology.broker.errors import BrokerError
 from topology.broker.pipeline import Answer
 
 # What is answered is written down when it is so much, or so old.
-FLUSH_NUMBER = 250
+FLUSH_NUMBER = 1000
 FLUSH_SECONDS = 0.2
 # So long a broker that could not be asked is left alone before it is asked again.
 CHECK_AGAIN_SECONDS = 1.0

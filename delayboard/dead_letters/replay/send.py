@@ -26,7 +26,7 @@ from topology.broker.pipeline import pipeline
 from topology.models import Work
 from topology.transfer.move import move
 
-WINDOW = 1000
+WINDOW = 3000
 WATCH_EVERY = timedelta(seconds=1)
 # So often people's wishes are looked for, and whether it shall stop itself.
 LOOK_SECONDS = 0.2

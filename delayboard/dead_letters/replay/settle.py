@@ -62,20 +62,17 @@ def write(
     What has its end already keeps it: a commit whose answer was lost was made all the same, or
     another worker was first. The items at the positions `begun` are locked too, for the caller.
     """
-    is_marked = open_items(batch, [one.taken.position for one in endings])
-    endings = [one for one in endings if one.taken.position in is_marked]
+    endings = _still_open(batch, endings)
     change_each(
         _letter_states(batch, endings),
         (LetterState.REPLAYING,),
         by=batch.started_by_id,
         at=at,
     )
-    lock_items(batch, [*is_marked, *begun])
+    lock_items(batch, [*(one.taken.position for one in endings), *begun])
     counts = _write_items(batch, endings, at)
-    again = [one.taken.position for one in endings if one.again]
-    doubled = [position for position in again if not is_marked[position]]
-    if doubled:
-        items_at(batch, doubled).update(may_be_duplicated=True)
+    again = items_at(batch, [one.taken.position for one in endings if one.again])
+    doubled = again.filter(may_be_duplicated=False).update(may_be_duplicated=True)
     done = [one.taken for one in endings if one.state == ItemState.DONE]
     facts.state_all(
         broker=batch.broker,
@@ -83,13 +80,7 @@ def write(
         of=[(one.queue, one.told) for one in done if one.told is not None],
         at=at,
     )
-    _count(batch, {**counts, "doubled": len(doubled)})
-
-
-def open_items(batch: ReplayBatch, positions: Collection[int]) -> dict[int, bool]:
-    """Those of these that have no end, and whether they may be duplicated."""
-    rows = items_at(batch, positions).filter(state__in=OPEN)
-    return dict(rows.order_by().values_list("position", "may_be_duplicated"))
+    _count(batch, {**counts, "doubled": doubled})
 
 
 def lock_items(batch: ReplayBatch, positions: Collection[int]) -> None:
@@ -100,14 +91,18 @@ def lock_items(batch: ReplayBatch, positions: Collection[int]) -> None:
 
 
 def items_at(batch: ReplayBatch, positions: Collection[int]) -> QuerySet[ReplayItem]:
-    """The items at these positions; most often they are a range, which costs much less."""
+    """The items at these different positions."""
     rows = ReplayItem.objects.filter(batch=batch.pk)
-    if not positions:
-        return rows.none()
-    first, last = min(positions), max(positions)
-    if last - first + 1 == len(positions):
-        return rows.filter(position__gte=first, position__lte=last)
-    return rows.filter(among(positions, "position"))
+    return rows.filter(among(positions, "position")) if positions else rows.none()
+
+
+def _still_open(batch: ReplayBatch, endings: Sequence[Ending]) -> Sequence[Ending]:
+    rows = items_at(batch, [one.taken.position for one in endings]).filter(state__in=OPEN)
+    # Nearly always all of them are, and to count rows costs much less than to fetch them.
+    if rows.count() == len(endings):
+        return endings
+    still = set(rows.order_by().values_list("position", flat=True))
+    return [one for one in endings if one.taken.position in still]
 
 
 def _letter_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, LetterState]:

@@ -24,7 +24,7 @@ from topology.broker.errors import BrokerError
 from topology.broker.pipeline import Answer
 from topology.transfer.move import Step
 
-CHUNK = 1000
+CHUNK = 1500
 # Of bodies that are on their way; one of any size can be, alone.
 MOST_BYTES = 32_000_000
 # So often the same message may be on its way while the connection breaks.
@@ -238,11 +238,12 @@ class JournalSource:
         with transaction.atomic():
             if self._hold.keep():
                 return False
-            if len(settle.open_items(self._batch, [row.position for row in rows])) < len(rows):
-                return False
             settle.write(self._batch, ended, timezone.now(), begun=begun)
-            items = settle.items_at(self._batch, begun)
-            items.update(state=ItemState.PUBLISHING, attempts=Greatest(F("attempts"), 1))
+            items = settle.items_at(self._batch, begun).filter(state__in=OPEN)
+            changes = {"state": ItemState.PUBLISHING, "attempts": Greatest(F("attempts"), 1)}
+            if items.update(**changes) < len(begun):
+                transaction.set_rollback(True)
+                return False
             if again:
                 same = settle.items_at(self._batch, [row.position for row in again])
                 same.update(may_be_duplicated=True)

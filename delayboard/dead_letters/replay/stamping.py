@@ -13,6 +13,7 @@ from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Properties
 
 _REPLAYS = REPLAYS_HEADER.encode()
 _OURS = frozenset({REPLAY_HEADER.encode(), _REPLAYS})
+_NAMED = write_entry(REPLAY_HEADER, "")[:-4]
 _entry = lru_cache(maxsize=64)(write_entry)
 
 
@@ -36,7 +37,9 @@ def stamped(
     stripped: Stripped, name: str, replays: int, headers: Mapping[str, Any] | None = None
 ) -> Properties:
     """To publish with: these headers, this replay id, replayed so often. Only `raw` is filled."""
-    entries = write_entry(REPLAY_HEADER, name) + _entry(REPLAYS_HEADER, replays)
+    # As `write_entry` writes a text, of which nearly all is the same each time.
+    encoded = name.encode()
+    entries = _NAMED + len(encoded).to_bytes(4) + encoded + _entry(REPLAYS_HEADER, replays)
     if headers:
         entries = b"".join([write_entry(*pair) for pair in headers.items()]) + entries
     return Properties(raw=stripped.with_entries(entries))

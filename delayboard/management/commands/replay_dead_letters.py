@@ -16,6 +16,7 @@ from delayboard.management import replay_arguments as arguments
 from delayboard.management import replay_words as words
 from delayboard.models import ReplayBatch
 from delayboard.models.replay import BatchState
+from delayboard.worker.memory import collect_rarely
 from delayboard.worker.supervise import until_stopped
 from topology.broker.errors import BrokerError
 
@@ -44,6 +45,7 @@ class Command(BaseCommand):
         user = arguments.user_of(given["user"], broker)
         # What signals set from here on; nothing was begun before.
         self._stop = until_stopped()
+        collect_rarely()
         self._is_json = given["json"]
         self._said = ""
         if chosen in arguments.ACTIONS:

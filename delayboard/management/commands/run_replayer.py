@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from delayboard.worker.duties import replayer
+from delayboard.worker.memory import collect_rarely
 from delayboard.worker.supervise import keep_running, until_stopped
 
 
@@ -17,6 +18,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         stop = until_stopped()
+        collect_rarely()
         self.stdout.write("The replayer runs.")
         self.stdout.flush()
         keep_running(replayer(f"{socket.gethostname()}:{os.getpid()}", 1), stop)

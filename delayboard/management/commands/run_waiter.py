@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.worker.duties import waiter_of
+from delayboard.worker.memory import collect_rarely
 from delayboard.worker.supervise import keep_running, until_stopped
 from topology.models import State, Topology
 
@@ -20,6 +21,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         topology = _topology(options["topology"])
         stop = until_stopped()
+        collect_rarely()
         self.stdout.write(f"The waiter of {topology.name} runs.")
         self.stdout.flush()
         keep_running(waiter_of(topology), stop)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from delayboard.worker.memory import collect_rarely
 from delayboard.worker.supervise import Supervisor, until_stopped
-
-GARBAGE_THRESHOLDS = (20_000, 20, 20)
 
 
 class Command(BaseCommand):
@@ -23,10 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         stop = until_stopped()
-        # What was imported stays: looking through it again and again for garbage costs a busy
-        # recorder a third of its time.
-        gc.freeze()
-        gc.set_threshold(*GARBAGE_THRESHOLDS)
+        collect_rarely()
         self.stdout.write("The worker runs.")
         ended = Supervisor(only=options["only"]).run(stop)
         if not ended:
