@@ -19,6 +19,7 @@ from tests.brokers import Vhost
 from tests.builders import address_of, make_broker, running
 from tests.delayboard.builders import a_message, a_route, frozen, parked
 from topology.broker.consumer import Consumer
+from topology.broker.depths import live_depths
 from topology.broker.management import Management
 from topology.definitions import Arguments, ArgumentValue, Queue
 from topology.models import Broker, Work
@@ -90,6 +91,15 @@ def has(batch: ReplayBatch, state: str) -> bool:
 def has_done(batch: ReplayBatch, number: int) -> bool:
     row = fresh(batch)
     return row.done + row.failed >= number
+
+
+def depth(vhost: Vhost) -> int:
+    """How many are in the target."""
+    return live_depths(address_of(vhost), [TARGET])[TARGET]
+
+
+def is_at(vhost: Vhost, number: int) -> bool:
+    return depth(vhost) >= number
 
 
 def unsettled(batch: ReplayBatch) -> int:

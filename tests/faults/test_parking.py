@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ from topology.message import Publish
 pytestmark = pytest.mark.django_db(transaction=True)
 DEAD = "dead"
 PATIENCE = 90.0
+# A second's work of a parker, and more.
+BACKLOG = 4000
 KINDS = ("classic", "quorum")
 # Enough for the duty's row and the look for room, not for the letters.
 ROOM_PAGES = 100
@@ -62,10 +65,10 @@ def watched(vhost: Vhost, kind: str) -> DeadLetterQueue:
     )
 
 
-def send(vhost: Vhost, number: int, *, size: int = 1) -> None:
+def send(vhost: Vhost, number: int, *, size: int = 1, first: int = 0) -> None:
     """Numbered messages, some with equal bodies if they are small."""
     with publisher(address_of(vhost), "test") as channel:
-        for count in range(number):
+        for count in range(first, first + number):
             stated = build_properties({"n": count}, message_id=f"m{count}", delivery_mode=2)
             body = b"%04d" % (count if size > 1 else count % 100) * size
             channel.publish(Publish("", DEAD, stated, body))
@@ -113,14 +116,21 @@ def all_is_there_and_adds_up(messages: int) -> None:
 def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
     vhost: Vhost, kind: str, kills: int, messages: int
 ) -> None:
-    """On each broker 10,000 messages and 20 kills, over its two types of queue."""
+    """On each broker 10,000 messages and 20 kills, over its two types of queue; and so many more
+    that it is never through before the last kill.
+    """
     row = watched(vhost, kind)
     send(vhost, messages)
     for count in range(kills):
+        if messages - distinct() < BACKLOG:
+            send(vhost, BACKLOG, first=messages)
+            messages += BACKLOG
+        goal = letters() + random.randint(1, BACKLOG // 10)
         with started("run_parker", row.broker.slug, DEAD, variables=environment()) as parker:
-            goal = min(messages, letters() + random.randint(1, messages // kills))
             eventually(partial(has, goal), f"it is at work, time {count}", seconds=PATIENCE)
+            time.sleep(random.uniform(0, 0.05))
             kill(parker)
+        assert distinct() < messages
     with started("run_parker", row.broker.slug, DEAD, variables=environment()):
         eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
     all_is_there_and_adds_up(messages)
