@@ -193,7 +193,8 @@ class ReplayRoute(models.Model):
 
     `after_ms` is the longest time that a copy waits on its way: more than 0 makes it a replay that
     is handed to a delay. `ending` is the worst of its copies' endings, as the walk names them, or
-    `unroutable`, `loops`, `guarded` (replayed too often), `refused` (cannot be published).
+    `unroutable`, `loops`, `full` (a queue cannot hold all of them), `guarded` (replayed too often),
+    `refused` (cannot be published).
     """
 
     batch = models.ForeignKey(ReplayBatch, models.CASCADE, related_name="routes")

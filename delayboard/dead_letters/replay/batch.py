@@ -26,7 +26,12 @@ AT_ONCE = 5000
 # The work of a paused batch can be claimed from then on.
 NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
-_BAD = {"loops": "loop back", "unroutable": "reach no queue", "guarded": "were replayed too often"}
+_BAD = {
+    "loops": "loop back",
+    "unroutable": "reach no queue",
+    "guarded": "were replayed too often",
+    "full": "go to a full queue",
+}
 
 
 class BatchError(Exception):

@@ -90,12 +90,15 @@ def _judged(way: _Way, desk: Desk, coming: dict[str, Coming]) -> Judged:
         found = overflow_of(bound, coming[queue], desk.index, key, (way.source,))
         if found is None:
             continue
-        ending = judged.ending
-        if judged.is_good or (ending == "uncertain" and found.ending != ending):
-            ending = found.ending
+        is_worse = judged.is_good or _badness(found.ending) > _badness(judged.ending)
+        ending = found.ending if is_worse else judged.ending
         said = f"{judged.verdict} {found.said}"
         judged = judged._replace(verdict=said, ending=ending, is_good=False)
     return judged
+
+
+def _badness(ending: str) -> int:
+    return {"uncertain": 0, "full": 1}.get(ending, 2)
 
 
 def _of(row: ReplayRoute) -> Judged:

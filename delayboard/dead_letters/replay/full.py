@@ -90,7 +90,7 @@ def overflow_of(
         why = f"{bound.said}, and {unknown}: with {them} some may be {fate}."
         return Overflow("uncertain", why)
     if bound.is_consumed:
-        return Overflow("uncertain", f"{said} would be {fate}, unless its consumers are faster.")
+        return Overflow("full", f"{said} would be {fate}, unless its consumers are faster.")
     return Overflow(_ending(bound, coming, into, source), f"{said} would be {fate}.")
 
 
@@ -130,10 +130,10 @@ def _fate(bound: Bound, coming: Coming, into: Sequence[str]) -> str:
 
 def _ending(bound: Bound, coming: Coming, into: Sequence[str], source: Collection[str]) -> str:
     if bound.refuses:
-        return "lost" if coming.is_late else "uncertain"
+        return "lost" if coming.is_late else "full"
     if not into:
         return "lost"
-    return "loops" if set(into) & set(source) else "uncertain"
+    return "loops" if set(into) & set(source) else "full"
 
 
 def _dies_into(queue: Queue, index: Index, key: str) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ _ENDINGS = {
         "were replayed {most} times or more already",
     ),
     "refused": ("cannot be published as it is", "cannot be published as they are"),
+    "full": ("goes to a queue that cannot hold it", "go to a queue that cannot hold all of them"),
     "uncertain": ("goes where no end can be foreseen", "go where no end can be foreseen"),
 }
 _ARRIVES = ("would arrive", "would arrive")
