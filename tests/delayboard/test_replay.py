@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
-from django.db import OperationalError, connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
@@ -678,21 +678,26 @@ def test_a_database_that_refuses_what_was_sent_is_asked_until_it_takes_it(
     assert (states(batch), len(pipes.published), batch.doubled) == (["done"] * 2, 2, 0)
 
 
+@pytest.mark.parametrize("kind", [OperationalError, InterfaceError])
 def test_a_database_that_fails_before_anything_is_sent_says_so(
-    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+    user: User,
+    broker: Broker,
+    pipes: Pipes,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[Exception],
 ) -> None:
     batch = started(user, broker, [b"1"])
 
     def refuses(*args: Any, **kwargs: Any) -> Any:
-        raise OperationalError("database or disk is full")
+        raise kind("it is full, or gone")
 
     monkeypatch.setattr(source, "contents", refuses)
-    with pytest.raises(OperationalError):
+    with pytest.raises(kind):
         carried(batch)
     row = Work.objects.get()
     assert (row.state, row.error) == (
         WorkState.WAITING,
-        "The database failed: database or disk is full",
+        "The database failed: it is full, or gone",
     )
     assert pipes.published == []
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Thread
 
-from django.db import DatabaseError, connection
+from django import db
+from django.db import connection
 
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import outcome, prepare, send
@@ -50,7 +51,7 @@ def carry(batch: ReplayBatch, stop: Event, tell: Callable[[ReplayBatch], None]) 
     thread = Thread(target=act, name="replay", daemon=True)
     thread.start()
     while not is_over.wait(TELL_SECONDS) and not stop.is_set():
-        with suppress(DatabaseError):
+        with suppress(db.Error):
             tell(_fresh(batch))
     thread.join(JOIN_SECONDS)
     if raised:
@@ -88,7 +89,7 @@ def _do(key: int, stop: Event) -> None:
                 stop.wait(LOOK_SECONDS)
             else:
                 DOES[claimed.kind](claimed, stop=stop, alive=lambda: None)
-        except DatabaseError:
+        except db.Error:
             # Locked, full or away for a moment: what was begun is taken up again.
             connection.close()
             stop.wait(TELL_SECONDS)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+from django import db
+from django.db import connection, transaction
 from django.utils import timezone
 
 from delayboard.dead_letters.replay import canary, claims, outcome, straight
@@ -49,7 +50,7 @@ def replay(
 ) -> None:
     """Do the batch of a claimed Work until it rests, or give it back: a broker fails, or `stop`.
 
-    `alive` is called at least every few seconds. Raises DatabaseError when the database fails
+    `alive` is called at least every few seconds. Raises db.Error when the database fails
     before anything is on its way.
     """
     rows = ReplayBatch.objects.select_related("broker", "topology")
@@ -64,8 +65,8 @@ def replay(
     except BrokerError as error:
         with suppress(Lost):
             sending.hold.give_back(str(error), after=RETRY_AFTER)
-    except DatabaseError as error:
-        with suppress(DatabaseError, Lost):
+    except db.Error as error:
+        with suppress(db.Error, Lost):
             _reconnect()
             sending.hold.give_back(f"The database failed: {error}", after=RETRY_AFTER)
         raise
@@ -85,7 +86,7 @@ class Sending:
     _wish: Wish = field(default="", init=False)
 
     def step(self, wish: Wish) -> None:
-        """Raises Lost, BrokerError, DatabaseError."""
+        """Raises Lost, BrokerError, db.Error."""
         batch = self.hold.batch
         batch.refresh_from_db()
         if wish == "cancel":
@@ -216,7 +217,7 @@ class Sending:
                 with transaction.atomic():
                     write()
                 return
-            except (OperationalError, InterfaceError) as error:
+            except (db.OperationalError, db.InterfaceError) as error:
                 if self.stop.wait(DATABASE_SECONDS):
                     raise
                 _reconnect()
@@ -224,7 +225,7 @@ class Sending:
 
     def _tell(self, error: str) -> None:
         """Say that it is in trouble, as far as the database lets it."""
-        with suppress(DatabaseError):
+        with suppress(db.Error):
             self.hold.tell(error)
             self.alive()
 

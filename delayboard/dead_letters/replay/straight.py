@@ -17,7 +17,8 @@ from datetime import timedelta
 from threading import Event
 from typing import Any
 
-from django.db import DatabaseError, connection, transaction
+from django import db
+from django.db import connection, transaction
 from django.utils import timezone
 
 from delayboard.dead_letters.replay import straight_told
@@ -53,7 +54,7 @@ LINGER_SECONDS = 15.0
 def run(batch: ReplayBatch, lease: work.Lease, *, stop: Event, alive: Callable[[], None]) -> None:
     """Send until all is through, it is paused or cancelled, or `stop`; then let the work go.
 
-    `alive` is called every second. Raises BrokerError and DatabaseError, with what was answered
+    `alive` is called every second. Raises BrokerError and db.Error, with what was answered
     written down as far as that goes; running again goes on.
     """
     claimed = Work.objects.get(pk=lease.work_id)
@@ -118,7 +119,7 @@ class _Run:
         )
 
     def send(self) -> None:
-        """Raises BrokerError, DatabaseError, Lost; what was answered is written down then too.
+        """Raises BrokerError, db.Error, Lost; what was answered is written down then too.
 
         Raises OptionError where its target is none any more, Costly where taking messages
         destroys some.
@@ -227,7 +228,7 @@ class _Run:
         now = time.monotonic()
         if now - self._looked_at > LOOK_SECONDS:
             self._looked_at = now
-            with suppress(DatabaseError):
+            with suppress(db.Error):
                 self._wish = self._hold.wish()
         return bool(self._wish)
 
@@ -239,7 +240,7 @@ class _Run:
         self._committed_at = now
         try:
             self._commit()
-        except DatabaseError:
+        except db.Error:
             connection.close_if_unusable_or_obsolete()
         self._alive()
 
