@@ -37,7 +37,10 @@ def main() -> None:
 
 
 def use(scratch: Path) -> None:
-    """Give this process settings of its own: an empty database (no tables) and log in `scratch`."""
+    """Give this process settings of its own: an empty database (no tables) and log in `scratch`.
+
+    Its memory is kept as a worker's is.
+    """
     for name in ("DATABASE_URL", "EVENT_LOG", "DEBUG"):
         os.environ.pop(name, None)
     os.environ["DELAYBOARD_VAR"] = str(scratch)
@@ -45,6 +48,9 @@ def use(scratch: Path) -> None:
     import django
 
     django.setup()
+    from delayboard.worker.memory import collect_rarely
+
+    collect_rarely()
 
 
 if __name__ == "__main__":

@@ -8,14 +8,11 @@ from pathlib import Path
 
 
 def carry_out(batch: int) -> None:
-    """Be its worker, as `manage.py worker` is, until it has ended."""
+    """Be its worker until it has ended."""
     from delayboard.dead_letters.replay import send
     from delayboard.dead_letters.replay.batch import KIND
     from delayboard.models import ReplayBatch
-    from delayboard.worker.memory import collect_rarely
     from topology import work
-
-    collect_rarely()
 
     while not ReplayBatch.objects.get(pk=batch).is_ended:
         claimed = work.claim([KIND], "bench")
@@ -34,6 +31,9 @@ def main() -> None:
     import django
 
     django.setup()
+    from delayboard.worker.memory import collect_rarely
+
+    collect_rarely()
     carry_out(int(sys.argv[1]))
     sys.stdout.write(f"{peak_kib()}\n")
 

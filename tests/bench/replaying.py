@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -37,6 +38,8 @@ from topology.message import Message, Publish
 from topology.models import Broker
 
 MESSAGES = 100_000
+# Of the shovel and of ours the best counts.
+ROUNDS = 2
 # Whose memory is measured.
 VERY_MANY = 1_000_000
 BODY = b"x" * 512
@@ -62,9 +65,12 @@ def beside_a_shovel(node: PrivateNode, vhost: Vhost, broker: Broker, kind: str) 
     there, back = f"there-{kind}", f"back-{kind}"
     declare(vhost, there, back, arguments={"x-queue-type": kind})
     fill(vhost, there)
-    shovel = MESSAGES / seconds(lambda: shovelled(node, vhost, there, back))
-    batch = started(ReplayBatch(broker=broker, source=Source.QUEUE, queue=back, target_key=there))
-    ours = MESSAGES / seconds(lambda: sent_straight(batch))
+    shovel = ours = 0.0
+    for _ in range(ROUNDS):
+        shovel = max(shovel, MESSAGES / seconds(lambda: shovelled(node, vhost, there, back)))
+        straight = ReplayBatch(broker=broker, source=Source.QUEUE, queue=back, target_key=there)
+        batch = started(straight)
+        ours = max(ours, MESSAGES / seconds(partial(sent_straight, batch)))
     note = f"{ours:.0f}/s against {shovel:.0f}/s; at least 0.6 is wanted"
     say(f"straight through, {kind}, to a shovel", ours / shovel, note)
     declare(vhost, there, back, arguments=None)
@@ -73,15 +79,16 @@ def beside_a_shovel(node: PrivateNode, vhost: Vhost, broker: Broker, kind: str) 
 
 def journaled(vhost: Vhost, broker: Broker, kind: str, shovel: float) -> None:
     """From the journal into an empty queue, claims and all."""
-    target = f"target-{kind}"
-    declare(vhost, target, arguments={"x-queue-type": kind})
-    batch = of_letters(broker, target, MESSAGES)
-    ours = MESSAGES / seconds(lambda: carry_out(batch.pk))
-    batch.refresh_from_db()
-    assert batch.done == MESSAGES
+    target, ours = f"target-{kind}", 0.0
+    for _ in range(ROUNDS):
+        declare(vhost, target, arguments={"x-queue-type": kind})
+        batch = of_letters(broker, target, MESSAGES)
+        ours = max(ours, MESSAGES / seconds(partial(carry_out, batch.pk)))
+        batch.refresh_from_db()
+        assert batch.done == MESSAGES
+        declare(vhost, target, arguments=None)
     note = f"{ours:.0f}/s against {shovel:.0f}/s; at least 0.35 is wanted"
     say(f"journaled, into a {kind} queue, to a shovel", ours / shovel, note)
-    declare(vhost, target, arguments=None)
 
 
 def memory(vhost: Vhost, broker: Broker) -> None:
