@@ -6,24 +6,21 @@ of what a form answers. `PAGES` of the URL conf without a sight fail tests/brows
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.urls import NoReverseMatch, reverse
-from django.utils.http import urlencode
 from playwright.sync_api import Page
 
 from analytics.firehose import switch_on
 from analytics.models import ScheduledMessage
-from delayboard.models import BatchState, ItemState, Publication, ReplayBatch, Source
+from delayboard.models import BatchState, ItemState, Publication, ReplayBatch
 from delayboard.models.publication import Sent
 from tests.brokers import Vhost
-from tests.browser import contents, died, rows
+from tests.browser import contents, died, replays, rows
 from tests.browser.names import crowd, long_name
+from tests.browser.sights import Scene, Sight, press
 from tests.builders import eventually, make_broker, make_pair
-from tests.delayboard.replay_rows import a_batch
 from topology import latest
 from topology.models import Broker, State, Topology, WorkState
 from topology.patterns import PATTERNS, delay_levels, hold_queues
@@ -35,51 +32,6 @@ MANY = 300
 LIFETIME = timedelta(hours=1)
 # What these answer with is a file.
 DOWNLOADS = frozenset({"letters_export", "letter_body"})
-
-
-@dataclass(frozen=True)
-class Sight:
-    """`view` is the name of the address in the URL conf; `act` leads from it to the picture."""
-
-    name: str
-    view: str
-    address: str
-    act: Callable[[Page], None] | None = None
-    status: int = 200
-    is_public: bool = False
-
-
-@dataclass
-class Scene:
-    """What there is to look at, and who is signed in."""
-
-    user: User
-    sights: list[Sight] = field(default_factory=list)
-
-    def add(self, name: str, view: str, *arguments: object, **options: object) -> None:
-        """A sight of the view's address; `query` becomes its query string."""
-        query = options.pop("query", None)
-        tail = f"?{urlencode(query)}" if isinstance(query, dict) else ""
-        address = reverse(view, args=arguments) + tail
-        self.sights.append(Sight(name, view, address, **options))  # type: ignore[arg-type]
-
-    def add_lists(self, **queries: dict[str, str]) -> None:
-        """The pages that need no row."""
-        for view in (
-            "now",
-            "publish",
-            "retrying_anywhere",
-            "dead_letters",
-            "replays",
-            "topology:brokers",
-            "topology:topologies",
-            "topology:audit",
-            "analytics:scheduled",
-            "analytics:reports",
-            "kept",
-        ):
-            name = view.rpartition(":")[2].replace("_", "-")
-            self.add(name, view, query=queries.get(name.replace("-", "_")))
 
 
 def some_address(view: str) -> str:
@@ -147,14 +99,14 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene = Scene(user)
     scene.add_lists()
     _add_rows(scene, broker, pair, sent, batch)
-    _add_replays(scene, broker, [PARKED, *names])
+    replays.add(scene, broker, [PARKED, *names])
     _add_scheduled(scene, letter)
     _add_acts(scene, broker, pair, planned)
     scene.add("levels", "topology:topology", levels.slug)
     scene.add("hold-queues", "topology:topology", holds.slug)
     built = {"kind": "delay_levels", "name": contents.half_built(vhost)}
     scene.add("found-one", "topology:found", broker.slug, query=built)
-    scene.add("prediction-levels", "publish", query=_far(levels), act=_press("Predict"))
+    scene.add("prediction-levels", "publish", query=_far(levels), act=press("Predict"))
     return scene
 
 
@@ -186,7 +138,7 @@ def crowded(user: User, vhost: Vhost) -> Scene:
     scene.add_lists(dead_letters={"broker": broker.slug})
     _add_rows(scene, broker, pair, sent, batch, queue=names[0])
     _add_scheduled(scene, letter)
-    _add_replays(scene, broker, names)
+    replays.add(scene, broker, names)
     return scene
 
 
@@ -221,7 +173,7 @@ def broken(user: User, vhost: Vhost) -> Scene:
     scene.add("picture-never-reached", "topology:vhost", never.slug)
     scene.add("topology-never-reached", "topology:topology", other.slug)
     scene.add("dead-letters-never-reached", "dead_letters", query={"broker": never.slug})
-    scene.add("verify-refused", "topology:topology", pair.slug, act=_press("Verify"))
+    scene.add("verify-refused", "topology:topology", pair.slug, act=press("Verify"))
     scene.add("form-refused", "topology:broker_edit", gone.slug, act=_send_nothing)
     return scene
 
@@ -255,61 +207,6 @@ def _add_rows(
     scene.add("picture", "topology:vhost", broker.slug)
     scene.add("picture-opened", "topology:vhost", broker.slug, query={"open": "queues"})
     scene.add("topology", "topology:topology", topology.slug)
-
-
-def _add_replays(scene: Scene, broker: Broker, names: list[str]) -> None:
-    """A replay in each state, a straight one, and the editing of one message."""
-    user, middle = scene.user, [ItemState.DONE, ItemState.PENDING, ItemState.RETURNED]
-    draft = rows.batch(broker, user, names, BatchState.DRAFT, [ItemState.PENDING])
-    scene.add("replay-draft", "replay_batch", draft.pk)
-    scene.add("replay-options", "replay_batch", draft.pk, act=_unfold)
-    wrong = _then(_unfold, _type_nothing)
-    scene.add("replay-options-refused", "replay_batch", draft.pk, act=wrong)
-    scene.add("replay-item", "replay_item", draft.pk, 2)
-    for state in (
-        BatchState.PREPARING,
-        BatchState.WAITING,
-        BatchState.RUNNING,
-        BatchState.WATCHING,
-        BatchState.PAUSED,
-        BatchState.CANCELLED,
-    ):
-        items = {
-            BatchState.WAITING: [ItemState.PENDING],
-            BatchState.CANCELLED: [ItemState.CANCELLED],
-        }.get(state, middle)
-        made = rows.batch(broker, user, names, state, items)
-        scene.add(f"replay-{state}", "replay_batch", made.pk)
-    straight = a_batch(
-        broker,
-        (),
-        BatchState.RUNNING,
-        source=Source.QUEUE,
-        queue=names[0],
-        said=f"all of {names[0]}",
-        selected=1_234_567,
-        done=765_432,
-    )
-    scene.add("replay-straight", "replay_batch", straight.pk)
-    scene.add("replays-open", "replays", query={"open": "1"})
-
-
-def _unfold(page: Page) -> None:
-    page.get_by_text("Options").first.click()
-    page.get_by_label("through a delay").check()
-
-
-def _type_nothing(page: Page) -> None:
-    page.get_by_label("Messages a second, at most").fill("many")
-    _press("Judge again")(page)
-
-
-def _then(*acts: Callable[[Page], None]) -> Callable[[Page], None]:
-    def act(page: Page) -> None:
-        for one in acts:
-            one(page)
-
-    return act
 
 
 def _add_letters(scene: Scene, broker: Broker, queue: str, names: list[str]) -> None:
@@ -350,10 +247,10 @@ def _add_acts(scene: Scene, broker: Broker, pair: Topology, planned: Topology) -
     """What forms answer, and an open menu."""
     through = {"topology": str(pair.pk), "delay": "15s"}
     scene.add("topology-planned", "topology:topology", planned.slug)
-    scene.add("verdict", "topology:topology", pair.slug, act=_press("Verify"))
+    scene.add("verdict", "topology:topology", pair.slug, act=press("Verify"))
     scene.add("teardown", "topology:topology", pair.slug, act=_open_teardown)
-    scene.add("prediction", "publish", query=through, act=_press("Predict"))
-    scene.add("broker-tested", "topology:broker", broker.slug, act=_press("Test the connection"))
+    scene.add("prediction", "publish", query=through, act=press("Predict"))
+    scene.add("broker-tested", "topology:broker", broker.slug, act=press("Test the connection"))
     scene.add("nothing-found", "topology:audit", query={"q": "never happened"})
     scene.add("account-menu", "now", act=lambda page: page.locator(".top-end summary").click())
 
@@ -373,14 +270,6 @@ def _other_patterns(vhost: Vhost, broker: Broker) -> tuple[Topology, Topology]:
 
 def _far(levels: Topology) -> dict[str, str]:
     return {"topology": str(levels.pk), "delay": "1h1m1s", "target": "letters"}
-
-
-def _press(name: str) -> Callable[[Page], None]:
-    def act(page: Page) -> None:
-        page.get_by_role("button", name=name).first.click()
-        page.wait_for_load_state()
-
-    return act
 
 
 def _open(page: Page) -> None:
@@ -404,7 +293,7 @@ def _send_nothing(page: Page) -> None:
     page.locator("main form").evaluate("form => { form.noValidate = true }")
     for box in page.locator("main input[type=text]").all():
         box.fill("")
-    _press("Save and try it")(page)
+    press("Save and try it")(page)
 
 
 def _applied(broker: Broker, name: str) -> Topology:

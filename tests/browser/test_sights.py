@@ -21,11 +21,12 @@ from delayboard.models import duty
 from tests.brokers import Vhost
 from tests.browser import scenes
 from tests.browser.album import Album
+from tests.browser.sights import Scene
 from tests.browser.sign_in import sign_in
 from topology import latest
 
 pytestmark = pytest.mark.django_db(transaction=True)
-BUILDERS: dict[str, Callable[..., scenes.Scene]] = {
+BUILDERS: dict[str, Callable[..., Scene]] = {
     "empty": scenes.empty,
     "normal": scenes.normal,
     "crowded": scenes.crowded,
@@ -45,7 +46,7 @@ def quiet_site(
     latest._latest.clear()
 
 
-def look_at(page: Page, album: Album, scene: scenes.Scene, site_url: str) -> None:
+def look_at(page: Page, album: Album, scene: Scene, site_url: str) -> None:
     """Take every sight of the scene; all that is wrong with all of them fails together."""
     for sight in scene.sights:
         if sight.is_public:

@@ -299,7 +299,7 @@ FEW = Options(mode=TargetMode.TYPED, key="few")
             0,
             {"x_max_length": 5, "x_overflow": "reject-publish"},
             "full",
-            "7 of these 12 would be refused and stay parked",
+            "7 of these 12 would be refused and stay where they are",
         ),
         (None, {"x_max_length": 50}, "uncertain", "how many it has is not known"),
         (0, {"x_max_length_bytes": 9}, "lost", "these 12 have 14 bytes: some would be pushed out"),

@@ -122,7 +122,7 @@ def _unknown(bound: Bound, coming: Coming) -> str:
 
 def _fate(bound: Bound, coming: Coming, into: Sequence[str]) -> str:
     if bound.refuses:
-        return "refused and lost" if coming.is_late else "refused and stay parked"
+        return "refused and lost" if coming.is_late else "refused and stay where they are"
     if into:
         return f"pushed out and die into {' and '.join(into)}"
     return "pushed out and lost"

@@ -1,0 +1,104 @@
+"""Replays as they are looked at: in each state, with each ending, straight through."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.utils import timezone
+from playwright.sync_api import Page
+
+from delayboard.models import BatchState, ItemState, ReplayBatch, Source
+from tests.browser import rows
+from tests.browser.sights import Scene, press, then
+from tests.delayboard.replay_rows import a_bad_route, a_batch
+from topology.models import Broker, Work, WorkState
+from topology.work import LEASE
+
+STAYED = "30,000 stay in “orders-parked”. The first: No queue takes the key “orders”."
+ALL_ENDINGS = (
+    ItemState.DONE,
+    ItemState.RETURNED,
+    ItemState.DONE,
+    ItemState.NACKED,
+    ItemState.FAILED,
+    ItemState.CANCELLED,
+)
+
+
+def add(scene: Scene, broker: Broker, names: list[str]) -> None:
+    """A replay in each state, a straight one, and the editing of one message."""
+    user, middle = scene.user, [ItemState.DONE, ItemState.PENDING, ItemState.RETURNED]
+    draft = rows.batch(broker, user, names, BatchState.DRAFT, [ItemState.PENDING])
+    scene.add("replay-draft", "replay_batch", draft.pk)
+    scene.add("replay-options", "replay_batch", draft.pk, act=_unfold)
+    wrong = then(_unfold, _type_nothing)
+    scene.add("replay-options-refused", "replay_batch", draft.pk, act=wrong)
+    scene.add("replay-item", "replay_item", draft.pk, 2)
+    for state in (
+        BatchState.PREPARING,
+        BatchState.WAITING,
+        BatchState.RUNNING,
+        BatchState.WATCHING,
+        BatchState.PAUSED,
+        BatchState.CANCELLED,
+    ):
+        items = {
+            BatchState.WAITING: [ItemState.PENDING],
+            BatchState.CANCELLED: [ItemState.CANCELLED],
+        }.get(state, middle)
+        made = rows.batch(broker, user, names, state, items)
+        scene.add(f"replay-{state}", "replay_batch", made.pk)
+    _add_endings(scene, broker, names)
+    _add_straight(scene, broker, names[0])
+    scene.add("replays-open", "replays", query={"open": "1"})
+
+
+def _add_endings(scene: Scene, broker: Broker, names: list[str]) -> None:
+    """One that ended in every way at once, one paused while it could be undone, a silent worker."""
+    ended = rows.batch(broker, scene.user, names, BatchState.DONE, ALL_ENDINGS)
+    ended.items.filter(state=ItemState.CANCELLED).update(error="It was discarded.")
+    scene.add("replay-ended-partly", "replay_batch", ended.pk)
+    undo = rows.batch(broker, scene.user, names, BatchState.PAUSED, [ItemState.PENDING])
+    ReplayBatch.objects.filter(pk=undo.pk).update(
+        canary_until=None, doubled=0, state_why=f"Paused by {scene.user}."
+    )
+    scene.add("replay-paused-in-undo", "replay_batch", undo.pk)
+    silent = rows.batch(broker, scene.user, names, BatchState.RUNNING, [ItemState.PUBLISHING])
+    heard_at = timezone.now() - timedelta(seconds=12)
+    Work.objects.filter(subject=silent.pk, broker=broker).update(
+        state=WorkState.RUNNING, leased_until_at=heard_at + LEASE, error=""
+    )
+    scene.add("replay-silent", "replay_batch", silent.pk)
+
+
+def _add_straight(scene: Scene, broker: Broker, queue: str) -> None:
+    for state, counts in (
+        (BatchState.DRAFT, {}),
+        (BatchState.RUNNING, {"done": 765_432}),
+        (BatchState.DONE, {"done": 1_200_000, "returned": 30_000, "cancelled": 4567}),
+    ):
+        made = a_batch(
+            broker,
+            (),
+            state,
+            (),
+            source=Source.QUEUE,
+            queue=queue,
+            said=f"all of {queue}",
+            selected=1_234_567,
+            doubled=12 if state == BatchState.DONE else 0,
+            state_why=STAYED if state == BatchState.DONE else "",
+            **counts,
+        )
+        a_bad_route(made, "full", routing_key="orders", items_number=made.selected)
+        scene.add(f"replay-straight-{state}", "replay_batch", made.pk)
+
+
+def _unfold(page: Page) -> None:
+    page.get_by_text("Options").first.click()
+    page.get_by_label("through a delay").check()
+
+
+def _type_nothing(page: Page) -> None:
+    page.get_by_label("Messages a second, at most").fill("many")
+    press("Judge again")(page)
