@@ -8,12 +8,12 @@ from django.db.models import BooleanField, F, Func, Q
 
 
 def among(keys: Collection[int], name: str = "pk") -> Q | Func:
-    """To filter by: the column is one of these different numbers, of which there is at least one.
+    """To filter by: the column is one of these numbers, of which there is at least one.
 
     Most often they are a range, which costs the database much less than a list.
     """
     first, last = min(keys), max(keys)
-    if last - first + 1 == len(keys):
+    if last - first + 1 == len(set(keys)):
         return Q((f"{name}__gte", first), (f"{name}__lte", last))
     numbers = ",".join([str(int(key)) for key in keys])
     return Func(

@@ -62,8 +62,9 @@ def change_each(
 
 def _lock(keys: list[int]) -> None:
     if connection.features.has_select_for_update:
-        rows = DeadLetter.objects.filter(among(keys)).order_by("pk").select_for_update()
-        list(rows.values_list("pk"))
+        rows = DeadLetter.objects.filter(among(keys)).order_by("pk")
+        # A parker that names one as an earlier repeat must not wait for it: it holds the group.
+        list(rows.select_for_update(no_key=True).values_list("pk"))
 
 
 def _change(

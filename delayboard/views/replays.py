@@ -125,12 +125,14 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
 
     And of a draft how long the first ones are watched at least, as far as the broker is known.
     """
-    is_asked = batch.is_draft or batch.done > 0
-    scene = seeing.scene(batch, known.snapshot) if known.snapshot and is_asked else None
+    is_journal = batch.source == Source.JOURNAL
+    is_asked = is_journal and (batch.is_draft or batch.done > 0)
+    needs = batch.is_draft or (is_asked and (batch.is_ended or not hides))
+    scene = seeing.scene(batch, known.snapshot) if known.snapshot and needs else None
     found: dict[str, Any] = {}
     if batch.is_draft:
         found["longest_round"] = seeing.round_of(batch, scene) if scene else timedelta(0)
-    if batch.source == Source.QUEUE:
+    if not is_journal:
         return found
     found["blind"] = outcome.blind_in(batch, scene, known) if is_asked and not hides else ""
     if not batch.is_ended:

@@ -256,6 +256,39 @@ def test_workers_that_are_killed_give_nothing_up(user: User, broker: Broker, pip
     assert (states(batch), batch.doubled) == (["done"] * 2, 2)
 
 
+class Slow(Pipes):
+    """Answers when so many are on their way, or when it was asked often; `most` there were."""
+
+    def __init__(self, enough: int) -> None:
+        super().__init__()
+        self.enough, self.asked, self.most = enough, 0, 0
+
+    def answers(self, seconds: float) -> list[tuple[Any, Answer]]:
+        self.asked += 1
+        self.most = max(self.most, self.flying)
+        if self.flying < self.enough and self.asked < 50:
+            return []
+        return super().answers(seconds)
+
+
+@pytest.mark.usefixtures("pipes")
+@pytest.mark.parametrize(("most_bytes", "most"), [(10**6, 6), (8, 3), (4, 2)])
+def test_as_many_are_on_their_way_as_may_be(
+    user: User, broker: Broker, monkeypatch: pytest.MonkeyPatch, most_bytes: int, most: int
+) -> None:
+    monkeypatch.setattr(source, "CHUNK", 3)
+    monkeypatch.setattr(source, "WINDOW", 6)
+    monkeypatch.setattr(sending, "WINDOW", 6)
+    monkeypatch.setattr(source, "MOST_BYTES", most_bytes)
+    batch = started(user, broker, [b"%02d" % number for number in range(12)])
+    slow = Slow(most)
+    with opened(slow, monkeypatch):
+        row = carried(batch)
+    assert (row.state, row.error) == (WorkState.DONE, "")
+    assert slow.most == most
+    assert slow.asked < 50
+
+
 def test_what_is_not_answered_is_sent_again_later(user: User, broker: Broker, pipes: Pipes) -> None:
     batch = started(user, broker, [b"1", b"2"])
     pipes.decide = lambda p: None if p.body == b"2" else Answer("confirmed")
@@ -507,11 +540,11 @@ def test_a_commit_whose_answer_was_lost_is_counted_once(
         commit()
         raise OperationalError("server closed the connection unexpectedly")
 
-    def write(batch: ReplayBatch, endings: Any, *args: Any, **kwargs: Any) -> None:
-        written(batch, endings, *args, **kwargs)
+    def write(batch: ReplayBatch, endings: Any, *args: Any, **kwargs: Any) -> Any:
         if endings:
             monkeypatch.setattr(settle, "write", written)
             monkeypatch.setattr(wire, "commit", lost)
+        return written(batch, endings, *args, **kwargs)
 
     monkeypatch.setattr(settle, "write", write)
     monkeypatch.setattr(sending, "DATABASE_SECONDS", 0.0)
@@ -666,11 +699,11 @@ def test_a_database_that_refuses_what_was_sent_is_asked_until_it_takes_it(
     write = settle.write
     refused: list[int] = []
 
-    def refuses(batch: ReplayBatch, endings: Any, *args: Any, **kwargs: Any) -> None:
+    def refuses(batch: ReplayBatch, endings: Any, *args: Any, **kwargs: Any) -> Any:
         if endings and len(refused) < 2:
             refused.append(1)
             raise OperationalError("database or disk is full")
-        write(batch, endings, *args, **kwargs)
+        return write(batch, endings, *args, **kwargs)
 
     monkeypatch.setattr(settle, "write", refuses)
     monkeypatch.setattr(sending, "DATABASE_SECONDS", 0.0)

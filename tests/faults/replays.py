@@ -16,7 +16,7 @@ from delayboard.models.replay import COUNTED, ReplayRoute
 from delayboard.worker.duties import replayer
 from delayboard.worker.supervise import keep_running
 from tests.brokers import Vhost
-from tests.builders import address_of, make_broker, running
+from tests.builders import address_of, eventually, make_broker, running
 from tests.delayboard.builders import a_message, a_route, frozen, parked
 from topology.broker.consumer import Consumer
 from topology.broker.depths import live_depths
@@ -96,6 +96,18 @@ def has_done(batch: ReplayBatch, number: int) -> bool:
 def depth(vhost: Vhost) -> int:
     """How many are in the target."""
     return live_depths(address_of(vhost), [TARGET])[TARGET]
+
+
+def depth_at_rest(vhost: Vhost) -> int:
+    """The same when what a dead process had sent has come."""
+    seen = [depth(vhost)]
+
+    def stands_still() -> bool:
+        seen.append(depth(vhost))
+        return seen[-1] == seen[-2]
+
+    eventually(stands_still, "what was sent has come")
+    return seen[-1]
 
 
 def is_at(vhost: Vhost, number: int) -> bool:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from threading import Event
 from time import monotonic
 
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django import db
+from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -53,7 +54,7 @@ class Room:
                 size = self.refused_bytes + SPARE_BYTES
                 Body.objects.create(sha256="room", data=b"\xff" * size, size=0)
                 transaction.set_rollback(True)
-        except DatabaseError as error:
+        except db.Error as error:
             forget_connection()
             raise failed(error) from error
 
@@ -75,7 +76,7 @@ class Keeper:
     def keep(self, messages: Sequence[Message], handles: Sequence[str] | None = None) -> list[int]:
         """Commit them; their letters' ids. `handles` are what is still looked for then.
 
-        Raises DatabaseError.
+        Raises db.Error.
         """
         prepared = [journal.prepare(message) for message in messages]
         try:
@@ -106,7 +107,7 @@ class Keeper:
             try:
                 letters = self._kept_after_all() if has_failed else []
                 letters = letters or self.keep(messages, handles)
-            except DatabaseError as error:
+            except db.Error as error:
                 has_failed = True
                 forget_connection()
                 self.room.refused_bytes = sum(len(message.body) for message in messages)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Any
 
-from django.db import DatabaseError
+from django import db
 from django.utils import timezone
 
 from delayboard.dead_letters.parking.keep import forget_connection
@@ -75,6 +75,6 @@ def opened(
     finally:
         try:
             ParkSession.objects.filter(pk=session.pk, kept_to=0).delete()
-        except DatabaseError:
+        except db.Error:
             # The cleaning finds it.
             forget_connection()

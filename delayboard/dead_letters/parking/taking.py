@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Event
 
-from django.db import DatabaseError
+from django import db
 
 from delayboard.dead_letters.parking.keep import Keeper, forget_connection
 from delayboard.dead_letters.parking.limits import Limits
@@ -94,6 +94,6 @@ class Taking:
             return
         try:
             self._acks.ended()
-        except DatabaseError:
+        except db.Error:
             # The letters stay in doubt, which harms none of them.
             forget_connection()

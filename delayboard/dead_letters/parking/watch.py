@@ -9,7 +9,7 @@ from functools import partial
 from threading import Event
 from time import monotonic
 
-from django.db import DatabaseError
+from django import db
 
 from delayboard.dead_letters.parking.keep import Keeper, Room, forget_connection
 from delayboard.dead_letters.parking.limits import BATCH_BYTES, limits_of
@@ -69,6 +69,6 @@ def _say(beat: Beat, keeper: Keeper, last_at: str, trouble: str) -> None:
                 "trouble": trouble,
             }
         )
-    except DatabaseError:
-        with suppress(DatabaseError):
+    except db.Error:
+        with suppress(db.Error):
             forget_connection()

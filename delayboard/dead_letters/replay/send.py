@@ -16,7 +16,7 @@ from django.utils import timezone
 from delayboard.dead_letters.replay import canary, claims, outcome, straight
 from delayboard.dead_letters.replay.answered import CHECK_AGAIN_SECONDS
 from delayboard.dead_letters.replay.hold import NOT_ANSWERED, RETRY_AFTER, Hold, Lost, Wish
-from delayboard.dead_letters.replay.source import Bucket, JournalSource
+from delayboard.dead_letters.replay.source import WINDOW, Bucket, JournalSource
 from delayboard.dead_letters.replay.ways import Ways
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import Source
@@ -27,7 +27,6 @@ from topology.broker.pipeline import pipeline
 from topology.models import Work
 from topology.transfer.move import move
 
-WINDOW = 3000
 WATCH_EVERY = timedelta(seconds=1)
 # So often people's wishes are looked for, and whether it shall stop itself.
 LOOK_SECONDS = 0.2

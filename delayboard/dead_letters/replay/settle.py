@@ -56,8 +56,8 @@ class Ending(NamedTuple):
 
 def write(
     batch: ReplayBatch, endings: Sequence[Ending], at: datetime, *, begun: Collection[int] = ()
-) -> None:
-    """All of it in the caller's transaction, which has the batch's work locked.
+) -> Sequence[Ending]:
+    """All of it in the caller's transaction, which has the batch's work locked; what was written.
 
     What has its end already keeps it: a commit whose answer was lost was made all the same, or
     another worker was first. The items at the positions `begun` are locked too, for the caller.
@@ -81,6 +81,7 @@ def write(
         at=at,
     )
     _count(batch, {**counts, "doubled": doubled})
+    return endings
 
 
 def lock_items(batch: ReplayBatch, positions: Collection[int]) -> None:
@@ -91,7 +92,7 @@ def lock_items(batch: ReplayBatch, positions: Collection[int]) -> None:
 
 
 def items_at(batch: ReplayBatch, positions: Collection[int]) -> QuerySet[ReplayItem]:
-    """The items at these different positions."""
+    """The items at these positions."""
     rows = ReplayItem.objects.filter(batch=batch.pk)
     return rows.filter(among(positions, "position")) if positions else rows.none()
 

@@ -24,6 +24,8 @@ from topology.broker.errors import BrokerError
 from topology.broker.pipeline import Answer
 from topology.transfer.move import Step
 
+# So many are on their way at most, and so many are begun in a commit.
+WINDOW = 3000
 CHUNK = 1500
 # Of bodies that are on their way; one of any size can be, alone.
 MOST_BYTES = 32_000_000
@@ -102,7 +104,7 @@ class JournalSource:
         self._cursor: int | None = None
         self._answered = Answered(hold, ways, write)
         self._flying: dict[int, int] = {}
-        self._together = CHUNK
+        self._together = WINDOW
         self._is_through = False
         self._has_edits = ReplayEdit.objects.filter(item__batch=self._batch.pk).exists()
 
@@ -130,7 +132,8 @@ class JournalSource:
         most = min(room, CHUNK, self._bucket.allows(time.monotonic()))
         if self._left is not None:
             most = min(most, self._left)
-        is_full = self._flying and sum(self._flying.values()) >= MOST_BYTES
+        # Only when half of them have arrived, as with their number: each time is a commit.
+        is_full = self._flying and sum(self._flying.values()) * 2 >= MOST_BYTES
         if most <= 0 or is_full or self.trouble:
             return []
         rows = self._next(most)
@@ -185,9 +188,9 @@ class JournalSource:
 
     def _cut(self, rows: list[Row]) -> list[Row]:
         room, kept, flying = MOST_BYTES - sum(self._flying.values()), 0, len(self._flying)
-        together = self._together if flying else CHUNK
+        together = self._together if flying else WINDOW
         for row in rows:
-            most = min(together, TOGETHER.get(row.breaks, CHUNK))
+            most = min(together, TOGETHER.get(row.breaks, WINDOW))
             if (kept or flying) and (kept + flying >= most or row.size > room):
                 break
             room -= row.size
@@ -230,7 +233,8 @@ class JournalSource:
     def _begin(self, rows: list[Row], steps: list[Step[Taken]], ended: list[Ending]) -> bool:
         """Mark them as begun in one commit; False when people want something else first.
 
-        False too when one has its end since it was read: then they are read again.
+        False too when one that is to be sent has its end since it was read: then they are read
+        again.
         """
         begun = {step.token.position for step in steps}
         again = [row for row in rows if row.was_begun and row.position in begun]
@@ -238,7 +242,7 @@ class JournalSource:
         with transaction.atomic():
             if self._hold.keep():
                 return False
-            settle.write(self._batch, ended, timezone.now(), begun=begun)
+            written = settle.write(self._batch, ended, timezone.now(), begun=begun)
             items = settle.items_at(self._batch, begun).filter(state__in=OPEN)
             changes = {"state": ItemState.PUBLISHING, "attempts": Greatest(F("attempts"), 1)}
             if items.update(**changes) < len(begun):
@@ -249,7 +253,7 @@ class JournalSource:
                 same.update(may_be_duplicated=True)
             if marks:
                 ReplayBatch.objects.filter(pk=self._batch.pk).update(doubled=F("doubled") + marks)
-        settle.counted(self._batch, ended)
+        settle.counted(self._batch, written)
         self._cursor = rows[-1].position
         self._bucket.take(len(steps))
         self._flying.update((row.position, row.size) for row in rows if row.position in begun)
