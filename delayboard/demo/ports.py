@@ -16,6 +16,8 @@ from pathlib import Path
 # Below the range from which Linux takes ports for outgoing connections (32768 up): a port kept
 # for the next start is then seldom taken meanwhile.
 _PORT_RANGE = range(20000, 32700)
+# So long a killed process may take until its ports are free.
+CLOSING_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,14 @@ class Holder:
         weakref.finalize(self, _close, self._held)
 
     def take(self, port: int) -> bool:
-        """Whether the port is free, and held by nobody else; then it is ours."""
+        """Whether the port is free, and held by nobody else; then it is ours.
+
+        One that is ours already is waited for: a node that was killed may still be closing it.
+        """
+        if port in self._held:
+            deadline = time.monotonic() + CLOSING_SECONDS
+            while not is_free(port) and time.monotonic() < deadline:
+                time.sleep(0.05)
         if not is_free(port):
             return False
         if port in self._held:

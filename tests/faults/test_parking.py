@@ -27,6 +27,7 @@ from delayboard.worker.duties import parker_of
 from delayboard.worker.supervise import keep_running
 from tests.brokers import SUITES, Vhost, call_api, root_of
 from tests.builders import address_of, eventually, make_broker, running
+from tests.faults.nodes import await_kept
 from tests.faults.processes import environment, kill, started
 from topology.broker.depths import live_depths
 from topology.broker.errors import BrokerError
@@ -154,11 +155,17 @@ def test_a_broker_that_dies_in_the_middle_loses_nothing(node: PrivateNode, kind:
     vhost = Vhost(url, node.management_url, "v", node.username, node.password)
     row = watched(vhost, kind)
     send(vhost, 2000)
+    await_kept(node, DEAD, kind)
     with started("run_parker", row.broker.slug, DEAD, variables=environment()):
         eventually(partial(has, 200), "it is at work", seconds=PATIENCE)
         node.kill()
         node.start()
-        eventually(lambda: distinct() == 2000, "all are kept", seconds=PATIENCE)
+        try:
+            eventually(lambda: distinct() == 2000, "all are kept", seconds=2 * PATIENCE)
+        except AssertionError as error:
+            left = live_depths(address_of(vhost), [DEAD])
+            duties = list(Duty.objects.values_list("last_error", flat=True))
+            raise AssertionError(f"{error}: {distinct()} are, {left=}, {duties=}") from error
         eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
     all_is_there_and_adds_up(2000)
 

@@ -21,6 +21,7 @@ from tests.brokers import SUITES, Vhost, call_api, root_of
 from tests.builders import address_of, eventually
 from tests.delayboard.builders import a_route
 from tests.faults.freezing import frozen
+from tests.faults.nodes import await_kept
 from tests.faults.processes import environment, kill, started
 from tests.faults.replays import (
     TARGET,
@@ -119,6 +120,7 @@ def test_a_broker_that_dies_and_one_that_freezes_in_the_middle_lose_nothing(
     batch = a_replay(vhost, 3000, rate=1000)
     with replaying():
         eventually(lambda: has_done(batch, 300), "it is at work", seconds=PATIENCE)
+        await_kept(node, TARGET, kind)
         node.kill()
         node.start()
         done = fresh(batch).done

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -117,6 +119,18 @@ def test_a_port_is_held_while_nothing_listens_on_it_yet(tmp_path: Path) -> None:
     assert other.take(choose_ports({}, tmp_path, other.take).amqp)
     del holder
     assert other.take(ports.amqp)
+
+
+def test_our_own_port_is_waited_for_while_a_dying_node_closes_it(tmp_path: Path) -> None:
+    holder = Holder()
+    ports = choose_ports({}, tmp_path, holder.take)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", ports.amqp))
+        listening.listen()
+        closing = Timer(0.3, listening.close)
+        closing.start()
+        assert choose_ports(vars(ports), tmp_path, holder.take) == ports
+        closing.join()
 
 
 def test_answers_and_is_at_least_of_its_generation(
