@@ -47,13 +47,9 @@ class Holder:
         One that is ours already is waited for: a node that was killed may still be closing it.
         """
         if port in self._held:
-            deadline = time.monotonic() + CLOSING_SECONDS
-            while not is_free(port) and time.monotonic() < deadline:
-                time.sleep(0.05)
+            return _is_free_in_time(port, time.monotonic() + CLOSING_SECONDS)
         if not is_free(port):
             return False
-        if port in self._held:
-            return True
         folder = Path(tempfile.gettempdir(), f"delayboard-ports-{os.getuid()}")
         folder.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -64,6 +60,14 @@ class Holder:
             return False
         self._held[port] = descriptor
         return True
+
+
+def _is_free_in_time(port: int, deadline: float) -> bool:
+    while not is_free(port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _close(held: dict[int, int]) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from django.utils import timezone
 from playwright.sync_api import Page
 
+from delayboard.dead_letters.replay.claims import DISCARDED
 from delayboard.models import BatchState, ItemState, ReplayBatch, Source
 from tests.browser import rows
 from tests.browser.sights import Scene, press, then
@@ -56,7 +57,7 @@ def add(scene: Scene, broker: Broker, names: list[str]) -> None:
 def _add_endings(scene: Scene, broker: Broker, names: list[str]) -> None:
     """One that ended in every way at once, one paused while it could be undone, a silent worker."""
     ended = rows.batch(broker, scene.user, names, BatchState.DONE, ALL_ENDINGS)
-    ended.items.filter(state=ItemState.CANCELLED).update(error="It was discarded.")
+    ended.items.filter(state=ItemState.CANCELLED).update(error=DISCARDED)
     scene.add("replay-ended-partly", "replay_batch", ended.pk)
     undo = rows.batch(broker, scene.user, names, BatchState.PAUSED, [ItemState.PENDING])
     ReplayBatch.objects.filter(pk=undo.pk).update(

@@ -13,6 +13,7 @@ from delayboard.dead_letters.replay.straight_limits import (
 from topology.broker.deliveries import Arrival
 from topology.broker.properties import build_properties
 from topology.definitions import Arguments, Queue
+from topology.routing.consumer import delivery_limit
 
 OLD, COSTS, FREE = (3, 10, 8), (4, 0, 5), (4, 3, 6)
 
@@ -41,6 +42,7 @@ def quorum(limit: int | None = None) -> Queue:
 def test_a_delivery_costs_where_there_is_a_limit(
     queue: Queue, version: tuple[int, ...], limit: int | None, is_costly: bool
 ) -> None:
+    assert delivery_limit(queue, version) == limit
     said = costly(queue, version)
     assert bool(said) == is_costly
     if is_costly:
