@@ -62,6 +62,17 @@ class Unsupported(BrokerError):
     pass
 
 
+NACKED = "A queue refused the message: it is full, not available, or was deleted at that moment."
+
+
+def unroutable_sentence(exchange: str, routing_key: str) -> str:
+    """Why a mandatory message came back."""
+    return (
+        f"No queue takes the key “{routing_key}” at the exchange “{exchange or '(default)'}”: "
+        "the broker gave the message back."
+    )
+
+
 _REMEDIES = {
     "memory": (
         "have messages consumed or deleted, or give it more memory (vm_memory_high_watermark)"

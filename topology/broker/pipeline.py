@@ -15,7 +15,7 @@ import pika.exceptions
 from topology.broker.address import Address
 from topology.broker.amqp import connected, explained, translated
 from topology.broker.declaring import declare
-from topology.broker.errors import BrokerError, NotFound
+from topology.broker.errors import NACKED, BrokerError, NotFound, unroutable_sentence
 from topology.broker.returned import same
 from topology.broker.wire import Unpublishable, publish_frames, send, wait
 from topology.definitions import Definitions
@@ -41,7 +41,6 @@ class Answer(NamedTuple):
 
 
 CONFIRMED = Answer("confirmed")
-NACKED = "A queue refused the message: it is full, or not available."
 UNKNOWN = "The broker did not confirm it in time: it may have been published, or not."
 
 
@@ -211,7 +210,9 @@ class Pipeline(Generic[Token]):
     def _settle(self, number: int, is_ack: bool) -> None:
         flight = self._flying.pop(number)
         if flight.is_returned:
-            self._answer(flight, Answer("returned", _unroutable(flight.publish)))
+            publish = flight.publish
+            why = unroutable_sentence(publish.exchange, publish.routing_key)
+            self._answer(flight, Answer("returned", why))
         elif is_ack and flight.may_be_returned:
             self._take_care(flight)
         elif is_ack:
@@ -242,13 +243,6 @@ class Pipeline(Generic[Token]):
             return
         for one in possible:
             one.may_be_returned = True
-
-
-def _unroutable(publish: Publish) -> str:
-    return (
-        f"No queue takes the key “{publish.routing_key}” at the exchange "
-        f"“{publish.exchange or '(default)'}”: the broker gave the message back."
-    )
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from topology.broker.address import Address
 from topology.broker.amqp import RawProperties, connected, explained
 from topology.broker.declaring import declare
 from topology.broker.errors import (
+    NACKED,
     Conflict,
     Nacked,
     NotFound,
@@ -20,6 +21,7 @@ from topology.broker.errors import (
     Refused,
     Returned,
     alarm_sentence,
+    unroutable_sentence,
 )
 from topology.definitions import Definitions
 from topology.message import Publish, Route
@@ -80,12 +82,10 @@ class Publisher:
                 mandatory=True,
             )
         except pika.exceptions.UnroutableError as error:
-            raise Returned(
-                f"No queue takes the key “{publish.routing_key}” at the exchange "
-                f"“{publish.exchange or '(default)'}”: the broker gave the message back."
-            ) from error
+            why = unroutable_sentence(publish.exchange, publish.routing_key)
+            raise Returned(why) from error
         except pika.exceptions.NackError as error:
-            raise Nacked("A queue refused the message: it is full, or not available.") from error
+            raise Nacked(NACKED) from error
         except pika.exceptions.ShortStringTooLong as error:
             raise Conflict("The exchange's name or the key has more than 255 bytes.") from error
         except pika.exceptions.AMQPError as error:
