@@ -10,7 +10,7 @@ from itertools import count
 from time import monotonic
 from uuid import uuid4
 
-from django.db import DatabaseError
+from django import db
 
 from analytics.events import MessageEvent
 from analytics.log import EventLog
@@ -29,7 +29,7 @@ class RecordingFailed(Exception):
     """A batch could not be put away and was not acknowledged; the message says why."""
 
 
-def refused(topology: Topology, error: DatabaseError) -> RecordingFailed:
+def refused(topology: Topology, error: db.Error) -> RecordingFailed:
     return RecordingFailed(
         f"The database did not take what the tap of {topology.slug} copied: {error}. "
         "The copies stay in the tap."
@@ -68,7 +68,7 @@ class Recorder:
         self._log.append(self._events(deliveries))
         try:
             self._commit(deliveries)
-        except DatabaseError as error:
+        except db.Error as error:
             raise refused(self.topology, error) from error
         self._last_at = deliveries[-1].received_at
 
@@ -165,7 +165,7 @@ class StreamRecorder(Recorder):
             try:
                 streams.check_alone(self.position)
                 streams.note_leaps(self.position, fresh)
-            except DatabaseError as error:
+            except db.Error as error:
                 raise refused(self.topology, error) from error
             super().put_away(fresh)
             self.position = self.position.after(fresh)

@@ -16,8 +16,9 @@ from pathlib import Path
 from threading import Event
 from time import monotonic
 
+from django import db
 from django.conf import settings
-from django.db import DatabaseError, DataError, IntegrityError, transaction
+from django.db import DataError, IntegrityError, transaction
 
 from analytics.events import MessageEvent
 from analytics.log import RECORDED, held, lines_from, readable, written_hours
@@ -155,7 +156,7 @@ class Follower:
         events = list(readable(lines))
         try:
             refused = self._put_down(events, name, position)
-        except DatabaseError as error:
+        except db.Error as error:
             raise RecordingFailed(
                 f"The database did not take what the log says: {error}. It is read again."
             ) from error

@@ -14,8 +14,8 @@ from time import monotonic
 from typing import TypeAlias
 from uuid import uuid4
 
+from django import db
 from django.conf import settings
-from django.db import DatabaseError
 
 from analytics.log import EventLog, held
 from analytics.models import Recording
@@ -114,7 +114,7 @@ def _record_stream(topology: Topology, stop: Event, beat: Beat) -> None:
 def _position(topology: Topology) -> streams.Position:
     try:
         return streams.resume(topology)
-    except DatabaseError as error:
+    except db.Error as error:
         raise refused(topology, error) from error
 
 

@@ -93,7 +93,7 @@ class Position:
 
 
 def resume(topology: Topology) -> Position:
-    """Where to go on, behind what only the log has. Raises LogError, DatabaseError.
+    """Where to go on, behind what only the log has. Raises LogError, db.Error.
 
     To be called by the only one that writes this tap's lines.
     """

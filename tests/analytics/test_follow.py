@@ -7,7 +7,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, Error, InterfaceError
 
 from analytics import minutes
 from analytics.events import MessageEvent
@@ -55,13 +55,14 @@ def test_each_line_is_indexed_once_however_often_the_log_is_followed(
     assert Minute.objects.get().entered == 4
 
 
+@pytest.mark.parametrize("kind", [DatabaseError, InterfaceError])
 def test_a_chunk_that_fails_is_taken_again_as_a_whole(
-    topology: Topology, event_log: Path, monkeypatch: pytest.MonkeyPatch
+    topology: Topology, event_log: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Error]
 ) -> None:
     write_log(event_log, entries(3), TAP)
 
     def broken(*_: Any) -> None:
-        raise DatabaseError("disk I/O error")
+        raise kind("disk I/O error")
 
     with monkeypatch.context() as patched:
         patched.setattr(minutes, "count", broken)

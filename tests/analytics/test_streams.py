@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, Error, InterfaceError
 
 from analytics.events import MessageEvent
 from analytics.log import EventLog, LogError, read_day
@@ -89,14 +89,15 @@ def test_another_copy_where_the_last_one_lay_is_another_stream(
     assert (anew.position.start, anew.position.stream == first) == ("first", False)
 
 
+@pytest.mark.parametrize("kind", [DatabaseError, InterfaceError])
 def test_what_only_the_log_has_is_not_written_again(
-    topology: Topology, event_log: Path, monkeypatch: pytest.MonkeyPatch
+    topology: Topology, event_log: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Error]
 ) -> None:
     recorder = started(topology, event_log)
     recorder.put_away(entries(0, 1))
 
     def broken(*_: Any) -> None:
-        raise DatabaseError("disk I/O error")
+        raise kind("disk I/O error")
 
     with monkeypatch.context() as patched:
         patched.setattr(streams, "advance", broken)
