@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from django.contrib.auth.models import User
 
+from delayboard.dead_letters.replay import chosen, freeze, prepare, select, ways
 from delayboard.dead_letters.replay import send as sending
-from delayboard.dead_letters.replay import ways
 from tests.builders import make_broker, make_pair, make_user
 from tests.delayboard.builders import TAPPED
+from tests.delayboard.pipes import Pipes, opened
+from tests.delayboard.preparing import known
 from tests.topology.builders import a_snapshot
 from tests.topology.conftest import cheap_passwords
 from topology.definitions import Definitions
@@ -40,3 +44,25 @@ def there(monkeypatch: pytest.MonkeyPatch) -> dict[str, Definitions]:
     monkeypatch.setattr(sending, "observe", lambda management: a_snapshot(seen["now"]))
     monkeypatch.setattr(ways, "look_along", lambda management, known, exchange: seen["now"])
     return seen
+
+
+@pytest.fixture
+def seen(broker: Broker) -> Iterator[None]:
+    """The broker is known without being asked."""
+    with known(broker):
+        yield
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than two letters are much, and are done two at a time."""
+    monkeypatch.setattr(freeze, "AT_ONCE", 2)
+    monkeypatch.setattr(select, "AT_ONCE", 2)
+    monkeypatch.setattr(prepare, "CHUNK", 2)
+    monkeypatch.setattr(chosen, "SLICE", 3)
+
+
+@pytest.fixture
+def pipes(there: dict[str, Definitions], monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipes]:
+    with opened(Pipes(), monkeypatch) as found:
+        yield found

@@ -1,4 +1,4 @@
-"""What tests of preparing share: a broker that is known without being asked, works done here."""
+"""What tests of preparing share: letters, a broker known without being asked, works done here."""
 
 from __future__ import annotations
 
@@ -8,14 +8,31 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Any
 
+from django.contrib.auth.models import User
+from django.utils import timezone
+
 from delayboard.dead_letters.replay import prepare
-from delayboard.models import ReplayBatch, ReplayItem
-from tests.delayboard.builders import TAPPED
-from tests.topology.builders import a_snapshot
+from delayboard.dead_letters.replay.options import Options
+from delayboard.models import (
+    DeadLetter,
+    DeadLetterQueue,
+    LetterGroup,
+    ReplayBatch,
+    ReplayItem,
+    ReplayRoute,
+    TargetMode,
+)
+from tests.delayboard.builders import TAPPED, a_death, a_message, deaths_header, parked, shop
+from tests.topology.builders import a_queue, a_snapshot
 from topology import latest, work
 from topology.definitions import Definitions
 from topology.latest import Latest
 from topology.models import Broker, Work
+from topology.snapshot import QueueNumbers
+
+PLAIN = Options()
+TYPED = Options(mode=TargetMode.TYPED, exchange="orders", key="orders")
+FEW = Options(mode=TargetMode.TYPED, key="few")
 
 
 def know(
@@ -61,3 +78,33 @@ def routes_of(batch: ReplayBatch) -> dict[tuple[str, str, str], int]:
         assert route.items_number == ReplayItem.objects.filter(route=route).count()
         found[route.exchange, route.routing_key, route.ending] = route.items_number
     return found
+
+
+def some(broker: Broker, number: int, **headers: object) -> list[int]:
+    messages = [
+        a_message(str(place).encode(), {**deaths_header(a_death()), **headers})
+        for place in range(number)
+    ]
+    return [letter.pk for letter in parked(broker, *messages)]
+
+
+def group_of(key: int) -> LetterGroup:
+    return DeadLetter.objects.get(pk=key).group
+
+
+def nothing_was_made() -> bool:
+    made = (ReplayBatch, ReplayItem, ReplayRoute, Work)
+    return not any(model.objects.exists() for model in made)
+
+
+def confirm(user: User, broker: Broker, queue: str = "dead") -> None:
+    DeadLetterQueue.objects.create(
+        broker=broker, queue=queue, is_confirmed=True, decided_by=user, decided_at=timezone.now()
+    )
+
+
+def bounded(broker: Broker, has: int | None, **arguments: Any) -> None:
+    numbers = {} if has is None else {"few": QueueNumbers(messages=has, ready=has)}
+    ends = ("few", "dead", "other")
+    declared = [a_queue(name, **arguments if name == "few" else {}) for name in ends]
+    know(broker, shop(*declared), numbers=numbers)

@@ -1,0 +1,259 @@
+"""The course of a replay: its order, rate and window, its stops, the first ones."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay import canary, claims, source
+from delayboard.dead_letters.replay import send as sending
+from delayboard.dead_letters.replay.claims import MAYBE_PUBLISHED
+from delayboard.dead_letters.replay.source import Bucket
+from delayboard.models import (
+    BatchState,
+    DeadLetter,
+    ItemState,
+    LetterGroup,
+    LetterState,
+    Order,
+    ReplayBatch,
+)
+from tests.delayboard.builders import a_message, frozen, parked, started, states
+from tests.delayboard.carrying import adds_up, carried, changed, errors, letter_states
+from tests.delayboard.pipes import Pipes, opened
+from topology import work
+from topology.broker.pipeline import Answer
+from topology.models import Broker, WorkState
+
+pytestmark = pytest.mark.django_db
+
+
+class Slow(Pipes):
+    """Answers when so many are on their way, or when it was asked often; `most` there were."""
+
+    def __init__(self, enough: int) -> None:
+        super().__init__()
+        self.enough, self.asked, self.most = enough, 0, 0
+
+    def answers(self, seconds: float) -> list[tuple[Any, Answer]]:
+        self.asked += 1
+        self.most = max(self.most, self.flying)
+        if self.flying < self.enough and self.asked < 50:
+            return []
+        return super().answers(seconds)
+
+
+@pytest.mark.usefixtures("pipes")
+@pytest.mark.parametrize(("most_bytes", "most"), [(10**6, 6), (8, 3), (4, 2)])
+def test_as_many_are_on_their_way_as_may_be(
+    user: User, broker: Broker, monkeypatch: pytest.MonkeyPatch, most_bytes: int, most: int
+) -> None:
+    monkeypatch.setattr(source, "CHUNK", 3)
+    monkeypatch.setattr(source, "WINDOW", 6)
+    monkeypatch.setattr(sending, "WINDOW", 6)
+    monkeypatch.setattr(source, "MOST_BYTES", most_bytes)
+    batch = started(user, broker, [b"%02d" % number for number in range(12)])
+    slow = Slow(most)
+    with opened(slow, monkeypatch):
+        row = carried(batch)
+    assert (row.state, row.error) == (WorkState.DONE, "")
+    assert slow.most == most
+    assert slow.asked < 50
+
+
+def test_cancelled_in_the_middle_what_is_not_sent_is_parked(
+    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = started(user, broker, [b"1", b"2", b"3"])
+    monkeypatch.setattr(source, "CHUNK", 1)
+    pipes.before = lambda p: batches.cancel(user, ReplayBatch.objects.get())
+    row = carried(batch)
+    assert row.state == WorkState.CANCELLED
+    assert (batch.state, batch.state_why) == (BatchState.CANCELLED, "Cancelled by ann.")
+    assert states(batch) == ["done", "cancelled", "cancelled"]
+    assert letter_states(batch) == ["replayed", "parked", "parked"]
+    assert pipes.bodies == [b"1"]
+
+
+def test_paused_in_the_middle_nothing_more_is_sent_until_it_is_resumed(
+    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = started(user, broker, [b"1", b"2"])
+    monkeypatch.setattr(source, "CHUNK", 1)
+    pipes.before = lambda p: batches.pause(user, ReplayBatch.objects.get())
+    carried(batch)
+    assert (batch.state, batch.state_why) == (BatchState.PAUSED, "Paused by ann.")
+    assert (batch.pause_wanted, states(batch)) == (False, ["done", "pending"])
+    assert work.claim(("replay",), "worker") is None
+    pipes.before = lambda p: None
+    batches.resume(user, batch)
+    assert carried(batch).state == WorkState.DONE
+    assert pipes.bodies == [b"1", b"2"]
+
+
+def test_nothing_is_sent_within_the_undo_window(user: User, broker: Broker, pipes: Pipes) -> None:
+    batch = started(user, broker, [b"1", b"2"], undo_seconds=60)
+    assert (batch.state, letter_states(batch)) == (BatchState.WAITING, ["replaying"] * 2)
+    assert work.claim(("replay",), "worker") is None
+    row = carried(batch)
+    assert row.state == WorkState.WAITING
+    assert row.not_before_at is not None
+    assert batch.publish_at is not None
+    assert row.not_before_at >= batch.publish_at
+    batches.cancel(user, batch)
+    batch.refresh_from_db()
+    adds_up(batch)
+    assert (batch.state, letter_states(batch)) == (BatchState.CANCELLED, ["parked"] * 2)
+    assert pipes.published == []
+
+
+def test_after_the_undo_window_it_goes(user: User, broker: Broker, pipes: Pipes) -> None:
+    batch = started(user, broker, [b"1"], undo_seconds=60)
+    ReplayBatch.objects.update(publish_at=timezone.now())
+    assert carried(batch).state == WorkState.DONE
+    assert states(batch) == ["done"]
+
+
+def test_the_newest_first(user: User, broker: Broker, pipes: Pipes) -> None:
+    carried(started(user, broker, [b"1", b"2", b"3"], order=Order.NEWEST))
+    assert pipes.bodies == [b"3", b"2", b"1"]
+
+
+def test_the_worker_claims_what_is_much_and_gives_it_back(
+    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "AT_ONCE", 1)
+    batch = started(user, broker, [b"1", b"2"], undo_seconds=60)
+    assert (batch.claimed_to, letter_states(batch)) == (0, ["parked"] * 2)
+    carried(batch)
+    assert (batch.claimed_to, letter_states(batch)) == (2, ["replaying"] * 2)
+    batches.cancel(user, batch)
+    assert letter_states(batch) == ["replaying"] * 2
+    row = carried(batch)
+    assert (row.state, batch.state) == (WorkState.CANCELLED, BatchState.CANCELLED)
+    assert letter_states(batch) == ["parked"] * 2
+
+
+def test_what_is_left_out_is_summed_up_after_the_last_claim(
+    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(user, broker, [b"1", b"2"])
+    monkeypatch.setattr(batches, "AT_ONCE", 1)
+    batch = frozen(user, broker, list(DeadLetter.objects.order_by("pk")))
+    batches.start(user, batch, despite_verdict=False)
+    claims.claim_chunk(batch, 1)
+    assert (batch.cancelled, batch.state_why) == (1, "")
+    claims.claim_chunk(batch, 1)
+    batch.refresh_from_db()
+    assert "2 with “It is in replay" in batch.state_why
+
+
+def test_each_message_is_in_one_of_two_replays_and_the_second_is_told(
+    user: User, broker: Broker, pipes: Pipes
+) -> None:
+    first = started(user, broker, [b"1", b"2"])
+    found = [*DeadLetter.objects.order_by("pk"), *parked(broker, a_message(b"3"), a_message(b"4"))]
+    DeadLetter.objects.filter(pk=found[3].pk).update(state=LetterState.DISCARDED)
+    LetterGroup.objects.update(discarded=1, parked=1)
+    second = frozen(user, broker, found)
+    batches.start(user, second, despite_verdict=False)
+    assert states(second) == ["cancelled", "cancelled", "pending", "cancelled"]
+    assert errors(second)[0] == f"It is in replay {first.pk}."
+    assert errors(second)[3] == "It was discarded."
+    second.refresh_from_db()
+    told = f"2 with “It is in replay {first.pk}.”, 1 with “It was discarded.”"
+    assert second.state_why == f"Messages are left out: {told}."
+    for batch in (first, second):
+        carried(batch)
+    assert pipes.bodies == [b"1", b"2", b"3"]
+    third = frozen(user, broker, found[:1])
+    batches.start(user, third, despite_verdict=False)
+    assert errors(third) == [f"It was replayed already, in replay {first.pk}."]
+
+
+def test_the_first_ones_are_watched_before_the_rest(
+    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = timezone.now()
+    judged = canary.Judged("wait", "")
+    monkeypatch.setattr(canary, "until", lambda batch, now: now + timedelta(seconds=9))
+    monkeypatch.setattr(canary, "judged", lambda batch, now: judged)
+    batch = started(user, broker, [b"1", b"2", b"3"], canary=2, canary_seconds=9)
+    assert carried(batch).state == WorkState.WAITING
+    assert (batch.state, pipes.bodies) == (BatchState.WATCHING, [b"1", b"2"])
+    assert batch.canary_until is not None
+    assert batch.canary_until > now
+    judged = canary.Judged("go on", "None died.")
+    assert carried(batch).state == WorkState.DONE
+    assert pipes.bodies == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("what", ["stop", "ask"])
+def test_the_first_ones_can_stop_it_and_a_person_goes_on(
+    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch, what: Any
+) -> None:
+    judged = canary.Judged(what, "Two died again.")
+    monkeypatch.setattr(canary, "until", lambda batch, now: now + timedelta(seconds=9))
+    monkeypatch.setattr(canary, "judged", lambda batch, now: judged)
+    batch = started(user, broker, [b"1", b"2"], canary=1, canary_seconds=9)
+    carried(batch)
+    assert (batch.state, batch.state_why) == (BatchState.PAUSED, "Two died again.")
+    assert pipes.bodies == [b"1"]
+    batches.resume(user, batch)
+    assert carried(batch).state == WorkState.DONE
+    assert pipes.bodies == [b"1", b"2"]
+
+
+def test_no_more_than_the_first_ones_need_no_watching(
+    user: User, broker: Broker, pipes: Pipes
+) -> None:
+    batch = started(user, broker, [b"1", b"2"], canary=2, canary_seconds=9)
+    assert carried(batch).state == WorkState.DONE
+
+
+def test_one_whose_messages_come_back_stops_itself_and_again_when_as_many_more_do(
+    user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "CHUNK", 1)
+    monkeypatch.setattr(sending, "STOPS_SECONDS", 0.0)
+    batch = started(user, broker, [b"1", b"2", b"3"], stop_after=2)
+    pipes.before = lambda p: changed(ReplayBatch, died=2)
+    carried(batch)
+    assert (batch.state, states(batch)) == (BatchState.PAUSED, ["done", "pending", "pending"])
+    assert batch.state_why
+    batches.resume(user, batch)
+    batch.refresh_from_db()
+    assert batch.stop_after == 4
+    assert carried(batch).state == WorkState.DONE
+
+
+def test_what_was_begun_before_a_cancel_says_so(user: User, broker: Broker) -> None:
+    batch = started(user, broker, [b"1", b"2"])
+    batch.items.filter(position=1).update(state=ItemState.PUBLISHING)
+    batches.cancel(user, batch)
+    batch.refresh_from_db()
+    adds_up(batch)
+    one, two = batch.items.all()
+    assert (one.state, one.error, one.may_be_duplicated) == ("cancelled", MAYBE_PUBLISHED, True)
+    assert (two.state, two.error, two.may_be_duplicated) == ("cancelled", "", False)
+    assert letter_states(batch) == ["parked"] * 2
+
+
+@pytest.mark.parametrize(("rate", "most"), [(4.0, 9), (0.5, 2), (1000.0, 2250)])
+def test_a_rate_is_kept_over_seconds_and_evenly(rate: float, most: int) -> None:
+    bucket, sent = Bucket(rate, 0.0), 0
+    for tick in range(200):
+        number = bucket.allows(tick / 100)
+        bucket.take(number)
+        sent += number
+        assert sent <= 1 + rate * tick / 100 + rate / 4
+    assert rate * 2 * 0.8 <= sent <= most
+
+
+def test_without_a_rate_it_goes_as_fast_as_it_can() -> None:
+    assert Bucket(None, 0.0).allows(0.0) == source.CHUNK
