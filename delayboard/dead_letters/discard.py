@@ -129,21 +129,20 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
         if change.created_by is None:
             raise QueryError("The account that asked for it is gone.")
         rows = _rows(change, change.created_at)[0].filter(pk__lte=change.newest)
-        left_out = "" if change.asked is None else claimed.error
-        if change.asked is None and (number := _unsearched(change, kind)):
-            if timezone.now() - change.created_at < INDEX_WAIT:
-                waits = f"{_letters(number, 'are not', 'is not')} searchable yet."
-                lease.give_back(waits, after=LOOK_AGAIN_AFTER)
-                return
-            left_out = f"{_letters(number, 'are', 'is')} left out: no search finds them yet."
         if change.asked is None:
+            number = _unsearched(change, kind)
+            if number and timezone.now() - change.created_at < INDEX_WAIT:
+                said = "1 letter is" if number == 1 else f"{number:,} letters are"
+                lease.give_back(f"{said} not searchable yet.", after=LOOK_AGAIN_AFTER)
+                return
             change.asked = change.changed + _counted(rows.filter(state=kind.before), change, lease)
-            change.save(update_fields=["asked"])
+            change.left_out = number
+            change.save(update_fields=["asked", "left_out"])
             alive()
         while not stop.is_set():
             chunk = _next(rows, kind, change.position)
             if not chunk:
-                lease.end(WorkState.DONE, left_out)
+                lease.end(WorkState.DONE)
                 return
             with transaction.atomic():
                 change.changed += _change(change.created_by, kind, [chunk])
@@ -151,7 +150,7 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
                 change.save(update_fields=["changed", "position"])
                 lease.pulse(change.changed, max(change.asked, change.changed))
             alive()
-        lease.give_back(left_out, after=timedelta(0))
+        lease.give_back("", after=timedelta(0))
     except work.Stopped as stopped:
         lease.end(WorkState.CANCELLED, str(stopped))
     except QueryError as error:
@@ -184,10 +183,6 @@ def _unsearched(change: LetterChange, kind: Kind) -> int:
         return 0
     asked = ask(change.broker, parse(change.query, change.created_at or timezone.now()))
     return unsearched(asked).filter(pk__lte=change.newest, state=kind.before).count()
-
-
-def _letters(number: int, many: str, one: str) -> str:
-    return f"1 letter {one}" if number == 1 else f"{number:,} letters {many}"
 
 
 def _counted(rows: Letters, change: LetterChange, lease: work.Lease) -> int:

@@ -65,7 +65,8 @@ class LetterChange(models.Model):
     """Many letters that are discarded or restored: those that matched when it was asked for.
 
     Letters above `newest` came later and are left. `position` is the last id that was done.
-    `asked` is None until the worker has counted them.
+    `asked` is None until the worker has counted them; then `left_out` is how many it leaves as they
+    are, for no search finds them yet.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT)
@@ -75,6 +76,7 @@ class LetterChange(models.Model):
     newest = models.BigIntegerField()
     position = models.BigIntegerField(default=0)
     asked = models.PositiveIntegerField(null=True)
+    left_out = models.PositiveIntegerField(default=0)
     changed = models.PositiveIntegerField(default=0)
     work = models.OneToOneField(Work, models.PROTECT, null=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)

@@ -94,6 +94,7 @@ def change(broker: Broker, state: WorkState, error: str = "") -> LetterChange:
         query="reason:expired",
         newest=10**6,
         asked=20_000,
+        left_out=12,
         changed=5000,
     )
     row.work = _work("letters", row.pk, broker, state, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from threading import Event
 from typing import Any
@@ -187,17 +188,25 @@ def test_letters_that_no_search_finds_yet_are_waited_for_or_said_to_be_left_out(
         at = timezone.now() - discard.INDEX_WAIT
         LetterChange.objects.filter(pk=change.pk).update(created_at=at)
     Work.objects.update(not_before_at=None)
-    left_out = "" if grows else "2 letters are left out: no search finds them yet."
+
+    def die() -> None:
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        did(change, alive=die)
+    Work.objects.update(leased_until_at=timezone.now() - timedelta(seconds=1))
     done = did(change)
-    assert (done.state, done.error) == (WorkState.DONE, left_out)
+    change.refresh_from_db()
+    assert (done.state, done.error) == (WorkState.DONE, "")
+    assert change.left_out == (0 if grows else 2)
     assert states()["discarded"] == len(first) + (len(late) if grows else 0)
 
 
-def did(change: LetterChange) -> Work:
+def did(change: LetterChange, *, alive: Callable[[], None] = lambda: None) -> Work:
     claimed = work.claim((discard.KIND,), "test")
     assert claimed is not None
     assert claimed.subject == change.pk
-    discard.run(claimed, stop=Event())
+    discard.run(claimed, stop=Event(), alive=alive)
     claimed.refresh_from_db()
     return claimed
 

@@ -232,7 +232,13 @@ def test_many_have_a_page_of_their_own(
     text = text_of(post(client, broker, "letters_discard", group=group))
     assert "Discarding 2 letters" in text
     change = LetterChange.objects.get()
-    assert "Cancelled" in text_of(post(client, broker, "letters_change_cancel", change.pk))
+    LetterChange.objects.filter(pk=change.pk).update(left_out=1)
+    text = text_of(post(client, broker, "letters_change_cancel", change.pk))
+    assert "Cancelled" in text
+    assert "1 letter is left out: no search finds it yet." in text
+    LetterChange.objects.filter(pk=change.pk).update(left_out=1200)
+    text = text_of(client.get(reverse("letters_change", args=[broker.slug, change.pk])))
+    assert "letters are left out: no search finds them yet." in text
 
 
 @pytest.mark.parametrize(
