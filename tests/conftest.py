@@ -80,7 +80,7 @@ def is_for_postgres(item: pytest.Item) -> bool:
         uses_database(item)
         and item.get_closest_marker("sqlite") is None
         and not in_browser(item)
-        and parameters.get("broker_node", NEWEST) == NEWEST
+        and {parameters.get(name, NEWEST) for name in ("broker_node", "node")} == {NEWEST}
     )
 
 

@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 import uvicorn
 from django.contrib.auth.models import User
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.album import Album
 from tests.builders import make_user
 from topology.models import Role
 
 CHROMIUM = Path("/usr/bin/chromium")
+# A machine that runs all tests at once is slow.
+PATIENCE_MS = 20_000
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +29,7 @@ def browser() -> Iterator[Browser]:
     """Start Chromium once. Playwright keeps an event loop in this thread, hence the variable."""
     before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
             executable_path=CHROMIUM,
@@ -67,7 +70,7 @@ def site_url(transactional_db: None) -> Iterator[str]:
 def page(browser: Browser, site_url: str, request: pytest.FixtureRequest) -> Iterator[Page]:
     """Open a page of a fresh session whose links start at the site."""
     context = browser.new_context(base_url=site_url, viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     yield page
     folder = request.config.getoption("--screenshots")

@@ -79,7 +79,7 @@ def watch_the_picture(page: Page, vhost: Vhost, album: Album) -> None:
     with publisher(address_of(vhost), "test") as channel:
         for number in range(3):
             channel.publish(Publish("orders", "orders", build_properties(), b"%d" % number))
-    expect(depth).to_have_text("3", timeout=20_000)
+    expect(depth).to_have_text("3")
     album.take(page, "topology")
 
 
@@ -133,10 +133,10 @@ def read_and_replay(page: Page, vhost: Vhost, album: Album) -> None:
     album.take(page, "dead-letters")
     page.get_by_role("checkbox", name="Choose message 1").check()
     page.get_by_role("button", name="Park and replay…").click()
-    expect(page.get_by_text("Arrives in orders at once.").first).to_be_visible(timeout=20_000)
+    expect(page.get_by_text("Arrives in orders at once.").first).to_be_visible()
     album.take(page, "replay-dry-run")
     page.get_by_role("button", name="Start the replay of 1").click()
-    expect(page.get_by_role("heading", name="How it went")).to_be_visible(timeout=20_000)
+    expect(page.get_by_role("heading", name="How it went")).to_be_visible()
     album.take(page, "replay-done")
 
     def arrived() -> bool:

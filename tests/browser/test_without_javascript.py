@@ -17,6 +17,7 @@ from delayboard.models.duty import PARKING
 from tests.brokers import Vhost
 from tests.browser import contents, scenes
 from tests.browser.at_work import duties_at_work
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.sign_in import sign_in
 from tests.builders import address_of, eventually
 from topology import latest
@@ -41,7 +42,7 @@ def plain(browser: Browser, site_url: str) -> Iterator[Page]:
     context = browser.new_context(
         base_url=site_url, java_script_enabled=False, viewport={"width": 1280, "height": 800}
     )
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     yield context.new_page()
     context.close()
 

@@ -25,9 +25,9 @@ from delayboard.models import DeadLetter, DeadLetterQueue, Duty, LetterGroup
 from delayboard.models.duty import parker_key
 from delayboard.worker.duties import parker_of
 from delayboard.worker.supervise import keep_running
-from tests.brokers import SUITES, Vhost, call_api, root_of
+from tests.brokers import SUITES, Vhost
 from tests.builders import address_of, eventually, make_broker, running
-from tests.faults.nodes import await_kept
+from tests.faults.nodes import KINDS, mortal, vhost_of
 from tests.faults.processes import environment, kill, started
 from topology.broker.depths import live_depths
 from topology.broker.errors import BrokerError
@@ -42,7 +42,8 @@ DEAD = "dead"
 PATIENCE = 90.0
 # A second's work of a parker, and more.
 BACKLOG = 4000
-KINDS = ("classic", "quorum")
+# More than a parker keeps until its broker is killed.
+MANY = 6000
 # Enough for the duty's row and the look for room, not for the letters.
 ROOM_PAGES = 100
 
@@ -55,6 +56,10 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
 def watched(vhost: Vhost, kind: str) -> DeadLetterQueue:
     with Management(address_of(vhost)) as management:
         management.declare_queue(Queue(DEAD, arguments=Arguments({"x-queue-type": kind})))
+    return confirmed(vhost)
+
+
+def confirmed(vhost: Vhost) -> DeadLetterQueue:
     now = timezone.now()
     return DeadLetterQueue.objects.create(
         broker=make_broker(vhost),
@@ -138,36 +143,31 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
     assert len(facts.oldest(Fact.objects.count())) == letters()
 
 
-@pytest.fixture(params=SUITES)
-def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PrivateNode]:
-    node = PrivateNode(
-        tmp_path / "node", "parked", statistics_interval_ms=1000, root=root_of(request.param)
-    )
-    node.start()
-    yield node
-    node.kill()
+@pytest.fixture(scope="module", params=SUITES)
+def node(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrivateNode]:
+    with mortal(tmp_path_factory.mktemp("mortal"), request.param, DEAD) as node:
+        yield node
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_broker_that_dies_in_the_middle_loses_nothing(node: PrivateNode, kind: str) -> None:
-    call_api(node, "PUT", "vhosts/v", {})
-    url = f"{node.amqp_url.rpartition('/')[0]}/v"
-    vhost = Vhost(url, node.management_url, "v", node.username, node.password)
-    row = watched(vhost, kind)
-    send(vhost, 2000)
-    await_kept(node, DEAD, kind)
+    vhost = vhost_of(node, kind)
+    row = confirmed(vhost)
+    send(vhost, MANY)
     with started("run_parker", row.broker.slug, DEAD, variables=environment()):
         eventually(partial(has, 200), "it is at work", seconds=PATIENCE)
         node.kill()
+        assert distinct() < MANY
         node.start()
         try:
-            eventually(lambda: distinct() == 2000, "all are kept", seconds=2 * PATIENCE)
+            eventually(lambda: distinct() == MANY, "all are kept", seconds=PATIENCE)
+            eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
         except AssertionError as error:
-            left = live_depths(address_of(vhost), [DEAD])
             duties = list(Duty.objects.values_list("last_error", flat=True))
-            raise AssertionError(f"{error}: {distinct()} are, {left=}, {duties=}") from error
-        eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
-    all_is_there_and_adds_up(2000)
+            raise AssertionError(f"{error}: {distinct()} are, {duties=}") from error
+    all_is_there_and_adds_up(MANY)
 
 
 @contextmanager
