@@ -8,7 +8,12 @@ import pika.frame
 import pytest
 from django.db import DatabaseError
 
-from delayboard.dead_letters.replay import straight, straight_watch
+from delayboard.dead_letters.replay import (
+    straight,
+    straight_source,
+    straight_told,
+    straight_watch,
+)
 from delayboard.demo.node import PrivateNode
 from delayboard.models import BatchState, ReplayBatch
 from tests.brokers import Vhost, call_api
@@ -141,6 +146,41 @@ def test_a_queue_is_not_empty_while_what_came_is_not_looked_at(vhost: Vhost) -> 
     batch = a_batch(vhost, "dead", most_replays=3, rate=1.0)
     run(batch)
     assert counts(batch) == {"failed": 40}
+
+
+def test_what_is_refused_is_given_back_before_the_broker_misses_its_ack(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared(vhost, Queue("dead"), Queue("target"))
+    filled(vhost, "dead", 5, **{REPLAYS_HEADER: 3})
+    filled(vhost, "dead", 400)
+    batch = a_batch(vhost, "dead", most_replays=3, rate=20.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(straight_source, "HELD_SECONDS", 1.0)
+        run(batch)
+    assert (batch.work and batch.work.error) == straight_told.REFUSED_AGAIN
+    assert counts(batch)["failed"] == 5
+    assert 0 < batch.done < 400
+    eventually(lambda: depth(vhost, "dead") == 405 - batch.done, "all others are back")
+    ReplayBatch.objects.update(rate=None)
+    run(batch)
+    assert counts(batch) == {"done": 400, "failed": 5}
+    assert (batch.state, batch.doubled) == (BatchState.DONE, 0)
+    assert depth(vhost, "target") == 400
+
+
+def test_a_run_of_which_all_is_refused_does_not_go_round_for_ever(
+    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(straight_source, "HELD_SECONDS", 0.5)
+    declared(vhost, Queue("dead"))
+    filled(vhost, "dead", 40)
+    batch = a_batch(vhost, "dead", rate=10.0)
+    run(batch)
+    assert batch.state == BatchState.PAUSED
+    assert batch.state_why.startswith("All that it tried was refused; it is back in the queue.")
+    assert "No queue takes the key “target”" in batch.state_why
+    eventually(lambda: depth(vhost, "dead") == 40, "all are back")
 
 
 def test_a_commit_whose_answer_was_lost_is_counted_once(

@@ -199,8 +199,17 @@ class _Run:
             self._hold.pause()
         elif self._stop.is_set():
             self._hold.give_back("", after=timedelta(0))
+        elif self._source and self._source.is_held_long:
+            self._go_round(self._source)
         else:
             self._hold.give_back(NOT_ANSWERED, after=RETRY_AFTER)
+
+    def _go_round(self, source: StraightSource) -> None:
+        """What was refused is back in the queue: try it and the rest again, if any went."""
+        if source.counts["done"]:
+            self._hold.give_back(straight_told.REFUSED_AGAIN, after=timedelta(0))
+        else:
+            self._hold.rest(straight_told.stuck(source.error))
 
     def _done(self, lease: work.Lease) -> None:
         batch = self._batch
@@ -222,8 +231,10 @@ class _Run:
             lease.end(WorkState.DONE)
 
     def _is_stopping(self) -> bool:
-        is_costly = self._source is not None and self._source.costly
-        if self._stop.is_set() or self._wish or is_costly:
+        source = self._source
+        if self._stop.is_set() or self._wish:
+            return True
+        if source is not None and (source.costly or source.is_held_long):
             return True
         now = time.monotonic()
         if now - self._looked_at > LOOK_SECONDS:

@@ -8,6 +8,7 @@ from delayboard.models import ReplayBatch
 
 SENT = ("done", "returned", "nacked", "failed")
 COUNTED = (*SENT, "doubled")
+REFUSED_AGAIN = "What was refused is back in the queue, and is tried again."
 
 
 def counts_of(
@@ -29,6 +30,11 @@ def refused(batch: ReplayBatch, error: str) -> str:
         return ""
     first = f" The first: {error}" if error else ""
     return f"{number:,} stay in “{batch.queue}”.{first}"
+
+
+def stuck(error: str) -> str:
+    """Why a run rests of which nothing went for so long as refused ones may be held."""
+    return f"All that it tried was refused; it is back in the queue. The first: {error}"
 
 
 def gone(number: int, queue: str) -> str:
