@@ -79,7 +79,7 @@ def applied_levels(vhost: Vhost, params: delay_levels.Params) -> Topology:
     return topology
 
 
-def eventually(look: Callable[[], Found | None], what: str, *, seconds: float = 20.0) -> Found:
+def eventually(look: Callable[[], Found | None], what: str, *, seconds: float = 60.0) -> Found:
     """Look again and again until there is something; fails with `what` when there never is."""
     deadline = time.monotonic() + seconds
     while True:

@@ -86,7 +86,7 @@ def delayed(vhost: Vhost, topology: Topology, delays: Sequence[str], target: str
 def held_up(vhost: Vhost, levels: Topology, target: str) -> None:
     """Messages whose destination is unbound while they wait, until the broker counts them so."""
     lowest = level_name(levels.parsed, 0)
-    delayed(vhost, levels, ["1s", "1s", "1s"], target)
+    delayed(vhost, levels, ["1s", "15s", "15s"], target)
     with Management(address_of(vhost)) as management:
         delivery = delivery_name(levels.parsed)
         management.unbind(Binding(delivery, target, f"#.{target}"))

@@ -314,7 +314,7 @@ def _dress(row: Broker | Topology, **values: object) -> None:
 
 
 def _numbers_known(broker: Broker) -> bool:
-    snapshot = latest.poll(broker).snapshot
+    snapshot = latest.poll(broker, 20).snapshot
     assert snapshot is not None
     return all(numbers.messages is not None for numbers in snapshot.numbers.values())
 

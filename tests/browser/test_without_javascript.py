@@ -149,7 +149,7 @@ def look_choose_and_replay(page: Page, vhost: Vhost) -> None:
             page.goto(page.url)
             return page.get_by_role("heading", name="Dry run of replay").count() == 1
 
-        eventually(is_prepared, "its dry run is there", seconds=30)
+        eventually(is_prepared, "its dry run is there")
     page.get_by_text("Options", exact=True).click()
     page.get_by_label("Time to undo it").fill("30m")
     press(page, "Judge again")

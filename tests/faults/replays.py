@@ -126,10 +126,13 @@ def forget_leases() -> None:
 def arrived(vhost: Vhost) -> Counter[str]:
     """What is taken out of the target, by message id."""
     names: Counter[str] = Counter()
-    with Consumer(address_of(vhost), TARGET) as consumer:
-        while found := consumer.batch(limit=1000, limit_bytes=10**8, wait=1.0):
-            names.update(one.message.properties.message_id or "" for one in found)
-            consumer.ack_through(found[-1])
+    while depth(vhost):
+        with Consumer(address_of(vhost), TARGET) as consumer:
+            while found := consumer.batch(limit=1000, limit_bytes=10**8, wait=1.0):
+                names.update(one.message.properties.message_id or "" for one in found)
+                consumer.ack_through(found[-1])
+            # What has come meanwhile goes back and is taken in the next round.
+            consumer.finish()
     return names
 
 

@@ -59,12 +59,12 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
 @on_all_brokers
 @of_each_kind
 @pytest.mark.parametrize(
-    ("kills", "messages"), [(10, 8000), pytest.param(50, 30_000, marks=pytest.mark.long)]
+    ("kills", "messages"), [(10, 10_000), pytest.param(50, 50_000, marks=pytest.mark.long)]
 )
 def test_kills_at_any_moment_lose_nothing_and_mark_what_may_be_double(
     vhost: Vhost, kind: str, kills: int, messages: int
 ) -> None:
-    """On each broker 16,000 messages and 20 kills, over its two types of queue.
+    """On each broker 20,000 messages and 20 kills, over its two types of queue.
 
     Most at a rate, so that it is never through before the last kill, and each fifth with as many
     on their way as there can be.
@@ -73,7 +73,7 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_may_be_double(
     batch = a_replay(vhost, messages)
     unconfirmed = 0
     for count in range(kills):
-        ReplayBatch.objects.filter(pk=batch.pk).update(rate=None if count % 5 == 4 else 500.0)
+        ReplayBatch.objects.filter(pk=batch.pk).update(rate=None if count % 5 == 4 else 250.0)
         goal = depth_at_rest(vhost) + random.randint(1, 100)
         with started("run_replayer", variables=environment()) as replayer:
             eventually(partial(is_at, vhost, goal), f"it publishes, time {count}", seconds=PATIENCE)
@@ -107,7 +107,7 @@ def test_a_broker_that_dies_and_one_that_freezes_in_the_middle_lose_nothing(
     node: PrivateNode, kind: str
 ) -> None:
     vhost = vhost_of(node, kind)
-    batch = a_replay(vhost, 3000, rate=500)
+    batch = a_replay(vhost, 3000, rate=300)
     with replaying():
         eventually(lambda: has_done(batch, 300), "it is at work", seconds=PATIENCE)
         node.kill()
@@ -148,7 +148,7 @@ def test_a_target_that_is_full_refuses_and_the_rest_stays_parked(vhost: Vhost, k
 @of_each_kind
 def test_a_target_that_vanishes_gives_the_rest_back(vhost: Vhost, kind: str) -> None:
     declare(vhost, kind)
-    batch = a_replay(vhost, 2000, rate=2000)
+    batch = a_replay(vhost, 2000, rate=400)
     with replaying():
         eventually(lambda: has_done(batch, 100), "it is at work", seconds=PATIENCE)
         with Management(address_of(vhost)) as management:
@@ -209,7 +209,7 @@ def test_a_full_database_stops_it_is_said_and_is_got_over(vhost: Vhost, kind: st
 @on_all_brokers
 def test_a_locked_database_is_waited_for(vhost: Vhost) -> None:
     declare(vhost, "classic")
-    batch = a_replay(vhost, 2000, rate=2000)
+    batch = a_replay(vhost, 2000, rate=400)
     with replaying():
         eventually(lambda: has_done(batch, 100), "it is at work", seconds=PATIENCE)
         locking = sqlite3.connect(

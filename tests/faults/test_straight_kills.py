@@ -11,7 +11,7 @@ import pytest
 from pytest_django import Settings
 
 from delayboard.dead_letters.replay.straight import WINDOW
-from delayboard.models import BatchState
+from delayboard.models import BatchState, ReplayBatch
 from tests.brokers import Vhost
 from tests.builders import eventually
 from tests.faults.processes import environment, kill, started
@@ -39,15 +39,16 @@ def test_kills_lose_nothing_and_say_what_may_be_there_twice(
     arguments = Arguments({"x-queue-type": kind})
     declared(vhost, Queue("dead", arguments=arguments), Queue("target", arguments=arguments))
     filled(vhost, "dead", messages)
-    batch = a_batch(vhost, "dead", rate=1500.0)
+    batch = a_batch(vhost, "dead", rate=500.0)
     for count in range(kills):
-        goal = depth(vhost, "target") + random.randint(1, 1000)
+        goal = depth(vhost, "target") + random.randint(1, 300)
         with started("run_replayer", variables=environment()) as replayer:
             eventually(
                 partial(is_at, vhost, goal), f"it is at work, time {count}", seconds=PATIENCE
             )
             kill(replayer)
         forget_leases()
+    ReplayBatch.objects.update(rate=None)
     with started("run_replayer", variables=environment()):
         eventually(lambda: has(batch, BatchState.DONE), "it is done", seconds=PATIENCE)
     assert depth(vhost, "dead") == 0

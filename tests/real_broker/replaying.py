@@ -95,7 +95,7 @@ def park(user: User, broker: Broker, number: int, queue: str = DEAD) -> list[Dea
     confirmed(broker, queue)
     eventually(lambda: depth(broker, queue) >= number, "all are dead", seconds=SECONDS)
     before = DeadLetter.objects.count()
-    parking = ask.park_all(user, broker, queue, latest.poll(broker).snapshot)
+    parking = ask.park_all(user, broker, queue, latest.poll(broker, 20).snapshot)
     while not parking.is_ended:
         worked_off(once.KIND, once.park)
         parking.refresh_from_db()

@@ -108,9 +108,9 @@ def test_a_message_for_a_destination_that_was_unbound_is_held_until_it_is_bound_
     """At least once: nothing is lost; NServiceBus.RabbitMQ #1407 tells of the other side of it."""
     params = replace(SHORT, unit=timedelta(seconds=1))
     topology = applied_levels(vhost, params)
-    publish(vhost, params, 4 * params.unit)
+    publish(vhost, params, 15 * params.unit)
     provision.unbind(None, topology, "#.work", "work", typed_name="work")
-    level = level_name(params, 2)
+    level = level_name(params, 0)
 
     def is_held() -> bool:
         seen = management.queue(level)
@@ -161,10 +161,11 @@ def test_the_tap_is_a_stream_from_4_0_on_and_classic_before(
 def test_a_destination_is_listed_counted_as_ours_and_refused_to_go_while_messages_wait(
     vhost: Vhost, management: Management
 ) -> None:
-    topology = applied_levels(vhost, SHORT)
-    route = delay_levels.route(SHORT, 31 * UNIT, "work")
+    params = replace(SHORT, unit=timedelta(milliseconds=500))
+    topology = applied_levels(vhost, params)
+    route = delay_levels.route(params, 31 * params.unit, "work")
     provision.own_declared(topology, route.declares, observe(management).definitions)
-    publish(vhost, SHORT, 31 * UNIT)
+    publish(vhost, params, 31 * params.unit)
     topology.refresh_from_db()
     (bound,) = provision.destinations_of(topology, observe(management))
     assert bound == Binding("shop.delay-delivery", "work", "#.work")
@@ -224,7 +225,7 @@ def test_a_teardown_right_after_a_publish_is_refused_and_every_message_still_arr
     vhost: Vhost, management: Management, queue_type: str
 ) -> None:
     """The statistics still say that nothing is in it."""
-    params = Params("own", "slow", 3, timedelta(milliseconds=500), queue_type)
+    params = Params("own", "slow", 3, timedelta(seconds=2), queue_type)
     topology = applied_levels(vhost, params)
     declares = delay_levels.route(params, params.maximum, "work").declares
     provision.own_declared(topology, declares, observe(management).declared)

@@ -337,7 +337,7 @@ def few(overflow: str) -> Queue:
 
 
 def is_bounded(broker: Broker) -> bool:
-    snapshot = latest.poll(broker).snapshot
+    snapshot = latest.poll(broker, 20).snapshot
     bound = bounds_of(snapshot).get("few") if snapshot else None
     return bound is not None and bound.has == 0
 

@@ -25,7 +25,7 @@ from topology.patterns.delay_levels import Params
 pytestmark = pytest.mark.django_db
 
 DELIVERY = "nsb.v2.delay-delivery"
-SOON = timedelta(seconds=3)
+SOON = timedelta(seconds=12)
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def filled(vhost: Vhost, queue: Queue, count: int = 3) -> None:
 
 
 def seen(broker: Broker, name: str) -> tuple[Queue, Snapshot]:
-    snapshot = latest.poll(broker).snapshot
+    snapshot = latest.poll(broker, 20).snapshot
     assert snapshot is not None
     queue = snapshot.definitions.queue(name)
     assert queue is not None
@@ -182,7 +182,7 @@ def test_a_queue_that_was_seen_empty_begins_anew(vhost: Vhost) -> None:
     content(vhost, "dead")
 
     def empty() -> Snapshot | None:
-        found = latest.poll(broker).snapshot
+        found = latest.poll(broker, 20).snapshot
         numbers = found.numbers.get("dead") if found else None
         return found if numbers and numbers.messages == 0 else None
 

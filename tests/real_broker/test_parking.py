@@ -129,7 +129,7 @@ def counts_add_up() -> bool:
 
 
 def snapshot_of(broker: Broker) -> Any:
-    known = latest.poll(broker)
+    known = latest.poll(broker, 20)
     assert known.snapshot is not None
     return known.snapshot
 

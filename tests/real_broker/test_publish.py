@@ -56,7 +56,7 @@ def recorded(topology: Topology) -> Iterator[None]:
 def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) -> None:
     topology = applied_pair(vhost, delay="300ms")
     user = make_user("ada", Role.OPERATOR)
-    snapshot = latest.poll(topology.broker).snapshot
+    snapshot = latest.poll(topology.broker, 20).snapshot
     assert snapshot is not None
     prediction = predict(snapshot, "orders-retry", "orders")
     assert prediction.arrives_after == timedelta(milliseconds=300)
@@ -79,7 +79,7 @@ def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) ->
 
 def test_an_unroutable_publish_is_told_and_written_down(vhost: Vhost) -> None:
     topology = applied_pair(vhost)
-    snapshot = latest.poll(topology.broker).snapshot
+    snapshot = latest.poll(topology.broker, 20).snapshot
     assert snapshot is not None
     prediction = predict(snapshot, "orders", "nobody")
     assert not prediction.is_good
@@ -93,7 +93,7 @@ def test_a_publish_that_only_our_own_tap_takes_is_no_success(vhost: Vhost) -> No
     topology = applied_pair(vhost)
     with Management(address_of(vhost)) as management:
         management.delete_queue("orders", only_if_empty=True)
-    snapshot = latest.poll(topology.broker).snapshot
+    snapshot = latest.poll(topology.broker, 20).snapshot
     assert snapshot is not None
     prediction = predict(snapshot, "orders", "orders")
     letter = Letter("orders", "orders", b"")

@@ -99,7 +99,8 @@ def test_what_fails_waits_longer_each_time_up_to_the_longest_and_is_parked_after
     promised = [retry_delay(PARAMS.shortest, PARAMS.longest, failures) for failures in range(1, 6)]
     assert promised == [200 * MS, 400 * MS, 500 * MS, 500 * MS, 500 * MS]
     assert all(gap >= wait for gap, wait in zip(gaps, promised, strict=True)), gaps
-    assert gaps[-1] < 5 * PARAMS.shortest
+    # Without an upper end each of these would be longer.
+    assert any(gap < n * PARAMS.shortest for n, gap in enumerate(gaps, 1) if n > 2), gaps
     message = parked(vhost)
     deaths = read_history(message.headers).deaths
     assert [(d.queue, d.reason, d.count) for d in deaths] == [("orders", "delivery_limit", 1)]
@@ -180,7 +181,7 @@ def test_what_cannot_be_parked_is_kept(vhost: Vhost, management: Management) -> 
 def test_new_work_does_not_wait_behind_what_is_delayed(
     vhost: Vhost, management: Management
 ) -> None:
-    params = quorum_retry.Params("orders", "failed", 800 * MS, 800 * MS, 5)
+    params = quorum_retry.Params("orders", "failed", 5000 * MS, 5000 * MS, 5)
     if applied(vhost, management, params) is None:
         return
     bodies = []
@@ -198,7 +199,7 @@ def test_new_work_does_not_wait_behind_what_is_delayed(
                 break
         channel.cancel()
     assert bodies == [b"fails once", b"later", b"fails once"]
-    assert arrived - failed >= 0.8
+    assert arrived - failed >= 5.0
 
 
 def test_its_tap_tells_the_first_arrival_and_no_retry(vhost: Vhost, management: Management) -> None:

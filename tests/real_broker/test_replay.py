@@ -85,7 +85,7 @@ def dies_of_deliveries(vhost: Vhost, kind: str) -> None:
 
 
 def said_to_be_empty(broker: Broker, queue: str) -> bool:
-    snapshot = latest.poll(broker).snapshot
+    snapshot = latest.poll(broker, 20).snapshot
     return snapshot is not None and snapshot.numbers[queue].messages == 0
 
 

@@ -229,7 +229,7 @@ def test_what_died_again_into_a_queue_that_nobody_parks_is_found_by_a_look(
 
 
 def _is_known_dead(broker: Broker) -> bool:
-    snapshot = latest.poll(broker, 5.0).snapshot
+    snapshot = latest.poll(broker, 20).snapshot
     return snapshot is not None and snapshot.numbers[DEAD].messages == 1
 
 

@@ -140,7 +140,7 @@ def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
     rejected(vhost, "m0", "m1", "m2")
     confirmed(broker)
     eventually(lambda: depth(broker, DEAD) == 3, "all are dead", seconds=SECONDS)
-    snapshot = latest.poll(broker).snapshot
+    snapshot = latest.poll(broker, 20).snapshot
     assert snapshot is not None
     queue = snapshot.definitions.queue(DEAD)
     assert queue is not None
@@ -157,7 +157,7 @@ def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
 
 def costs_deliveries(broker: Broker) -> bool:
     """Whether a quorum queue gives a message up that is put back too often, if nothing is said."""
-    snapshot = latest.poll(broker).snapshot
+    snapshot = latest.poll(broker, 20).snapshot
     assert snapshot is not None
     return (4, 0) <= snapshot.version_tuple < (4, 3)
 

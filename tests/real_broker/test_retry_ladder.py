@@ -128,13 +128,17 @@ def test_a_delayed_publish_waits_on_its_rung_and_goes_on_from_there(
 
 
 def test_a_short_retry_is_not_held_up_by_a_long_one_and_equals_keep_their_order(
-    vhost: Vhost, ladder: Topology
+    vhost: Vhost,
 ) -> None:
+    short, long = 200 * MS, 6000 * MS
+    params = retry_ladder.Params("orders", (short, long), "shop.order")
+    topology = provision.create_topology(None, make_broker(vhost), retry_ladder.KIND, params)
+    provision.apply(None, topology)
     with Consumer(address_of(vhost), "orders") as consumer:
         with publisher(address_of(vhost), "test") as channel:
             for body in (b"long", b"first", b"second", b"third"):
-                delay = (600 if body == b"long" else 200) * MS
-                way = retry_ladder.route(PARAMS, delay, "orders")
+                delay = long if body == b"long" else short
+                way = retry_ladder.route(params, delay, "orders")
                 channel.publish(Publish(way.exchange, way.routing_key, body=body))
         bodies = [next_of(consumer)[0].message.body for _ in range(4)]
     assert bodies == [b"first", b"second", b"third", b"long"]

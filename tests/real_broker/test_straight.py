@@ -224,26 +224,26 @@ def test_an_absent_exchange_is_told_of_and_keeps_all(vhost: Vhost) -> None:
 
 def test_it_pauses_and_goes_on(vhost: Vhost) -> None:
     declared(vhost, Queue("dead"), Queue("target"))
-    filled(vhost, "dead", 60)
+    filled(vhost, "dead", 300)
     batch = a_batch(vhost, "dead", rate=20.0)
     with running(batch):
         eventually(lambda: depth(vhost, "target") > 0, "it is at work")
         ReplayBatch.objects.filter(pk=batch.pk).update(pause_wanted=True)
         eventually(lambda: state(batch) == BatchState.PAUSED, "it is paused")
     found = counts(batch)
-    assert 0 < found["done"] < 60
+    assert 0 < found["done"] < 300
     assert found["pending"] == depth(vhost, "dead")
     assert batch.doubled == 0
     ReplayBatch.objects.filter(pk=batch.pk).update(state=BatchState.RUNNING, rate=None)
     Work.objects.update(not_before_at=None)
     run(batch)
-    assert counts(batch) == {"done": 60}
-    assert len({one.message.tag(REPLAY_HEADER) for one in drained(vhost, "target", 60)}) == 60
+    assert counts(batch) == {"done": 300}
+    assert len({one.message.tag(REPLAY_HEADER) for one in drained(vhost, "target", 300)}) == 300
 
 
 def test_it_is_cancelled_with_the_rest_left_where_it_was(vhost: Vhost) -> None:
     declared(vhost, Queue("dead"), Queue("target"))
-    filled(vhost, "dead", 60)
+    filled(vhost, "dead", 300)
     batch = a_batch(vhost, "dead", rate=20.0)
     assert batch.work is not None
     with running(batch):
@@ -251,7 +251,7 @@ def test_it_is_cancelled_with_the_rest_left_where_it_was(vhost: Vhost) -> None:
         work.cancel(batch.work)
         eventually(lambda: state(batch) == BatchState.CANCELLED, "it is cancelled")
     found = counts(batch)
-    assert found["done"] + found["cancelled"] == 60
+    assert found["done"] + found["cancelled"] == 300
     assert found["cancelled"] == depth(vhost, "dead")
 
 

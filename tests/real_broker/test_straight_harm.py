@@ -94,7 +94,7 @@ def test_a_limit_that_a_policy_gives_it_pauses_a_run(
         eventually(lambda: depth(vhost, "target") > 0, "it is at work")
         policy = {"pattern": "dead", "apply-to": "queues", "definition": {"delivery-limit": 3}}
         call_api(broker_node, "PUT", f"policies/{vhost.name}/limit", policy)
-        eventually(lambda: state(batch) == BatchState.PAUSED, "it is paused", seconds=20)
+        eventually(lambda: state(batch) == BatchState.PAUSED, "it is paused")
     assert "“dead” has the delivery limit 3" in batch.state_why
     found = counts(batch)
     eventually(lambda: depth(vhost, "dead") == found["pending"], "the others are back")
