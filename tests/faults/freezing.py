@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from delayboard.demo.node import PrivateNode
-from delayboard.demo.processes import marked_processes, thread_states
+from delayboard.demo.processes import marked_processes, send, thread_states
 from tests.builders import eventually
 from topology import latest
 from topology.latest import Latest
@@ -38,15 +37,16 @@ def is_stopped(process: int) -> bool:
 def frozen(node: PrivateNode) -> Iterator[None]:
     stopped = erlang_processes(node)
     assert stopped
+    # Among them may be a helper that has not taken its own name yet, and ends soon.
     for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+        send(pid, signal.SIGSTOP)
     # Each thread stops when it is next scheduled, and one of them might still answer.
     eventually(lambda: all(is_stopped(pid) for pid in stopped), "every thread of it is stopped")
     try:
         yield
     finally:
         for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+            send(pid, signal.SIGCONT)
 
 
 def answered_before(broker: Broker, known: Latest) -> None:
