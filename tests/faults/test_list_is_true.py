@@ -121,11 +121,10 @@ def test_the_list_is_true_and_says_when_it_is_not(
     assert not watch.looks[-1].shown
     assert not Gap.objects.exists()
     assert entries(event_log) == set(letters)
-    due = due_of(letters)
-    off = sorted(due_errors(letters, due).values())
-    # Who stamps a copy must get a processor first: a busy machine stamps some late, and none early.
-    assert off[len(off) // 2] < DUE_SECONDS, off
-    assert all(at > letters[name].begun + letters[name].delay - 0.001 for name, at in due.items())
+    off = sorted(due_errors(letters, due_of(letters)).values(), reverse=True)
+    # Who stamps a copy must get a processor first, which on a busy machine takes its time.
+    assert off[len(off) // 20] < DUE_SECONDS, off[:20]
+    assert off[0] < 10 * DUE_SECONDS, off[:20]
 
 
 def has_begun(moment: datetime, *, sign: str = "started_at") -> bool:

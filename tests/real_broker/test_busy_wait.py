@@ -105,7 +105,7 @@ def late_ms(delivery: Delivery) -> float:
 def test_messages_arrive_after_any_number_of_laps_never_early_and_none_is_dropped(
     vhost: Vhost, management: Management
 ) -> None:
-    laps = {f"m{number}": number for number in (*range(1, 6), 12, 15)}
+    laps = {f"m{number}": number for number in (*range(1, 6), 12, 60)}
     with waiting(vhost) as passing:
         dues = delay(vhost, laps, tag="kept")
         got = arrived(vhost, len(laps))
@@ -119,7 +119,7 @@ def test_messages_arrive_after_any_number_of_laps_never_early_and_none_is_droppe
     told = passing.counters()
     assert (told["passed"], told["returned"], told["without_due_header"]) == (len(laps), 0, 0)
     # A slow machine makes fewer and longer laps.
-    assert passing.looped > 0
+    assert passing.looped >= 7
     assert isinstance(told["late_p99_ms"], int)
 
 

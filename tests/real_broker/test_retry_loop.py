@@ -94,9 +94,11 @@ def waited_in(delivery: Delivery, params: Params) -> set[timedelta]:
 
 def attempts(vhost: Vhost, consumer: Consumer, params: Params, *, parks: bool) -> list[float]:
     """The moments at which a consumer after the article's sees one message, until it gives up."""
-    seen = []
+    seen: list[float] = []
     while True:
         delivery, at = next_message(consumer)
+        if seen:
+            assert len(waited_in(delivery, params)) == 1
         seen.append(at)
         if failures(delivery, params) < RETRY_COUNT:
             consumer.reject(delivery)
@@ -208,13 +210,14 @@ def test_with_separate_returns_only_the_queue_that_failed_gets_it_again(
         a, b = (
             stack.enter_context(Consumer(address_of(vhost), params.input_queue)) for params in both
         )
-        for failing, other in ((a, b), (b, a)):
+        for params, failing, other in zip(both, (a, b), (b, a), strict=True):
             send(vhost, "in")
             other.ack_through(next_message(other)[0])
             first, rejected = next_message(failing)
             failing.reject(first)
             delivery, again = next_message(failing)
             assert again - rejected >= TTL
+            assert waited_in(delivery, params) == {timedelta(seconds=TTL)}
             failing.ack_through(delivery)
             assert is_quiet(other, TTL)
 
@@ -301,6 +304,7 @@ def test_a_delayed_publish_arrives_after_each_delay_on_offer_and_never_before(
             sent = send(vhost, route.exchange, route.routing_key, headers=route.headers)
             delivery, arrived = next_message(consumer)
             assert arrived - sent >= delay.total_seconds()
+            assert waited_in(delivery, params) == {delay} - {timedelta(0)}
             consumer.ack_through(delivery)
 
 

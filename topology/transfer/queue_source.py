@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
@@ -55,12 +56,19 @@ class QueueSource(Generic[Mark]):
         self._bytes = 0
         self._unsettled = 0
         self._held = 0
+        self._held_since: float | None = None
         self.refusal: Answer | None = None
 
     @property
     def unsettled(self) -> int:
         """How many were taken to be published and are not settled."""
         return self._unsettled
+
+    @property
+    def held_seconds(self) -> float:
+        """How long the first of what is held to the end has been; 0 when nothing is."""
+        since = self._held_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def leave_out(self) -> None:
         """What is decided on at this moment counts as one of those that are taken."""
@@ -113,6 +121,8 @@ class QueueSource(Generic[Mark]):
         self._bytes -= self._open[tag]
         self._open[tag] = 0
         self._held += 1
+        if self._held_since is None:
+            self._held_since = time.monotonic()
 
     def _ack(self, confirmed: list[int]) -> None:
         """All below the first that has no answer at once, what is above it one by one."""

@@ -20,7 +20,7 @@ from topology.transfer.queue_source import QueueSource, Taken
 # What is confirmed at a tapped exchange is looked at when it is so much, or so old (seconds).
 CHECKED_NUMBER = 250
 CHECKED_SECONDS = 0.2
-# What is refused is held so long (seconds); after 30 minutes a broker closes the channel.
+# What stays in the queue is held so long (seconds); after 30 minutes a broker closes the channel.
 HELD_SECONDS = 1500.0
 # So long nothing comes (seconds) before the queue is asked whether it is empty.
 EMPTY_SECONDS = 1.0
@@ -63,7 +63,6 @@ class StraightSource:
         self._answered: list[tuple[Taken[Publish], Answer]] = []
         self._answered_at = 0.0
         self._unknown = 0
-        self._held_since: float | None = None
         self._reserved = number
         self.number = number
         self.counts: Counter[str] = Counter()
@@ -82,9 +81,8 @@ class StraightSource:
 
     @property
     def is_held_long(self) -> bool:
-        """Whether what was refused has waited long enough to be given back."""
-        since = self._held_since
-        return since is not None and time.monotonic() - since > HELD_SECONDS
+        """Whether what stays has been held long enough to be given back."""
+        return self._queue.held_seconds > HELD_SECONDS
 
     @property
     def unsure(self) -> int:
@@ -172,8 +170,6 @@ class StraightSource:
     def _count(self, name: str, error: str) -> None:
         self.counts[name] += 1
         self.error = self.error or error
-        if name != "done" and self._held_since is None:
-            self._held_since = time.monotonic()
 
     def _look(self, is_busy: bool) -> None:
         """Whether the queue is empty: nothing comes, nothing is on the way, nothing lies there."""

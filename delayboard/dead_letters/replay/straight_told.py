@@ -28,13 +28,16 @@ def refused(batch: ReplayBatch, error: str) -> str:
     number = batch.returned + batch.nacked + batch.failed
     if not number:
         return ""
-    first = f" The first: {error}" if error else ""
-    return f"{number:,} stay in “{batch.queue}”.{first}"
+    return f"{number:,} stay in “{batch.queue}”.{_first(error)}"
 
 
 def stuck(error: str) -> str:
     """Why a run rests of which nothing went for so long as refused ones may be held."""
-    return f"All that it tried was refused; it is back in the queue. The first: {error}"
+    return f"All that it tried was refused; it is back in the queue.{_first(error)}"
+
+
+def _first(error: str) -> str:
+    return f" The first: {error}" if error else ""
 
 
 def gone(number: int, queue: str) -> str:
