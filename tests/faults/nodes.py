@@ -13,11 +13,13 @@ from topology.broker.management import Management
 from topology.definitions import Arguments, Queue
 
 KINDS = ("classic", "quorum")
+# What replays go to, and what parkers take from.
+QUEUES = ("orders", "dead")
 
 
 @contextmanager
-def mortal(folder: Path, generation: str, queue: str) -> Iterator[PrivateNode]:
-    """A node to be killed, with this queue in a vhost for each type, which is named as the type.
+def mortal(folder: Path, generation: str) -> Iterator[PrivateNode]:
+    """A node to be killed, with its queues in a vhost for each type, which is named as the type.
 
     The queues outlive a kill, for the node was stopped in good order since they were declared. Of
     one declared a second before the kill, whatever was confirmed into it, 3.10.8 and 4.0.5 know
@@ -30,7 +32,9 @@ def mortal(folder: Path, generation: str, queue: str) -> Iterator[PrivateNode]:
         for kind in KINDS:
             call_api(node, "PUT", f"vhosts/{kind}", {})
             with Management(address_of(vhost_of(node, kind))) as management:
-                management.declare_queue(Queue(queue, arguments=Arguments({"x-queue-type": kind})))
+                for name in QUEUES:
+                    arguments = Arguments({"x-queue-type": kind})
+                    management.declare_queue(Queue(name, arguments=arguments))
         node.stop()
         node.start()
         yield node
@@ -39,6 +43,6 @@ def mortal(folder: Path, generation: str, queue: str) -> Iterator[PrivateNode]:
 
 
 def vhost_of(node: PrivateNode, kind: str) -> Vhost:
-    """The vhost of the queue of this type."""
+    """The vhost of the queues of this type."""
     url = f"{node.amqp_url.rpartition('/')[0]}/{kind}"
     return Vhost(url, node.management_url, kind, node.username, node.password)

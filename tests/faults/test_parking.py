@@ -27,7 +27,7 @@ from delayboard.worker.duties import parker_of
 from delayboard.worker.supervise import keep_running
 from tests.brokers import SUITES, Vhost
 from tests.builders import address_of, eventually, make_broker, running
-from tests.faults.nodes import KINDS, mortal, vhost_of
+from tests.faults.nodes import KINDS, vhost_of
 from tests.faults.processes import environment, kill, started
 from topology.broker.depths import live_depths
 from topology.broker.errors import BrokerError
@@ -141,14 +141,6 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
         eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
     all_is_there_and_adds_up(messages)
     assert len(facts.oldest(Fact.objects.count())) == letters()
-
-
-@pytest.fixture(scope="module", params=SUITES)
-def node(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PrivateNode]:
-    with mortal(tmp_path_factory.mktemp("mortal"), request.param, DEAD) as node:
-        yield node
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from tests.brokers import SUITES, Vhost
 from tests.builders import address_of, eventually
 from tests.delayboard.builders import a_route
 from tests.faults.freezing import frozen
-from tests.faults.nodes import KINDS, mortal, vhost_of
+from tests.faults.nodes import KINDS, vhost_of
 from tests.faults.processes import environment, kill, started
 from tests.faults.replays import (
     TARGET,
@@ -92,14 +91,6 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_may_be_double(
     assert sum(number > 1 for number in names.values()) <= fresh(batch).doubled <= unconfirmed
     assert names.total() - len(names) <= unconfirmed
     assert fresh(batch).done + fresh(batch).failed == messages
-
-
-@pytest.fixture(scope="module", params=SUITES)
-def node(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PrivateNode]:
-    with mortal(tmp_path_factory.mktemp("mortal"), request.param, TARGET) as node:
-        yield node
 
 
 @of_each_kind
