@@ -53,6 +53,16 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.PASSWORD_HASHERS = [CHEAP_HASHER, *settings.PASSWORD_HASHERS]
 
 
+@pytest.fixture(autouse=True)
+def _forget_snapshots() -> None:
+    """Forget what an earlier test learned of a broker, or still asks one: keys are used again."""
+    from topology import latest
+
+    with latest._guard:
+        latest._latest.clear()
+        latest._polls.clear()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With --postgres, keep the tests that use the database: no browser, the newest broker.

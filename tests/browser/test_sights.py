@@ -23,7 +23,6 @@ from tests.browser import scenes
 from tests.browser.album import Album
 from tests.browser.sights import Scene
 from tests.browser.sign_in import sign_in
-from topology import latest
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BUILDERS: dict[str, Callable[..., Scene]] = {
@@ -35,15 +34,10 @@ BUILDERS: dict[str, Callable[..., Scene]] = {
 
 
 @pytest.fixture(autouse=True)
-def quiet_site(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def quiet_site(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of its own, and signs of life that last as long as the looking does."""
     settings.EVENT_LOG = tmp_path / "log"
     monkeypatch.setattr(duty, "LATE", scenes.LIFETIME)
-    latest._latest.clear()
-    yield
-    latest._latest.clear()
 
 
 def look_at(page: Page, album: Album, scene: Scene, site_url: str) -> None:

@@ -21,7 +21,7 @@ from tests.browser.conftest import PATIENCE_MS
 from tests.browser.sign_in import sign_in
 from tests.builders import address_of, eventually
 from topology import latest
-from topology.models import State, Topology
+from topology.models import Broker, State, Topology
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PASSWORD = "a long enough password"
@@ -30,11 +30,8 @@ ENDLESS = ("/reports/", "/scheduled/?", "/retrying/", "/dead-letters/?", "/parke
 
 
 @pytest.fixture(autouse=True)
-def quiet_site(settings: Settings, tmp_path: Path) -> Iterator[None]:
+def quiet_site(settings: Settings, tmp_path: Path) -> None:
     settings.EVENT_LOG = tmp_path / "log"
-    latest._latest.clear()
-    yield
-    latest._latest.clear()
 
 
 @pytest.fixture
@@ -134,7 +131,7 @@ def predict_and_publish(page: Page) -> None:
 def look_choose_and_replay(page: Page, vhost: Vhost) -> None:
     contents.declare(vhost, [scenes.PARKED])
     contents.dead_letters(vhost, scenes.PARKED, ["orders", "orders"], deaths=1)
-    latest._latest.clear()
+    latest.forget(Broker.objects.get().pk)
     page.goto("/dead-letters/")
     page.get_by_role("link", name=scenes.PARKED).click()
     press(page, "It holds dead letters")

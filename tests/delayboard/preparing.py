@@ -45,10 +45,9 @@ def know(
 
 @contextmanager
 def known(broker: Broker, definitions: Definitions = TAPPED) -> Iterator[None]:
-    latest._latest.clear()
     know(broker, definitions)
     yield
-    latest._latest.clear()
+    latest.forget(broker.pk)
 
 
 def work_off(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import timedelta
 from threading import Event
 from typing import Any
@@ -68,8 +68,7 @@ ARRIVES = re.compile(r"rrives in (\S+?)(?: at once| after |\.)")
 
 
 @pytest.fixture
-def broker(vhost: Vhost) -> Iterator[Broker]:
-    latest._latest.clear()
+def broker(vhost: Vhost) -> Broker:
     with Management(address_of(vhost)) as management:
         for thing in THERE:
             match thing:
@@ -79,8 +78,7 @@ def broker(vhost: Vhost) -> Iterator[Broker]:
                     management.declare_queue(thing)
                 case Binding():
                     management.bind(thing)
-    yield make_broker(vhost)
-    latest._latest.clear()
+    return make_broker(vhost)
 
 
 @pytest.fixture
@@ -246,7 +244,7 @@ def test_through_a_delay_it_arrives_as_the_dry_run_says(
 ) -> None:
     topology = provision.create_topology(None, broker, kind, params)
     provision.apply(None, topology)
-    latest._latest.clear()
+    latest.forget(broker.pk)
     journal = Journal(broker)
     rows = [journal.plain(), journal.letter(a_death("audit", exchange="", routing_keys=("audit",)))]
     draft = drafted(
@@ -291,7 +289,7 @@ def test_a_tap_of_ours_is_never_taken_for_an_arrival(user: User, broker: Broker)
             management.declare_queue(queue)
         for key in ("orders", "unbound"):
             management.bind(Binding("orders", "delayboard.tap.x", key))
-    latest._latest.clear()
+    latest.forget(broker.pk)
     journal = Journal(broker)
     drafts = [
         drafted(user, [journal.plain()], mode=TargetMode.TYPED, exchange="orders", key=key)
