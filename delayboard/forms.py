@@ -14,7 +14,7 @@ from delayboard.publishing.send import Letter
 from topology import access
 from topology.definitions import Definitions, is_tap
 from topology.delays import DelayError, format_delay, parse_delay
-from topology.forms import HeadersField
+from topology.forms import BrokerChoice, HeadersField
 from topology.message import Route
 from topology.models import Broker, Role, State, Topology
 from topology.patterns.pattern import ParamsError
@@ -53,6 +53,7 @@ class PublishForm(forms.Form):
     letter_id = forms.UUIDField(widget=forms.HiddenInput, required=False)
     topology = TopologyChoice(
         Topology.objects.none(),
+        to_field_name="slug",
         required=False,
         empty_label="none: to the exchange below",
         help_text="An applied topology gives exchange, key and delay.",
@@ -66,9 +67,6 @@ class PublishForm(forms.Form):
         max_length=255,
         help_text="Destination or key, where the topology leaves it open.",
         widget=forms.TextInput(attrs={"class": "name"}),
-    )
-    broker = forms.ModelChoiceField(
-        Broker.objects.none(), required=False, empty_label="none: through the topology above"
     )
     exchange = forms.CharField(
         required=False, max_length=255, help_text="Empty: the default exchange."
@@ -98,7 +96,9 @@ class PublishForm(forms.Form):
         brokers = access.visible_brokers(user, Role.OPERATOR)
         applied = Topology.objects.filter(broker__in=brokers, state=State.APPLIED)
         self.fields["topology"].queryset = applied.select_related("broker")  # type: ignore[attr-defined]
-        self.fields["broker"].queryset = brokers  # type: ignore[attr-defined]
+        self.fields["broker"] = BrokerChoice(
+            brokers, required=False, empty_label="none: through the topology above"
+        )
         self.fields["letter_id"].initial = uuid4
 
     def clean_delay(self) -> timedelta:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from typing import Any, TypeAlias
 
@@ -58,6 +58,19 @@ def visible_brokers(user: User, role: Role = Role.VIEWER) -> QuerySet[Broker]:
     return Broker.objects.filter(pk__in=granted)
 
 
+def chosen_broker(brokers: Iterable[Broker], slug: str) -> Broker | None:
+    """Return the one that an address names by its slug; None when it names none.
+
+    Raises Http404 for a slug of no broker of these, so that no other takes its place.
+    """
+    if not slug:
+        return None
+    for broker in brokers:
+        if broker.slug == slug:
+            return broker
+    raise Http404(f"There is no broker “{slug}” that you may see.")
+
+
 def may_audit(user: User) -> bool:
     """Admins of all brokers read the whole audit log, those of some what was done to these."""
     return may(user, None, Role.ADMIN) or visible_brokers(user, Role.ADMIN).exists()
@@ -70,6 +83,18 @@ def require(user: User, broker: Broker | None, role: Role) -> None:
         raise Http404
     if held is None or held < role:
         raise PermissionDenied(f"This needs the role {role.label.lower()}.")
+
+
+def production_refusal(
+    broker: Broker, typed: str, next_step: str = "Type its name to confirm."
+) -> str:
+    """Return why an action on a production broker is refused; "" when its name was typed.
+
+    Any other broker needs no typed name.
+    """
+    if not broker.is_production or typed == broker.name:
+        return ""
+    return f"{broker.name} is a production broker ({broker.environment}). {next_step}"
 
 
 def with_broker(role: Role) -> Callable[[View], View]:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from django import forms
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import QuerySet
 
 from topology import access, latest
 from topology.broker.address import AddressError, check_management_url
@@ -101,7 +102,7 @@ class BrokerForm(forms.ModelForm):
         ]
         help_texts: ClassVar[dict[str, str]] = {
             "environment": "Shown on every page of this broker, such as staging.",
-            "is_production": "Destructive actions then ask for the object's name.",
+            "is_production": "Actions that publish, discard or delete then ask for a typed name.",
             "management_url": "The management API, such as http://host:15672",
             "vhost": "A broker is added once for each of its virtual hosts.",
             "tls": "AMQP over TLS (amqps). The management address says it by https.",
@@ -173,10 +174,19 @@ TAPS_HELP = (
 )
 
 
+class BrokerChoice(forms.ModelChoiceField):
+    """A broker, by its slug as in addresses; of several none is chosen beforehand."""
+
+    def __init__(self, queryset: QuerySet[Broker], **options: Any) -> None:
+        options.setdefault("empty_label", None if queryset.count() == 1 else "choose a broker")
+        super().__init__(queryset, to_field_name="slug", **options)
+
+    def label_from_instance(self, obj: Broker) -> str:
+        return f"{obj.name} ({obj.environment})"
+
+
 class TopologyForm(forms.Form):
     """The parameters of a topology as its pattern asks for them, and checked by it."""
-
-    broker = forms.ModelChoiceField(Broker.objects.none())
 
     def __init__(
         self, *args: Any, user: AbstractBaseUser | AnonymousUser, kind: str, **kwargs: Any
@@ -184,7 +194,7 @@ class TopologyForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.pattern = PATTERNS[kind]
         brokers = access.visible_brokers(user, Role.OPERATOR)
-        self.fields["broker"] = forms.ModelChoiceField(brokers, empty_label=None)
+        self.fields["broker"] = BrokerChoice(brokers)
         for field in self.pattern.FIELDS:
             self.fields[field.name] = _form_field(field)
         self.fields["tap_type"] = forms.ChoiceField(

@@ -24,7 +24,8 @@ SHOWN_RUNS = 14
 def reports(request: HttpRequest) -> HttpResponse:
     visible = access.visible_brokers(request.user)
     wanted = request.GET.get("broker", "")
-    brokers = [broker for broker in visible if wanted in ("", broker.slug)]
+    chosen = access.chosen_broker(visible, wanted)
+    brokers = [chosen] if chosen else list(visible)
     day, problem = _day(request.GET.get("day", ""))
     report = results.report(day, brokers)
     context = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -30,10 +30,8 @@ _fed = Kept[Feeds]()
 def dead_letters(request: HttpRequest) -> HttpResponse:
     """The groups of the chosen broker, and its queues: confirmed, proposed, others."""
     visible = list(access.visible_brokers(request.user))
-    chosen = request.GET.get("broker", "")
-    broker = next((b for b in visible if b.slug == chosen or not chosen), None)
-    if chosen and broker is None:
-        raise Http404
+    chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
+    broker = chosen or next(iter(visible), None)
     context: dict[str, Any] = {"brokers": visible, "broker": broker}
     if broker is not None:
         known = latest.fresh(broker)

@@ -245,7 +245,7 @@ def _add_scheduled(scene: Scene, letter: ScheduledMessage) -> None:
 
 def _add_acts(scene: Scene, broker: Broker, pair: Topology, planned: Topology) -> None:
     """What forms answer, and an open menu."""
-    through = {"topology": str(pair.pk), "delay": "15s"}
+    through = {"topology": pair.slug, "delay": "15s"}
     scene.add("topology-planned", "topology:topology", planned.slug)
     scene.add("verdict", "topology:topology", pair.slug, act=press("Verify"))
     scene.add("teardown", "topology:topology", pair.slug, act=_open_teardown)
@@ -269,7 +269,7 @@ def _other_patterns(vhost: Vhost, broker: Broker) -> tuple[Topology, Topology]:
 
 
 def _far(levels: Topology) -> dict[str, str]:
-    return {"topology": str(levels.pk), "delay": "1h1m1s", "target": "letters"}
+    return {"topology": levels.slug, "delay": "1h1m1s", "target": "letters"}
 
 
 def _open(page: Page) -> None:

@@ -152,7 +152,12 @@ def actions(pair: Topology) -> dict[str, tuple[str, str, dict[str, Any]]]:
         "password": address.password,
         "verify_tls": "on",
     }
-    letter = {"broker": pair.broker.pk, "exchange": "orders", "routing_key": "orders", "send": "1"}
+    letter = {
+        "broker": pair.broker.slug,
+        "exchange": "orders",
+        "routing_key": "orders",
+        "send": "1",
+    }
     return {
         "test the connection": ("post", at["topology:broker_test"], {}),
         "edit the broker": ("post", at["topology:broker_edit"], edited),

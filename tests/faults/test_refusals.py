@@ -133,7 +133,7 @@ def test_the_pages_say_so_and_publish_nothing(vhost: Vhost, broker_node: Private
     broker = make_broker(vhost)
     client = Client()
     client.force_login(make_user("ada", Role.ADMIN))
-    letter = {"broker": broker.pk, "exchange": "", "routing_key": "q", "send": "1"}
+    letter = {"broker": broker.slug, "exchange": "", "routing_key": "q", "send": "1"}
     with alarmed(broker_node, "memory"):
         latest.poll(broker)
         began = time.monotonic()

@@ -46,7 +46,7 @@ def test_its_page_says_what_a_lap_takes_and_what_nobody_sees(hooks: Topology) ->
 def test_a_delay_that_is_no_multiple_is_rounded_up_and_the_prediction_says_so(
     hooks: Topology,
 ) -> None:
-    values = {"topology": hooks.pk, "delay": "150s", "predict": "1"}
+    values = {"topology": hooks.slug, "delay": "150s", "predict": "1"}
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
     assert "2m30s is rounded up to 3m." in text
     assert "It arrives in hooks after 3m." in text
@@ -62,7 +62,7 @@ def adopted(broker: Broker) -> Topology:
 def test_through_one_that_others_read_nothing_is_published_with_a_delay(
     adopted: Topology, pressed: str
 ) -> None:
-    values = {"topology": adopted.pk, "delay": "3m", pressed: "1"}
+    values = {"topology": adopted.slug, "delay": "3m", pressed: "1"}
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
     assert "decides when a message is due, by a header that cannot be known here" in text
     assert "It arrives in" not in text
@@ -72,7 +72,7 @@ def test_through_one_that_others_read_nothing_is_published_with_a_delay(
 def test_through_one_that_others_read_a_message_without_a_delay_arrives_at_once(
     adopted: Topology,
 ) -> None:
-    values = {"topology": adopted.pk, "predict": "1"}
+    values = {"topology": adopted.slug, "predict": "1"}
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
     assert "It arrives in hooks at once." in text
 

@@ -39,7 +39,7 @@ def test_a_form_to_add_one_says_what_is_wrong(
 ) -> None:
     initial = {field.name: field.initial for field in PATTERNS[kind].FIELDS}
     address = f"{reverse('topology:topology_add')}?kind={kind}"
-    values = {"broker": broker.pk, **initial, **typed}
+    values = {"broker": broker.slug, **initial, **typed}
     assert said in text_of(signed_in(Role.ADMIN).post(address, values))
     assert not Topology.objects.exists()
 

@@ -107,7 +107,7 @@ def test_a_viewer_is_refused_every_action_on_the_server(pair: Topology) -> None:
         assert b"Nothing was changed" in text.content
     look = f"{reverse('dead_letter_queue', args=['test-broker'])}?name=parked"
     assert client.post(look).status_code == 403
-    sent = client.post(reverse("publish"), {"broker": pair.broker.pk, "send": "1"})
+    sent = client.post(reverse("publish"), {"broker": pair.broker.slug, "send": "1"})
     assert "You may not publish" in text_of(sent)
     pair.refresh_from_db()
     assert (pair.state, Work.objects.count()) == (State.PLANNED, 0)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 def test_nothing_is_published_while_the_broker_does_not_answer(broker: Broker) -> None:
     client = signed_in(Role.OPERATOR)
-    text = text_of(client.post(reverse("publish"), {"broker": broker.pk, "send": "1"}))
+    text = text_of(client.post(reverse("publish"), {"broker": broker.slug, "send": "1"}))
     assert "Nothing was published." in text
     assert Publication.objects.count() == 0
 
@@ -42,7 +42,7 @@ def test_a_wrong_message_is_said_and_not_published(
     broker: Broker, typed: dict[str, str], problem: str
 ) -> None:
     know(broker)
-    values = {"broker": broker.pk, "routing_key": "x", "send": "1", **typed}
+    values = {"broker": broker.slug, "routing_key": "x", "send": "1", **typed}
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
     assert problem in text
     assert Publication.objects.count() == 0
@@ -51,7 +51,7 @@ def test_a_wrong_message_is_said_and_not_published(
 def test_a_prediction_names_every_stay_and_sends_nothing(pair: Topology) -> None:
     Topology.objects.update(state=State.APPLIED)
     know(pair.broker, *pair.definitions)
-    values = {"topology": pair.pk, "delay": "15s", "predict": "1"}
+    values = {"topology": pair.slug, "delay": "15s", "predict": "1"}
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
     assert "It arrives in orders after 15s." in text
     assert 'Waits 15s in <span class="name">orders-retry</span>' in text
@@ -62,7 +62,7 @@ def test_a_prediction_names_every_stay_and_sends_nothing(pair: Topology) -> None
 def test_a_topology_and_an_exchange_are_not_both_taken(pair: Topology, also: str) -> None:
     Topology.objects.update(state=State.APPLIED)
     know(pair.broker, *pair.definitions)
-    values = {"topology": pair.pk, also: pair.broker.pk, "send": "1"}
+    values = {"topology": pair.slug, also: pair.broker.slug, "send": "1"}
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
     assert "Choose a topology, or a broker and an exchange, not both." in text
     assert Publication.objects.count() == 0
@@ -72,10 +72,10 @@ def test_a_link_through_a_topology_fills_the_form_so_that_it_can_be_sent(pair: T
     Topology.objects.update(state=State.APPLIED)
     know(pair.broker, *pair.definitions)
     client = signed_in(Role.OPERATOR)
-    answer = client.get(reverse("publish"), {"topology": str(pair.pk), "delay": "15s"})
+    answer = client.get(reverse("publish"), {"topology": pair.slug, "delay": "15s"})
     form = answer.context["form"]
     filled = {field.name: field.value() or "" for field in form}
-    assert (filled["topology"], filled["broker"]) == (str(pair.pk), "")
+    assert (filled["topology"], filled["broker"]) == (pair.slug, "")
     text = text_of(client.post(reverse("publish"), filled | {"predict": "1"}))
     assert "It arrives in orders after 15s." in text
 
@@ -92,7 +92,7 @@ def test_what_a_topology_cannot_do_is_said_and_not_published(
 ) -> None:
     Topology.objects.update(state=State.APPLIED)
     know(pair.broker, *pair.definitions)
-    values = {"topology": pair.pk, "send": "1", **typed}
+    values = {"topology": pair.slug, "send": "1", **typed}
     assert problem in text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
     assert Publication.objects.count() == 0
 
@@ -105,7 +105,7 @@ def test_a_delay_through_levels_is_rounded_up_predicted_and_bounded(broker: Brok
     client = signed_in(Role.OPERATOR)
 
     def predicted(**typed: str) -> str:
-        values = {"topology": row.pk, "predict": "1", "target": "work", **typed}
+        values = {"topology": row.slug, "predict": "1", "target": "work", **typed}
         return text_of(client.post(reverse("publish"), values))
 
     assert "4s200ms is rounded up to 5s. It arrives in work after 5s." in predicted(delay="4.2s")
@@ -118,7 +118,7 @@ def test_a_delay_through_levels_is_rounded_up_predicted_and_bounded(broker: Brok
 def test_the_same_letter_sent_twice_is_published_once(broker: Broker) -> None:
     know(broker, a_queue("work"))
     row = Publication.objects.create(broker=broker, size=1)
-    values = {"broker": broker.pk, "routing_key": "work", "send": "1", "letter_id": str(row.pk)}
+    values = {"broker": broker.slug, "routing_key": "work", "send": "1", "letter_id": str(row.pk)}
     answer = signed_in(Role.OPERATOR).post(reverse("publish"), values, follow=True)
     assert "It was published already" in text_of(answer)
     assert Publication.objects.get() == row
@@ -126,7 +126,7 @@ def test_the_same_letter_sent_twice_is_published_once(broker: Broker) -> None:
 
 def test_a_prediction_of_a_loss_says_so(broker: Broker) -> None:
     know(broker)
-    values = {"broker": broker.pk, "exchange": "<b>", "routing_key": "x", "predict": "1"}
+    values = {"broker": broker.slug, "exchange": "<b>", "routing_key": "x", "predict": "1"}
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
     assert "<strong>Lost</strong>" in text
     assert "Publish it all the same" in text

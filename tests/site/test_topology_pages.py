@@ -103,7 +103,7 @@ def test_an_action_on_a_broker_that_does_not_answer_changes_nothing(
 def test_a_wrong_topology_is_said_and_not_made(
     pair: Topology, typed: dict[str, str], problem: str
 ) -> None:
-    values = {"broker": pair.broker.pk, "name": "new", "delay": "1m", **typed}
+    values = {"broker": pair.broker.slug, "name": "new", "delay": "1m", **typed}
     answer = signed_in(Role.ADMIN).post(reverse("topology:topology_add"), values)
     assert problem in text_of(answer)
     assert Topology.objects.count() == 1

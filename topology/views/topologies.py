@@ -46,9 +46,9 @@ def with_topology(role: Role) -> Callable[[access.View], access.View]:
 def topologies(request: HttpRequest) -> HttpResponse:
     visible = access.visible_brokers(request.user)
     rows = Topology.objects.filter(broker__in=visible).select_related("broker")
-    chosen = request.GET.get("broker", "")
-    if chosen:
-        rows = rows.filter(broker__slug=chosen)
+    broker = access.chosen_broker(visible, request.GET.get("broker", ""))
+    if broker is not None:
+        rows = rows.filter(broker=broker)
     if request.GET.get("torn_down") != "yes":
         rows = rows.exclude(state=State.TORN_DOWN)
     return render(
@@ -57,7 +57,7 @@ def topologies(request: HttpRequest) -> HttpResponse:
         {
             "rows": rows,
             "brokers": visible,
-            "chosen": chosen,
+            "chosen": broker.slug if broker else "",
             "with_torn_down": request.GET.get("torn_down") == "yes",
             "patterns": PATTERNS,
             "may_add": access.visible_brokers(request.user, Role.OPERATOR).exists(),
@@ -72,7 +72,7 @@ def topology_add(request: HttpRequest) -> HttpResponse:
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     if not operated.exists():
         raise PermissionDenied("This needs the role operator on a broker.")
-    initial = {"broker": request.GET.get("broker") or operated.first()}
+    initial = {"broker": access.chosen_broker(operated, request.GET.get("broker", ""))}
     form = TopologyForm(request.POST or None, user=request.user, kind=kind, initial=initial)
     first = PATTERNS[kind].FIELDS[0].name
     if request.method == "POST" and form.is_valid():

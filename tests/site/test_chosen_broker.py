@@ -1,0 +1,120 @@
+"""Forms and links that carry a broker choose that broker, and never another one."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.urls import reverse
+
+from tests.builders import make_broker, make_pair
+from tests.site.desk import know, pages, signed_in, text_of
+from topology.models import Broker, Role, State, Topology
+
+pytestmark = pytest.mark.django_db
+
+CARRY_A_BROKER = ("topology:topologies", "dead_letters", "retrying_anywhere", "analytics:reports")
+
+
+@pytest.fixture
+def first() -> Broker:
+    """The first of all brokers, which a form that ignores the address chooses."""
+    return make_broker(name="A first broker")
+
+
+@pytest.fixture
+def pair(first: Broker, broker: Broker) -> Topology:
+    """On the second broker."""
+    assert Broker.objects.first() == first
+    return make_pair(broker, delay="15s")
+
+
+def links(text: str) -> list[str]:
+    return [unescape(found) for found in re.findall(r'href="([^"]+)"', text)]
+
+
+def selected(text: str, field: str) -> list[str]:
+    """The values that the browser would send of a drop-down as it is served."""
+    box = re.search(rf'<select[^>]* name="{field}"[^>]*>(.*?)</select>', text, re.DOTALL)
+    assert box is not None
+    options = re.findall(r'<option value="([^"]*)"( selected)?', box[1])
+    return [value for value, chosen in options if chosen] or [options[0][0]]
+
+
+def test_every_link_on_a_page_of_a_broker_carries_that_broker(pair: Topology) -> None:
+    client, seen = signed_in(Role.ADMIN), 0
+    addresses = pages(pair)
+    know(pair.broker, *pair.definitions)
+    for state in State:
+        Topology.objects.filter(pk=pair.pk).update(state=state)
+        for address in addresses.values():
+            answer = client.get(address)
+            if not answer["Content-Type"].startswith("text/html") or not answer.context:
+                continue
+            if answer.context.get("broker") != pair.broker:
+                continue
+            for link in links(answer.content.decode()):
+                for value in parse_qs(urlsplit(link).query).get("broker", []):
+                    seen += 1
+                    assert value == pair.broker.slug, (address, link)
+    assert seen > 20
+
+
+def test_from_a_page_of_a_broker_the_form_of_a_topology_chooses_it(pair: Topology) -> None:
+    client = signed_in(Role.ADMIN)
+    know(pair.broker)
+    start = text_of(client.get(reverse("topology:broker", args=[pair.broker.slug])))
+    (listed,) = (link for link in links(start) if link.endswith("#patterns"))
+    offered = links(text_of(client.get(listed.partition("#")[0])))
+    forms = [link for link in offered if urlsplit(link).path == reverse("topology:topology_add")]
+    assert len(forms) == 9
+    for form in forms:
+        assert selected(text_of(client.get(form)), "broker") == [pair.broker.slug], form
+
+
+def test_a_topology_is_made_on_the_broker_that_was_sent(pair: Topology) -> None:
+    know(pair.broker)
+    values = {"broker": pair.broker.slug, "name": "new", "delay": "1m"}
+    signed_in(Role.ADMIN).post(reverse("topology:topology_add") + "?kind=retry_pair", values)
+    assert Topology.objects.get(name="new").broker == pair.broker
+
+
+def test_of_several_brokers_none_is_chosen_beforehand(pair: Topology) -> None:
+    client = signed_in(Role.ADMIN)
+    address = reverse("topology:topology_add")
+    assert selected(text_of(client.get(address)), "broker") == [""]
+    text = text_of(client.post(address + "?kind=retry_pair", {"name": "new", "delay": "1m"}))
+    assert "This field is required." in text
+    assert not Topology.objects.filter(name="new").exists()
+
+
+def test_the_only_broker_is_chosen(broker: Broker) -> None:
+    text = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology_add")))
+    assert selected(text, "broker") == [broker.slug]
+
+
+@pytest.mark.parametrize("name", [*CARRY_A_BROKER, "topology:topology_add"])
+@pytest.mark.parametrize("slug", ["gone", "a-first-broker", "1"])
+def test_a_broker_that_is_not_there_or_not_visible_is_not_found(
+    pair: Topology, name: str, slug: str
+) -> None:
+    client = signed_in(Role.OPERATOR, pair.broker)
+    assert client.get(reverse(name), {"broker": slug}).status_code == 404
+
+
+def test_publishing_through_a_topology_chooses_it(pair: Topology) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    know(pair.broker, *pair.definitions)
+    client = signed_in(Role.ADMIN)
+    text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
+    (link,) = (one for one in links(text) if one.startswith(reverse("publish") + "?"))
+    assert selected(text_of(client.get(link)), "topology") == [pair.slug]
+
+
+def test_the_button_that_applies_names_broker_and_environment(pair: Topology) -> None:
+    Broker.objects.filter(pk=pair.broker.pk).update(environment="production")
+    know(pair.broker)
+    text = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology", args=[pair.slug])))
+    assert ">Apply to Test broker (production)</button>" in text
