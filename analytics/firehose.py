@@ -9,7 +9,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from analytics.models import Firehose
-from topology import audit
+from topology import access, audit
 from topology.access import User
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management import Management
@@ -43,8 +43,8 @@ def tap_of(row: Firehose) -> str:
 def switch_on(user: User, broker: Broker, *, typed_name: str = "") -> Firehose:
     """Raises Refusal, and BrokerError when the broker refuses; then it is as it was before."""
     with audit.recorded(user, "firehose switched on", broker=broker, what=broker.vhost):
-        if broker.is_production and typed_name != broker.name:
-            raise Refusal("This broker is a production one: type its name.")
+        if refusal := access.production_refusal(broker, typed_name):
+            raise Refusal(refusal)
         row = _wanted(broker, user.get_username())
         try:
             with Management(broker.address) as management:

@@ -21,6 +21,7 @@ from delayboard.dead_letters.search.rights import tells
 from delayboard.models import LetterChange, LetterGroup, Parking
 from delayboard.models.duty import LETTERS, PARKING, is_missing
 from delayboard.views.back import next_of
+from delayboard.views.production import Effect, confirmed_on_production
 from topology import access, latest, masks, paging
 from topology.latest import Latest
 from topology.masks import HIDDEN
@@ -100,8 +101,22 @@ def parking_cancel(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
     return redirect("parking", broker.slug, pk)
 
 
+def _describe_discard(request: HttpRequest, broker: Broker) -> Effect:
+    sent = request.POST
+    if paging.row_number(sent.get("group", "")) is not None:
+        what = "All parked messages of the group"
+    elif sent.get("all") == "1":
+        query = sent.get("q", "")
+        what = f"All parked messages that match “{query}”" if query else "All parked messages"
+    else:
+        what = f"Chosen messages: {len(sent.getlist('letter'))}. They"
+    back = reverse("letters", args=[broker.slug])
+    return Effect(f"{what} are discarded. Discarded messages can be restored.", back)
+
+
 @require_POST
 @access.with_broker(Role.OPERATOR)
+@confirmed_on_production("Discard messages", _describe_discard)
 def letters_discard(request: HttpRequest, broker: Broker) -> HttpResponse:
     return _change(request, broker, discard.DISCARD, "discarded")
 

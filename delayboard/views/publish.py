@@ -10,6 +10,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from delayboard.forms import PublishForm
@@ -17,6 +18,7 @@ from delayboard.models import Publication
 from delayboard.publishing.predict import Prediction, predict
 from delayboard.publishing.send import AlreadySent, Letter, send
 from delayboard.publishing.track import track
+from delayboard.views.production import Effect, confirmation
 from topology import access, latest
 from topology.broker.errors import alarm_sentence
 from topology.broker.fields import FieldError
@@ -44,7 +46,10 @@ def publish(request: HttpRequest) -> HttpResponse:
             prediction = _predict(form.chosen_broker, known.snapshot, letter)
             context["prediction"] = prediction
             if "send" in request.POST:
-                return _sent(request, form, letter, prediction, context)
+                sentence = f"One message is published in the virtual host {broker.vhost}."
+                effect = Effect(sentence, reverse("publish"))
+                page = confirmation(request, broker, "Publish message", effect)
+                return page or _sent(request, form, letter, prediction, context)
     may_publish = access.visible_brokers(request.user, Role.OPERATOR).exists()
     recent = Publication.objects.filter(broker__in=access.visible_brokers(request.user))[:10]
     context |= {

@@ -22,6 +22,7 @@ from delayboard.dead_letters.search import QueryError
 from delayboard.models import ItemState, LetterGroup, ReplayBatch
 from delayboard.models.replay import Source
 from delayboard.views.back import next_of
+from delayboard.views.production import Effect, confirmed_on_production
 from delayboard.views.replay_options import is_sent, options_sent, sent_options
 from delayboard.views.replays import batch_page, with_batch
 from topology import access, paging
@@ -124,8 +125,20 @@ def replay_options(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     return redirect("replay_batch", pk=batch.pk)
 
 
+def _describe_replay(_request: HttpRequest, batch: ReplayBatch) -> Effect:
+    of_queue = batch.source == Source.QUEUE
+    what = (
+        f"All messages of the queue {batch.queue} are moved"
+        if of_queue
+        else (f"{batch.selected:,} parked messages are published")
+    )
+    sentence = f"{what} in the virtual host {batch.broker.vhost}."
+    return Effect(sentence, reverse("replay_batch", args=[batch.pk]))
+
+
 @require_POST
 @with_batch(Role.OPERATOR)
+@confirmed_on_production("Start replay", _describe_replay)
 def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     """Start a draft, if it is as the dry run was looked at."""
     typed = request.POST.get("typed", "").strip().lower()

@@ -88,7 +88,9 @@ def test_a_production_broker_asks_for_its_name(vhost: Vhost) -> None:
     Broker.objects.update(is_production=True)
     client = signed_in(Role.ADMIN, broker)
     assert 'data-confirm-name="Test broker"' in text_of(client.get(page_of(broker)))
-    assert "production one: type its name" in switch(client, broker, wanted="on", name="test")
+    assert "is a production broker (test). Type its name to confirm." in switch(
+        client, broker, wanted="on", name="test"
+    )
     assert not is_tracing(broker)
     switch(client, broker, wanted="on", name="Test broker")
     assert is_tracing(broker)

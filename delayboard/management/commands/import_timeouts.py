@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.publishing.import_timeouts import import_timeouts, try_import
 from delayboard.publishing.timeout_desk import Tally, Verdict
 from delayboard.publishing.timeouts import numbered_lines
@@ -38,11 +39,15 @@ class Command(BaseCommand):
             "--rate", type=float, metavar="N", help="at most so many messages a second"
         )
 
+        add_confirmation(parser)
+
     def handle(self, *args: Any, **options: Any) -> None:
         rate, file, is_dry = options["rate"], options["file"], options["dry_run"]
         if rate is not None and not rate > 0:
             raise CommandError("--rate must be more than 0.")
         topology = _topology(options["topology"])
+        if not is_dry and (refusal := unconfirmed(topology.broker, options)):
+            raise CommandError(f"Nothing was imported. {refusal}")
         self._read, self._is_dry = 0, is_dry
         name = "-" if file == "-" else Path(file).name
         try:

@@ -14,6 +14,7 @@ from delayboard.dead_letters.replay import here
 from delayboard.dead_letters.search import QueryError
 from delayboard.management import replay_arguments as arguments
 from delayboard.management import replay_words as words
+from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.models import ReplayBatch
 from delayboard.models.replay import BatchState
 from delayboard.worker.memory import collect_rarely
@@ -36,6 +37,7 @@ class Command(BaseCommand):
         arguments.add_manner(parser)
         parser.add_argument("--dry-run", action="store_true", help="judge only, send nothing")
         parser.add_argument("--yes", action="store_true", help="in spite of bad verdicts")
+        add_confirmation(parser)
         parser.add_argument("--user", metavar="NAME", help="with the rights and name of this one")
         parser.add_argument("--json", action="store_true", help="JSON lines on stdout")
 
@@ -51,7 +53,7 @@ class Command(BaseCommand):
         if chosen in arguments.ACTIONS:
             batch = arguments.batch_of(broker, given[chosen])
             with refusals("Nothing was replayed. " if chosen == "resume" else ""):
-                self._act(user, chosen, batch, despite_verdict=given["yes"])
+                self._act(user, chosen, batch, given)
         else:
             with refusals("Nothing was replayed. "):
                 batch = arguments.choose(user, broker, chosen, given)
@@ -76,7 +78,7 @@ class Command(BaseCommand):
             self.stderr.write(said, str)
         if is_dry:
             self._end_of_dry_run(batch)
-        self._start(user, batch, despite_verdict=given["yes"])
+        self._start(user, batch, given)
         self._follow(batch)
 
     def _end_of_dry_run(self, batch: ReplayBatch) -> NoReturn:
@@ -87,10 +89,10 @@ class Command(BaseCommand):
         )
         sys.exit(_code(good, number))
 
-    def _act(self, user: Any, action: str, batch: ReplayBatch, *, despite_verdict: bool) -> None:
+    def _act(self, user: Any, action: str, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
         if action == "resume":
             if batch.is_draft:
-                self._start(user, batch, despite_verdict=despite_verdict)
+                self._start(user, batch, given)
             elif batch.state == BatchState.PAUSED:
                 batches.resume(user, batch)
             elif batch.is_ended:
@@ -102,13 +104,16 @@ class Command(BaseCommand):
             batches.cancel(user, batch)
         self._tell_counts(self._carry(batch))
 
-    def _start(self, user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
+    def _start(self, user: Any, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
+        despite_verdict = given["yes"]
         bad = sum(batches.bad_verdicts(batch).values())
         if bad and not despite_verdict:
             raise batches.BatchError(
                 f"{bad:,} of {words.many(batch.selected)} have a bad verdict. Start them all the "
                 f"same with --resume {batch.pk} --yes, or drop it with --cancel {batch.pk}."
             )
+        if refusal := unconfirmed(batch.broker, given, f"--resume {batch.pk}"):
+            raise batches.BatchError(refusal)
         batches.start(user, batch, despite_verdict=despite_verdict)
 
     def _follow(self, batch: ReplayBatch) -> NoReturn:

@@ -1,0 +1,27 @@
+"""The option that confirms an action on a production broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from topology import access
+from topology.models import Broker
+
+
+def add_confirmation(parser: CommandParser) -> None:
+    """Add `--confirm NAME`."""
+    parser.add_argument(
+        "--confirm", default="", metavar="NAME", help="the broker's name, if it is production"
+    )
+
+
+def unconfirmed(broker: Broker, given: Mapping[str, Any], call: str = "") -> str:
+    """Return why the command may not act on this broker; "" when it may.
+
+    `call` is what to call next, the option `--confirm` aside.
+    """
+    step = f"{call} --confirm".strip()
+    return access.production_refusal(broker, given["confirm"], f"Use {step} “{broker.name}”.")

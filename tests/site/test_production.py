@@ -1,0 +1,147 @@
+"""On a production broker, what publishes or discards messages asks for the broker's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.urls import reverse
+
+from delayboard.models import BatchState, LetterState, Publication, ReplayBatch
+from tests.site.desk import actions, draft, know, pages, signed_in, text_of
+from tests.site.replay_desk import some
+from topology.definitions import Queue
+from topology.models import AuditEntry, Broker, Role, Topology
+
+pytestmark = pytest.mark.django_db
+
+BUTTON = "{} on live</button>"
+# What publishes or deletes nothing in the broker, or ends, delays and undoes such an action; a
+# topology's teardown and unbinding, and the firehose, ask for the name in their own forms.
+NOT_ASKED = {
+    "firehose_switch",
+    "topology:broker_test",
+    "topology:found_adopt",
+    "topology:topology_record",
+    "topology:topology_apply",
+    "topology:topology_unbind",
+    "topology:topology_bodies",
+    "topology:topology_teardown",
+    "letter_queue_decide",
+    "letter_group_edit",
+    "letter_searches",
+    "letters_restore",
+    "letters_import",
+    "letters_change_cancel",
+    "mask_change",
+    "park",
+    "parking_cancel",
+    "watch",
+    "letters_replay",
+    "group_redirect",
+    "replay_prepare",
+    "queue_replay",
+    "replay_item",
+    "replay_pause",
+    "replay_resume",
+    "replay_cancel",
+    "replay_options",
+    "replay_rest",
+}
+
+
+@pytest.fixture(autouse=True)
+def production(broker: Broker) -> None:
+    know(broker, Queue("parked"), Queue("parked-work"))
+    Broker.objects.update(is_production=True, environment="live")
+
+
+def test_every_action_is_asked_about_or_known_not_to_be(pair: Topology) -> None:
+    client = signed_in(Role.ADMIN)
+    addresses = actions(pair)
+    asked = set()
+    for name in addresses.keys() - NOT_ASKED:
+        if "to confirm</label>" in text_of(client.post(addresses[name])):
+            asked.add(name)
+    assert asked == addresses.keys() - NOT_ASKED == {"letters_discard", "replay_start"}
+
+
+@pytest.mark.parametrize("typed", ["", "test broker", "Test broker2"])
+def test_a_discard_needs_the_name(broker: Broker, typed: str) -> None:
+    rows = some(broker)
+    client, address = signed_in(Role.OPERATOR), reverse("letters_discard", args=[broker.slug])
+    sent = {"letter": [row.pk for row in rows]}
+    text = text_of(client.post(address, sent | {"confirm_broker": typed}))
+    assert BUTTON.format("Discard messages") in text
+    assert "Nothing was changed. Test broker is a production broker (live)." in text
+    for row in rows:
+        assert f'name="letter" value="{row.pk}"' in text
+        row.refresh_from_db()
+        assert row.state == LetterState.PARKED
+    client.post(address, sent | {"confirm_broker": " Test broker "})
+    rows[0].refresh_from_db()
+    assert rows[0].state == LetterState.DISCARDED
+
+
+def test_a_replay_needs_the_name_and_keeps_what_was_typed(broker: Broker) -> None:
+    made = draft(broker, key="nowhere")
+    Broker.objects.update(is_production=True, environment="live")
+    client, address = signed_in(Role.OPERATOR), reverse("replay_start", args=[made.pk])
+    text = text_of(client.post(address, {"typed": "yes"}))
+    assert BUTTON.format("Start replay") in text
+    assert "2 parked messages are published in the virtual host nowhere." in text
+    assert 'name="typed" value="yes"' in text
+    assert reverse("replay_batch", args=[made.pk]) in text
+    assert ReplayBatch.objects.get().state == BatchState.DRAFT
+    assert not AuditEntry.objects.filter(action="replay started").exists()
+    client.post(address, {"typed": "yes", "confirm_broker": "Test broker"})
+    assert ReplayBatch.objects.get().state == BatchState.RUNNING
+    text_of(client.post(reverse("replay_cancel", args=[made.pk]), follow=True))
+    assert ReplayBatch.objects.get().is_ended
+
+
+def test_publishing_needs_the_name(broker: Broker) -> None:
+    client = signed_in(Role.OPERATOR)
+    values = {"broker": broker.slug, "routing_key": "parked", "body": "<b>", "send": "1"}
+    text = text_of(client.post(reverse("publish"), values))
+    assert BUTTON.format("Publish message") in text
+    assert 'name="body" value="&lt;b&gt;"' in text
+    assert Publication.objects.count() == 0
+    client.post(reverse("publish"), values | {"confirm_broker": "Test broker"})
+    assert Publication.objects.count() == 1
+
+
+def test_a_prediction_is_free(broker: Broker) -> None:
+    values = {"broker": broker.slug, "routing_key": "parked", "predict": "1"}
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
+    assert "to confirm</label>" not in text
+
+
+def test_no_page_of_another_broker_asks(pair: Topology) -> None:
+    Broker.objects.update(is_production=False)
+    client = signed_in(Role.ADMIN)
+    for name in ("letters_discard", "replay_start"):
+        assert client.post(actions(pair)[name]).status_code == 302
+    assert pages(pair)
+
+
+def test_a_replay_from_a_shell_needs_the_name(broker: Broker) -> None:
+    made = draft(broker)
+    Broker.objects.update(is_production=True, environment="live")
+    said = r"Nothing was replayed. Test broker is a production broker \(live\)\. "
+    step = rf"Use --resume {made.pk} --confirm “Test broker”\."
+    for option in ("", "test broker"):
+        with pytest.raises(CommandError, match=said + step):
+            call_command(
+                "replay_dead_letters", broker.slug, resume=made.pk, confirm=option, yes=True
+            )
+    assert ReplayBatch.objects.get().state == BatchState.DRAFT
+
+
+def test_an_import_of_timeouts_needs_the_name(pair: Topology, tmp_path: Path) -> None:
+    file = tmp_path / "timeouts.jsonl"
+    file.write_text("{}\n")
+    said = r"Nothing was imported. Test broker is a production broker \(live\)\. Use --confirm"
+    with pytest.raises(CommandError, match=said):
+        call_command("import_timeouts", pair.slug, str(file))
