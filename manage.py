@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import sys
 
-from django.core.management import execute_from_command_line
+from delayboard.run_command import run_command
 
 if __name__ == "__main__":
     # What is written here holds password hashes, sealed credentials and message headers.
     os.umask(0o077)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "delayboard.settings")
-    execute_from_command_line(sys.argv)
+    sys.exit(run_command(sys.argv))

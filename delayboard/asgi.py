@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
@@ -9,6 +10,8 @@ from typing import Any, TypeAlias
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "delayboard.settings")
+
+logger = logging.getLogger(__name__)
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Scope]]
@@ -20,12 +23,12 @@ def _pages_and_sockets() -> Any:
     # These load models, so they come after Django is set up.
     from channels.auth import AuthMiddlewareStack
     from channels.routing import ProtocolTypeRouter, URLRouter
-    from channels.security.websocket import AllowedHostsOriginValidator
 
+    from delayboard.live.origins import SameOriginValidator
     from delayboard.live.urls import websocket_urlpatterns
 
-    sockets = AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
-    return ProtocolTypeRouter({"http": pages, "websocket": AllowedHostsOriginValidator(sockets)})
+    sockets = SameOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
+    return ProtocolTypeRouter({"http": pages, "websocket": sockets})
 
 
 _router = _pages_and_sockets()
@@ -35,18 +38,38 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """Channels' router knows no lifespan, so that part is answered here."""
     if scope["type"] == "lifespan":
         await _live(receive, send)
+    elif scope["type"] == "websocket":
+        await _socket(scope, receive, send)
     else:
         await _router(scope, receive, send)
 
 
+async def _socket(scope: Scope, receive: Receive, send: Send) -> None:
+    """Close a socket that the database fails, with one line in the log; the page tries again."""
+    from delayboard.live.consumers import TRY_AGAIN_LATER
+    from topology.database_errors import explain
+
+    try:
+        await _router(scope, receive, send)
+    except Exception as error:
+        trouble = explain(error)
+        if trouble is None:
+            raise
+        logger.warning("WebSocket %s failed: %s", scope["path"], trouble)
+        await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
+
+
 async def _live(receive: Receive, send: Send) -> None:
     from delayboard.live.feed import feed
+    from delayboard.live.hold_database import hold_database
 
+    held = hold_database()
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
             await send({"type": "lifespan.startup.complete"})
         else:
             feed.end()
+            held.close()
             await send({"type": "lifespan.shutdown.complete"})
             return

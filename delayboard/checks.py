@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
 from analytics.retention.rules import RULES, BadSetting
@@ -28,3 +29,16 @@ def check_retention(**options: Any) -> list[CheckMessage]:
         except BadSetting as error:
             errors.append(Error(str(error), id="delayboard.E001"))
     return errors
+
+
+@register()
+def check_sessions(**options: Any) -> list[CheckMessage]:
+    lifetimes = {
+        "SESSION_IDLE_MINUTES": settings.SESSION_COOKIE_AGE,
+        "SESSION_MAX_HOURS": settings.SESSION_MAX_HOURS,
+    }
+    return [
+        Error(f"{name} must be more than 0: nobody could stay signed in.", id="delayboard.E002")
+        for name, value in lifetimes.items()
+        if value <= 0
+    ]

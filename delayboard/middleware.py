@@ -1,4 +1,4 @@
-"""The security headers of every page, and addresses that no page can answer.
+"""The security headers of every page, addresses that no page can answer, the use of sessions.
 
 The policy allows nothing inline and no other host.
 """
@@ -9,6 +9,8 @@ import secrets
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
+
+from delayboard.sign_in.sessions import note_use
 
 
 class Nonce:
@@ -45,6 +47,17 @@ class SecurityPolicyMiddleware(MiddlewareMixin):
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         response.headers.setdefault("Referrer-Policy", "same-origin")
         return response
+
+
+class SessionUseMiddleware(MiddlewareMixin):
+    """Begins a session's idle time anew with each request that a person makes.
+
+    A page that fetches itself every few seconds says so, and keeps no session alive.
+    """
+
+    def process_request(self, request: HttpRequest) -> None:
+        if "X-Refresh" not in request.headers:
+            note_use(request.session)
 
 
 def policy(nonce: str = "") -> str:

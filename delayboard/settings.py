@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,11 @@ def _encryption_key() -> str:
     return Fernet.generate_key().decode()
 
 
-SECRET_KEY = os.environ.get("SECRET_KEY") or _kept_secret("secret_key", secrets.token_urlsafe)
+def _signing_key() -> str:
+    return secrets.token_urlsafe(64)
+
+
+SECRET_KEY = os.environ.get("SECRET_KEY") or _kept_secret("signing_key", _signing_key)
 # The first key encrypts, all of them decrypt: put a new one in front to rotate.
 CREDENTIAL_KEYS = (
     os.environ.get("CREDENTIAL_KEYS") or _kept_secret("credential_keys", _encryption_key)
@@ -90,6 +95,7 @@ INSTALLED_APPS = [
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
     "channels",
+    "axes",
     "topology",
     "analytics",
     "delayboard",
@@ -102,9 +108,12 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "delayboard.middleware.SessionUseMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    # After the others: its page for a refused sign-in is drawn like every page.
+    "axes.middleware.AxesMiddleware",
 ]
 ROOT_URLCONF = "delayboard.urls"
 ASGI_APPLICATION = "delayboard.asgi.application"
@@ -131,6 +140,10 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
 ]
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "now"
 LOGOUT_REDIRECT_URL = "login"
@@ -148,15 +161,35 @@ STATICFILES_DIRS = [("plotly", Path(_plotly.origin).parent / "package_data")]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 
+# Failed sign-ins: the rules and their limits are in delayboard/sign_in/throttle.py.
+AXES_HANDLER = "delayboard.sign_in.throttle.Throttle"
+AXES_LOCKOUT_PARAMETERS = "delayboard.sign_in.throttle.rules"
+AXES_LOCKOUT_CALLABLE = "delayboard.sign_in.lockout.answer"
+AXES_CLIENT_IP_CALLABLE = "topology.client_address.client_address"
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_RESET_ON_SUCCESS = True
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_ENABLE_ADMIN = False
+AXES_VERBOSE = False
+
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+SESSION_ENGINE = "delayboard.sign_in.sessions"
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_HTTPONLY = True
+# Without use, and altogether.
+SESSION_COOKIE_AGE = int(float(os.environ.get("SESSION_IDLE_MINUTES", "480")) * 60)
+SESSION_MAX_HOURS = float(os.environ.get("SESSION_MAX_HOURS", "72"))
 BEHIND_TLS = os.environ.get("BEHIND_TLS") == "1"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = BEHIND_TLS
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_HSTS_SECONDS = int(os.environ.get("HSTS_SECONDS", str(365 * 24 * 3600)))
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+    # Browsers' lists are of whole domains: to enter one is up to the domain's owner.
+    SILENCED_SYSTEM_CHECKS = ["security.W021"]
 
 # A body of 8 MB grows when a form is encoded.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
@@ -168,8 +201,22 @@ LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "filters": {"repeats": {"()": "delayboard.log_repeats.RepeatFilter"}},
+    "handlers": {
+        "console": {
+            "class": "logging.StreamHandler",
+            "formatter": "plain",
+            "filters": ["repeats"],
+        }
+    },
     "root": {"handlers": ["console"], "level": "INFO"},
     # pika logs every lost connection with a stack trace; ours say it in one sentence.
-    "loggers": {"pika": {"level": "CRITICAL"}, "topology": {}, "analytics": {}, "delayboard": {}},
+    # What django-axes counts is in the audit log.
+    "loggers": {
+        "pika": {"level": "CRITICAL"},
+        "axes": {"level": "ERROR"},
+        "topology": {},
+        "analytics": {},
+        "delayboard": {},
+    },
 }

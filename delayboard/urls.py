@@ -28,6 +28,7 @@ from delayboard.views import (
     retrying,
 )
 
+handler500 = "delayboard.views.errors.failed"
 urlpatterns = [
     path("", now.now, name="now"),
     path("kept/", kept.kept, name="kept"),

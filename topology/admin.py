@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from axes.models import AccessAttempt
 from django.contrib import admin
 from django.contrib.auth import get_user_model
 from django.contrib.auth.admin import UserAdmin
@@ -23,6 +24,16 @@ class AccountAdmin(UserAdmin):
     """Accounts with their roles; every change is in the audit log."""
 
     inlines: ClassVar[tuple[type[GrantInline], ...]] = (GrantInline,)
+    actions = ("unlock",)
+
+    @admin.action(description="Unlock sign-in of selected users", permissions=("change",))
+    def unlock(self, request: HttpRequest, queryset: Any) -> None:
+        """Forget their failed sign-ins, wherever they came from."""
+        names = [account.get_username() for account in queryset]
+        AccessAttempt.objects.filter(username__in=names).delete()
+        for name in names:
+            audit.record(request.user, "sign-in unlocked", what=name)
+        self.message_user(request, "The selected users can sign in again.")
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         self._record(request, "account added", obj)

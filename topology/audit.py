@@ -6,9 +6,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.http import HttpRequest
+from django.utils import timezone
 
+from topology.client_address import client_address
 from topology.models import AuditEntry, Broker
+from topology.optional_writes import try_write
+
+# The outcome of an action that has not ended, or whose process died.
+BEGUN = "begun"
+NOT_WRITTEN = (
+    "The audit log cannot be written now. Delayboard recorded this list in its own log instead."
+)
 
 
 def record(
@@ -34,6 +45,27 @@ def record(
     )
 
 
+def try_record(
+    user: AbstractBaseUser | AnonymousUser | None,
+    action: str,
+    *,
+    broker: Broker | None = None,
+    what: str = "",
+    outcome: str = "done",
+    details: Mapping[str, Any] | None = None,
+) -> bool:
+    """Add an entry for what goes on without it; False when the database refuses, and it is logged.
+
+    For signing in and out, and for lists. What shows a whole message or changes anything calls
+    `record` or `recorded`, and is refused with its entry.
+    """
+    name = user.get_username() if user is not None and user.is_authenticated else "delayboard"
+    return try_write(
+        f"The audit entry “{action} {what}” of {name}",
+        lambda: record(user, action, broker=broker, what=what, outcome=outcome, details=details),
+    )
+
+
 @contextmanager
 def recorded(
     user: AbstractBaseUser | AnonymousUser | None,
@@ -43,26 +75,63 @@ def recorded(
     what: str = "",
     details: Mapping[str, Any] | None = None,
 ) -> Iterator[None]:
-    """Record the block's action with how it ended; an error is recorded and goes on."""
+    """Record the block's action before it begins, and then how it ended; an error goes on.
+
+    The block does not run when its entry cannot be written.
+    """
+    entry = record(user, action, broker=broker, what=what, outcome=BEGUN, details=details)
     try:
         yield
     except Exception as error:
-        record(user, action, broker=broker, what=what, outcome=f"failed: {error}", details=details)
+        _end(entry, f"failed: {error}")
         raise
-    record(user, action, broker=broker, what=what, details=details)
+    _end(entry, "done")
 
 
-def signed_in(sender: Any, user: AbstractBaseUser, **kwargs: Any) -> None:
+def _end(entry: AuditEntry, outcome: str) -> None:
+    rows = AuditEntry.objects.filter(pk=entry.pk)
+    name = f"The end of the audit entry “{entry.action} {entry.what}” of {entry.username}"
+    try_write(name, lambda: rows.update(outcome=outcome[:500]))
+
+
+def signed_in(
+    sender: Any, user: AbstractBaseUser, request: HttpRequest | None = None, **kwargs: Any
+) -> None:
     """Receives Django's signal."""
-    record(user, "signed in")
+    try_record(user, "signed in", details={"address": client_address(request)})
 
 
 def signed_out(sender: Any, user: AbstractBaseUser | None, **kwargs: Any) -> None:
     """Receives Django's signal; `user` is None when the session had ended before."""
     if user is not None:
-        record(user, "signed out")
+        try_record(user, "signed out")
 
 
-def refused(sender: Any, credentials: Mapping[str, Any], **kwargs: Any) -> None:
+def refused(
+    sender: Any,
+    credentials: Mapping[str, Any],
+    request: HttpRequest | None = None,
+    **kwargs: Any,
+) -> None:
     """Receives Django's signal for a wrong name or password."""
-    record(None, "sign-in refused", what=str(credentials.get("username", "")), outcome="refused")
+    _record_once("sign-in refused", str(credentials.get("username", "")), request, "refused")
+
+
+def locked_out(
+    sender: Any, username: str | None, request: HttpRequest | None = None, **kwargs: Any
+) -> None:
+    """Receives the signal of django-axes for a sign-in that comes after too many failures."""
+    _record_once("sign-in locked", username or "", request, "locked")
+
+
+def _record_once(action: str, what: str, request: HttpRequest | None, outcome: str) -> None:
+    """One entry in a quarter of an hour for an account and address: a guesser adds no more."""
+    address = client_address(request)
+    recent = AuditEntry.objects.filter(
+        at__gte=timezone.now() - settings.AXES_COOLOFF_TIME,
+        action=action,
+        what=what[:500],
+        details__address=address,
+    )
+    if not recent.exists():
+        try_record(None, action, what=what, outcome=outcome, details={"address": address})

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from django import db
 from django.conf import settings
 from django.contrib.auth import SESSION_KEY, get_user_model
 
 from delayboard.live import subjects
 from delayboard.live.feed import feed
 from delayboard.live.messages import Shown, State
+from topology.database_errors import explain
+
+logger = logging.getLogger(__name__)
 
 NOT_SIGNED_IN = 4401
 NOT_ALLOWED = 4403
 NOT_UNDERSTOOD = 4400
+# RFC 6455 and its registry of close codes.
+TRY_AGAIN_LATER = 1013
 CHECK_SECONDS = 10.0
 
 
@@ -87,8 +94,14 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         """A right that is taken away, a closed account or a session that ended, ends it."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            user = await sync_to_async(self._user_of_session)()
-            if user is None or await self._allowed_subject(user) is None:
+            try:
+                user = await sync_to_async(self._user_of_session)()
+                is_allowed = user is not None and await self._allowed_subject(user) is not None
+            except db.Error as error:
+                logger.warning("A live page is closed: %s", explain(error) or error)
+                await self.close(TRY_AGAIN_LATER)
+                return
+            if not is_allowed:
                 await self.close(NOT_ALLOWED)
                 return
 

@@ -17,6 +17,7 @@ from django.db import close_old_connections, connection
 
 from delayboard.live.messages import State
 from delayboard.live.subjects import Subject
+from topology.database_errors import explain
 
 logger = logging.getLogger(__name__)
 Deliver = Callable[[State], None]
@@ -102,8 +103,11 @@ class _Watched:
     def _read(self) -> State | None:
         try:
             return self._subject.read()
-        except Exception:
-            logger.exception("The state of %s could not be worked out.", self._subject.key)
+        except Exception as error:
+            if trouble := explain(error):
+                logger.warning("Live pages show old values: %s", trouble)
+            else:
+                logger.exception("The state of %s could not be worked out.", self._subject.key)
             return None
 
     def _is_news(self, state: State) -> bool:

@@ -48,7 +48,10 @@ def letters(request: HttpRequest, broker: Broker) -> HttpResponse:
     shown = listed(request.user, asked, before)
     if shown.lines and shown.has_content:
         details = {"letters": len(shown.lines), "newest": shown.lines[0].row.pk}
-        audit.record(request.user, "letters listed", broker=broker, what=typed, details=details)
+        if not audit.try_record(
+            request.user, "letters listed", broker=broker, what=typed, details=details
+        ):
+            messages.warning(request, audit.NOT_WRITTEN)
     context |= {
         "listed": shown,
         "states": asked.states,

@@ -20,6 +20,7 @@ from analytics.recorder.record import RecordingFailed
 from delayboard.models import Duty
 from delayboard.worker.duties import Task, wanted
 from topology.broker.errors import BrokerError
+from topology.database_errors import explain
 
 logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
@@ -63,8 +64,9 @@ class Supervisor:
         while not stop.is_set():
             try:
                 self.look()
-            except Exception:
-                logger.exception("The worker cannot tell what is wanted; it goes on as it is.")
+            except Exception as error:
+                if not _log_trouble(error):
+                    logger.exception("The worker cannot tell what is wanted; it goes on as it is.")
             close_old_connections()
             stop.wait(LOOK_SECONDS)
         return self.end()
@@ -112,8 +114,9 @@ def keep_running(task: Task, stop: threading.Event) -> None:
             logger.warning("%s: %s", task.name, error)
             _fail(task, str(error))
         except Exception as error:
-            logger.exception("%s failed.", task.name)
-            _fail(task, f"{type(error).__name__}: {error}")
+            if not _log_trouble(error):
+                logger.exception("%s failed.", task.name)
+            _fail(task, str(explain(error) or f"{type(error).__name__}: {error}"))
         finally:
             connection.close()
         failures = 0 if time.monotonic() - began > LONGEST_PAUSE else failures + 1
@@ -146,5 +149,17 @@ def _beat(key: str, details: Mapping[str, object]) -> None:
 def _fail(task: Task, error: str) -> None:
     try:
         Duty.objects.filter(key=task.key).update(last_error=error, last_error_at=timezone.now())
-    except Exception:
-        logger.exception("The failure of %s could not be written down.", task.name)
+    except Exception as failure:
+        if not _log_trouble(failure):
+            logger.exception("The failure of %s could not be written down.", task.name)
+
+
+def _log_trouble(error: Exception) -> bool:
+    """Log what is wrong with the database or a disk, in the same line for every task.
+
+    False when the error is about something else.
+    """
+    trouble = explain(error)
+    if trouble is not None:
+        logger.warning("The worker cannot go on: %s", trouble)
+    return trouble is not None

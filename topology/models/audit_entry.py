@@ -9,7 +9,10 @@ from topology.models.broker import Broker
 
 
 class AuditEntry(models.Model):
-    """Only ever added. Names are copied, so that it can be read when what it names is gone."""
+    """Added before its action begins; only `outcome` changes, once, when the action ends.
+
+    Names are copied, so that it can be read when what it names is gone.
+    """
 
     at = models.DateTimeField(auto_now_add=True, db_index=True)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)

@@ -25,6 +25,8 @@ class Command(BaseCommand):
             host=options["host"],
             port=options["port"],
             log_level="warning",
+            # Its own handlers would write each repetition of a failure.
+            log_config=None,
             lifespan="on",
             timeout_graceful_shutdown=3,
             proxy_headers=settings.BEHIND_TLS,

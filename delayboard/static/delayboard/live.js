@@ -4,6 +4,7 @@
 import { span } from "./times.js";
 
 const main = document.querySelector("main[data-live-url]");
+const NOT_SIGNED_IN = 4401;
 const LONGEST_WAIT_MS = 30_000;
 const BAR_TOP = 1_000_000;
 
@@ -158,8 +159,12 @@ function connect() {
     receive(JSON.parse(event.data));
     if (finished) socket.close();
   });
-  socket.addEventListener("close", () => {
+  socket.addEventListener("close", (event) => {
     if (finished) return;
+    if (event.code === NOT_SIGNED_IN) {
+      say("You are signed out. These numbers are old: sign in again.", true);
+      return;
+    }
     say("The connection to Delayboard is lost. These numbers are old; trying again.", true);
     const pause = Math.min(LONGEST_WAIT_MS, 500 * 2 ** attempts);
     attempts += 1;

@@ -11,7 +11,9 @@ function isTouched() {
 
 async function look() {
   try {
-    const answer = await fetch(location.href, { redirect: "error" });
+    const answer = await fetch(location.href, {
+      headers: { "X-Refresh": "1" }, redirect: "error",
+    });
     const fetched = new DOMParser().parseFromString(await answer.text(), "text/html");
     const [old, fresh] = [document, fetched].map((page) =>
       page.querySelector("[data-live-reading]"),

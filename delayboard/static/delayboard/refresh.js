@@ -40,7 +40,9 @@ function put(fetched) {
 
 async function refresh() {
   try {
-    const answer = await fetch(location.href, { redirect: "error" });
+    const answer = await fetch(location.href, {
+      headers: { "X-Refresh": "1" }, redirect: "error",
+    });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     put(new DOMParser().parseFromString(await answer.text(), "text/html"));
     wait = base;

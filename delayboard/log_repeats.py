@@ -1,0 +1,70 @@
+"""Lets equal failures into the log once, and then once a minute with their count."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+EVERY_SECONDS = 60.0
+# A failure that was not seen for so long is a new one, with its traceback.
+FORGET_SECONDS = 3600.0
+MOST_KEYS = 1000
+
+
+@dataclass
+class _Seen:
+    logged_at: float
+    last_at: float
+    dropped: int = 0
+
+
+class RepeatFilter(logging.Filter):
+    """Drops warnings and errors equal to one that was logged less than a minute ago.
+
+    The next one after that minute says how many there were, without the traceback again.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[tuple[object, ...], _Seen] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether the record is logged."""
+        if record.levelno < logging.WARNING:
+            return True
+        now, key = self._clock(), _key(record)
+        seen = self._seen.pop(key, None)
+        if seen is None or now - seen.last_at > FORGET_SECONDS:
+            self._seen[key] = _Seen(now, now)
+            self._forget_oldest()
+            return True
+        # The newest key is the last, so that the oldest is forgotten first.
+        self._seen[key] = seen
+        seen.last_at = now
+        seen.dropped += 1
+        if now - seen.logged_at < EVERY_SECONDS:
+            return False
+        _shorten(record, seen.dropped, now - seen.logged_at)
+        seen.logged_at, seen.dropped = now, 0
+        return True
+
+    def _forget_oldest(self) -> None:
+        if len(self._seen) > MOST_KEYS:
+            del self._seen[next(iter(self._seen))]
+
+
+def _key(record: logging.LogRecord) -> tuple[object, ...]:
+    error = record.exc_info[1] if record.exc_info else None
+    return record.name, record.levelno, record.getMessage(), type(error), str(error)
+
+
+def _shorten(record: logging.LogRecord, times: int, seconds: float) -> None:
+    """Put the count, and the error in one line, in the traceback's place."""
+    error = record.exc_info[1] if record.exc_info else None
+    why = f" {type(error).__name__}: {error}" if error is not None else ""
+    record.msg = f"{record.getMessage()}{why} (repeated {times} times in {seconds:.0f} s)"
+    record.args = None
+    record.exc_info = record.exc_text = None

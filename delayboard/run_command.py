@@ -1,0 +1,87 @@
+"""Runs a command of manage.py; one of Delayboard's own on a database that is ready for it.
+
+A database file of our own that is empty gets its tables. Any other is left as it is, and the
+command says how to migrate it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import django
+from django.conf import settings
+from django.core.management import call_command, execute_from_command_line, get_commands
+from django.db import Error, connection
+from django.db.migrations.executor import MigrationExecutor
+
+OURS = frozenset({"topology", "analytics", "delayboard"})
+# It migrates any database itself.
+MIGRATING = "run"
+MIGRATE_FIRST = "The database is not migrated. Run manage.py migrate first."
+
+
+class NotReady(Exception):
+    """The sentence says why the command cannot run, and what to do."""
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """The exit code. Raises SystemExit as Django's commands do."""
+    if not needs_database(arguments):
+        execute_from_command_line(list(arguments))
+        return 0
+    from topology.database_errors import explain
+
+    try:
+        prepare_database()
+        execute_from_command_line(list(arguments))
+    except NotReady as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except (Error, OSError) as error:
+        trouble = explain(error)
+        if trouble is None:
+            raise
+        sys.stderr.write(f"{trouble}\n")
+        return 1
+    return 0
+
+
+def needs_database(arguments: Sequence[str]) -> bool:
+    """Tell whether it is a command of ours that begins with the tables it finds."""
+    name = arguments[1] if len(arguments) > 1 else ""
+    if name == MIGRATING or {"-h", "--help"} & set(arguments):
+        return False
+    django.setup()
+    return get_commands().get(name) in OURS
+
+
+def prepare_database() -> None:
+    """Create the tables in an empty file of ours. Raises NotReady, and db.Error."""
+    if not is_migration_missing():
+        return
+    with one_at_a_time():
+        # Another process may have created them meanwhile.
+        if not is_migration_missing():
+            return
+        if connection.vendor != "sqlite" or connection.introspection.table_names():
+            raise NotReady(MIGRATE_FIRST)
+        call_command("migrate", interactive=False, verbosity=0)
+
+
+def is_migration_missing() -> bool:
+    """Tell whether this version has migrations that the database has not."""
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    connection.close()
+    return bool(plan)
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Hold a lock file: the site and the worker are started together."""
+    with (settings.VAR / "migrate.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

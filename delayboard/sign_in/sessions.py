@@ -1,0 +1,107 @@
+"""The store of sessions: rows in the database, and signed cookies while it takes no rows.
+
+Signing in and reading then go on with a full disk. A signed cookie cannot be revoked before it
+expires, other than by a new password or by closing the account; so its time is short, and the
+first write that the database takes turns it into a row.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import db
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.backends import db as rows
+from django.contrib.sessions.backends.base import UpdateError
+from django.core import signing
+from django.http import HttpRequest
+from django.utils import timezone
+
+from topology.optional_writes import note_refusal, try_write, waiting_briefly
+
+SIGNED_IN_AT, USED_AT = "signed_in_at", "used_at"
+SALT = "delayboard.sign_in.sessions"
+SEALED_SECONDS = 3600
+# Each note of use is a write.
+NOTE_SECONDS = 60
+
+
+class SessionStore(rows.SessionStore):
+    """Expires after the idle time without use, and at the latest after the absolute time."""
+
+    def load(self) -> dict[str, Any]:
+        """The session's data; empty, and without a key, when it has expired or is no session."""
+        if not is_sealed(self.session_key):
+            return super().load()
+        try:
+            age = min(SEALED_SECONDS, self.get_session_cookie_age())
+            data: dict[str, Any] = signing.loads(self.session_key or "", salt=SALT, max_age=age)
+        except signing.BadSignature:
+            data = {}
+        if not data or _remaining(data) <= 0:
+            self._session_key = None
+            return {}
+        return data
+
+    def save(self, must_create: bool = False) -> None:
+        """Write the row; seal the data in the key instead while the database refuses."""
+        data = self._get_session(no_load=must_create)  # type: ignore[attr-defined]
+        if is_sealed(self.session_key):
+            self._session_key = None
+        try:
+            with waiting_briefly():
+                super().save(must_create)
+        except (db.Error, UpdateError) as error:
+            # An update that fails for whatever reason is an UpdateError.
+            cause = error.__context__ if isinstance(error, UpdateError) else error
+            if not note_refusal("The session's row", cause):
+                raise
+            self._session_key = signing.dumps(data, salt=SALT, compress=True)
+
+    def exists(self, session_key: str) -> bool:
+        return not is_sealed(session_key) and super().exists(session_key)
+
+    def delete(self, session_key: str | None = None) -> None:
+        """Delete the row; while the database refuses, it stays until it expires."""
+        key = session_key or self.session_key
+        if key is not None and not is_sealed(key):
+            remove = super().delete
+            try_write("The end of a session", lambda: remove(key))
+
+    def get_expiry_age(self, **kwargs: Any) -> int:
+        """Seconds that are left to the session if it is not used."""
+        return int(min(super().get_expiry_age(**kwargs), _remaining(dict(self.items()))))
+
+    def get_expiry_date(self, **kwargs: Any) -> datetime:
+        last = timezone.now() + timedelta(seconds=_remaining(dict(self.items())))
+        idle: datetime = super().get_expiry_date(**kwargs)
+        return min(idle, last)
+
+
+def is_sealed(key: str | None) -> bool:
+    """Tell whether the key holds the data itself: the key of a row has no colon."""
+    return key is not None and ":" in key
+
+
+def _remaining(data: dict[str, Any]) -> float:
+    """Seconds until the session's absolute end."""
+    most = float(settings.SESSION_MAX_HOURS * 3600)
+    began = data.get(SIGNED_IN_AT)
+    return most if began is None else max(0.0, began + most - time.time())
+
+
+def begin(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
+    """Receives Django's signal of a sign-in: the absolute time begins."""
+    request.session[SIGNED_IN_AT] = request.session[USED_AT] = int(time.time())
+
+
+def note_use(session: Any) -> None:
+    """Begin the idle time anew, at most once a minute."""
+    now = int(time.time())
+    if SESSION_KEY in session and now - session.get(USED_AT, 0) >= NOTE_SECONDS:
+        # A session that is older than this rule begins now.
+        session.setdefault(SIGNED_IN_AT, now)
+        session[USED_AT] = now

@@ -1,0 +1,98 @@
+"""Commands of ours on a database without tables create them, or say how to."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands
+from django.db import connection
+
+from delayboard import run_command
+from delayboard.run_command import MIGRATE_FIRST, OURS
+
+COMMANDS = sorted(name for name, app in get_commands().items() if app in OURS)
+HEADINGS = "destination"
+
+
+def listing(folder: Path, database: str = "") -> subprocess.Popen[str]:
+    """`manage.py scheduled`, begun."""
+    variables = {**os.environ, "DELAYBOARD_VAR": str(folder), "DATABASE_URL": database}
+    return subprocess.Popen(
+        [sys.executable, "manage.py", "scheduled"],
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def test_an_empty_folder_gets_its_tables_once_though_two_begin_at_once(tmp_path: Path) -> None:
+    for code, out, err in [ended(one) for one in [listing(tmp_path), listing(tmp_path)]]:
+        assert (code, err) == (0, "")
+        assert HEADINGS in out
+
+
+def test_a_database_of_somebody_else_or_of_another_version_is_left_as_it_is(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "other.sqlite3"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE theirs (id)")
+    other.close()
+    assert ended(listing(tmp_path, f"sqlite://{path}")) == (1, "", f"{MIGRATE_FIRST}\n")
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+    other.close()
+
+
+def test_a_database_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> None:
+    nowhere = "postgresql://a:b@127.0.0.1:1/none"
+    code, _, err = ended(listing(tmp_path, nowhere))
+    assert code == 1
+    assert err == (
+        "The database server does not answer. Check that it runs and that DATABASE_URL is right.\n"
+    )
+
+
+@pytest.fixture
+def missing(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A database that lacks migrations; what is run meanwhile."""
+    ran: list[str] = []
+    monkeypatch.setattr(run_command, "is_migration_missing", lambda: True)
+    monkeypatch.setattr(run_command, "call_command", lambda name, **_: ran.append(name))
+    monkeypatch.setattr(
+        run_command, "execute_from_command_line", lambda arguments: ran.append(arguments[1])
+    )
+    return ran
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_ours_begins_with_the_tables(
+    missing: list[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    tables: list[str] = []
+    monkeypatch.setattr(connection, "vendor", "sqlite")
+    monkeypatch.setattr(connection.introspection, "table_names", lambda: tables)
+    assert run_command.run_command(["manage.py", name]) == 0
+    # This one migrates any database itself, before it reads it.
+    assert missing == ([name] if name == "run" else ["migrate", name])
+    tables.append("theirs")
+    missing.clear()
+    assert run_command.run_command(["manage.py", name]) == (0 if name == "run" else 1)
+    assert missing == (["run"] if name == "run" else [])
+
+
+def test_help_and_the_commands_of_others_need_no_tables(missing: list[str]) -> None:
+    for arguments in (["worker", "--help"], ["check"], ["migrate"], ["no-such-command"]):
+        assert run_command.run_command(["manage.py", *arguments]) == 0
+    assert missing == ["worker", "check", "migrate", "no-such-command"]

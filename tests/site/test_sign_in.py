@@ -1,0 +1,176 @@
+"""Too many wrong passwords are refused for a while, by account and by address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from axes.models import AccessAttempt
+from django import db
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.core.management import call_command
+from django.test import Client
+from django.urls import reverse
+
+from delayboard.sign_in.throttle import ACCOUNT_LIMIT, ADDRESS_LIMIT, PAIR_LIMIT
+from tests.builders import make_user
+from topology.client_address import client_address
+from topology.models import AuditEntry, Role
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "a long enough password"
+HOME, AWAY = "192.0.2.1", "198.51.100.7"
+NIGHT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def ada() -> User:
+    """May enter Django's own admin too, which has a sign-in page."""
+    user = make_user("ada", Role.ADMIN)
+    User.objects.filter(pk=user.pk).update(is_staff=True)
+    return user
+
+
+@pytest.fixture
+def clock() -> Iterator[time_machine.Traveller]:
+    with time_machine.travel(NIGHT, tick=False) as traveller:
+        yield traveller
+
+
+@pytest.fixture(autouse=True)
+def _empty_memory() -> Iterator[None]:
+    cache.clear()
+    yield
+    cache.clear()
+
+
+def sign_in(
+    password: str = PASSWORD, *, name: str = "ada", address: str = HOME, page: str = "/login/"
+) -> Any:
+    fields = {"username": name, "password": password}
+    return Client().post(page, fields, REMOTE_ADDR=address)
+
+
+def fail(times: int, *, name: str = "ada", address: str = HOME) -> list[int]:
+    return [sign_in("wrong", name=name, address=address).status_code for _ in range(times)]
+
+
+def actions() -> list[str]:
+    return list(AuditEntry.objects.order_by("pk").values_list("action", flat=True))
+
+
+@pytest.mark.parametrize("page", ["/login/", "/admin/login/"])
+def test_an_account_is_closed_to_an_address_that_guesses_and_says_until_when(
+    ada: User, clock: time_machine.Traveller, page: str
+) -> None:
+    assert fail(PAIR_LIMIT) == [200] * (PAIR_LIMIT - 1) + [429]
+    clock.shift(timedelta(minutes=4))
+    refused = sign_in(page=page)
+    assert (refused.status_code, refused["Retry-After"]) == (429, "660")
+    assert "Try again in 11 minutes, at 03:15." in refused.content.decode()
+    assert sign_in(page="/login/", address=AWAY).status_code == 302
+    clock.shift(timedelta(minutes=11, seconds=1))
+    assert sign_in(page=page).status_code == 302
+
+
+def test_tries_while_an_account_is_closed_do_not_keep_it_closed(
+    ada: User, clock: time_machine.Traveller
+) -> None:
+    fail(PAIR_LIMIT)
+    for _ in range(15):
+        clock.shift(timedelta(minutes=1))
+        sign_in("wrong")
+    clock.shift(timedelta(seconds=1))
+    assert sign_in().status_code == 302
+
+
+def test_an_address_that_tries_many_accounts_is_closed(ada: User) -> None:
+    statuses = [fail(1, name=f"name-{n}")[0] for n in range(ADDRESS_LIMIT + 5)]
+    assert statuses == [200] * (ADDRESS_LIMIT - 1) + [429] * 6
+    assert sign_in().status_code == 429
+    assert sign_in(address=AWAY).status_code == 302
+
+
+def test_an_account_of_ones_own_does_not_open_the_address_again(ada: User) -> None:
+    make_user("eve")
+    for number in range(ADDRESS_LIMIT - 1):
+        fail(1, name=f"name-{number}")
+        assert sign_in(name="eve").status_code == 302
+    assert fail(1, name="another") == [429]
+
+
+def test_an_account_guessed_from_everywhere_is_closed_but_not_where_its_owner_is(
+    ada: User,
+) -> None:
+    assert sign_in(address=HOME).status_code == 302
+    statuses = [fail(1, address=f"203.0.113.{n}")[0] for n in range(ACCOUNT_LIMIT)]
+    assert statuses == [200] * (ACCOUNT_LIMIT - 1) + [429]
+    assert sign_in(address=AWAY).status_code == 429
+    assert sign_in(address=HOME).status_code == 302
+
+
+def test_a_success_forgets_the_failures_before_it(ada: User) -> None:
+    fail(PAIR_LIMIT - 1)
+    assert sign_in().status_code == 302
+    assert fail(PAIR_LIMIT - 1) == [200] * (PAIR_LIMIT - 1)
+
+
+def test_the_audit_log_has_each_thing_once_and_the_address(ada: User) -> None:
+    fail(PAIR_LIMIT + 20)
+    sign_in(address=AWAY)
+    assert actions() == ["sign-in refused", "sign-in locked", "signed in"]
+    first = AuditEntry.objects.get(action="sign-in locked")
+    assert (first.what, first.details) == ("ada", {"address": HOME})
+    assert AuditEntry.objects.get(action="signed in").details == {"address": AWAY}
+    assert AccessAttempt.objects.count() == 1
+
+
+def test_an_admin_or_a_command_unlocks_an_account(ada: User) -> None:
+    root = User.objects.create_superuser("root")
+    admin = Client()
+    admin.force_login(root)
+    fail(PAIR_LIMIT)
+    fields = {"action": "unlock", "_selected_action": [ada.pk]}
+    admin.post(reverse("admin:auth_user_changelist"), fields)
+    assert sign_in().status_code == 302
+    fail(PAIR_LIMIT)
+    call_command("axes_reset_username", "ada", stdout=None)
+    assert sign_in().status_code == 302
+    unlocked = AuditEntry.objects.filter(action="sign-in unlocked").order_by("pk")
+    assert [(row.username, row.what) for row in unlocked] == [
+        ("root", "ada"),
+        ("delayboard", "ada"),
+    ]
+
+
+def test_guesses_are_counted_while_the_database_takes_nothing(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        cause = OSError()
+        cause.sqlite_errorname = "SQLITE_FULL"  # type: ignore[attr-defined]
+        raise db.OperationalError("database or disk is full") from cause
+
+    monkeypatch.setattr("axes.models.AccessAttempt.save", refuse)
+    assert fail(PAIR_LIMIT + 1) == [200] * (PAIR_LIMIT - 1) + [429] * 2
+    assert sign_in().status_code == 429
+    assert sign_in(address=AWAY).status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("stated", "counted"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("", None),
+        ("unix socket", None),
+    ],
+)
+def test_a_network_of_ipv6_counts_as_one_address(stated: str, counted: str | None, rf: Any) -> None:
+    request = rf.get("/", REMOTE_ADDR=stated, HTTP_X_FORWARDED_FOR="203.0.113.9")
+    assert client_address(request) == counted

@@ -1,0 +1,114 @@
+"""Says in two sentences why a database, or a disk, refuses.
+
+SQLite's result codes: sqlite.org/rescode.html. PostgreSQL's: appendix "PostgreSQL Error Codes".
+"""
+
+from __future__ import annotations
+
+import errno
+from enum import Enum
+
+from django import db
+
+
+class Trouble(Enum):
+    """Why, and the next step."""
+
+    FULL = ("The disk is full.", "Free space on it and try again.")
+    LOCKED = (
+        "Another process locks the database.",
+        "Try again in a few seconds.",
+    )
+    NOT_MIGRATED = (
+        "The database lacks tables of this version.",
+        "Run manage.py migrate and try again.",
+    )
+    CANNOT_OPEN = (
+        "The database cannot be opened.",
+        "Check that its folder exists and that Delayboard may write there.",
+    )
+    READ_ONLY = (
+        "The database is read-only.",
+        "Check the permissions of its file and folder, or the server's state.",
+    )
+    DAMAGED = ("The database is damaged.", "Restore it from a backup.")
+    DISK_ERROR = (
+        "The disk of the database reports an error.",
+        "Check the disk and the system's log.",
+    )
+    UNREACHABLE = (
+        "The database server does not answer.",
+        "Check that it runs and that DATABASE_URL is right.",
+    )
+
+    @property
+    def why(self) -> str:
+        return self.value[0]
+
+    @property
+    def next_step(self) -> str:
+        return self.value[1]
+
+    def __str__(self) -> str:
+        return f"{self.why} {self.next_step}"
+
+
+# A prefix of a name stands for its extended codes; the first that fits counts.
+SQLITE_CODES = {
+    "SQLITE_FULL": Trouble.FULL,
+    # The index of the write-ahead log found no room.
+    "SQLITE_IOERR_SHMSIZE": Trouble.FULL,
+    "SQLITE_IOERR": Trouble.DISK_ERROR,
+    "SQLITE_BUSY": Trouble.LOCKED,
+    "SQLITE_LOCKED": Trouble.LOCKED,
+    "SQLITE_CANTOPEN": Trouble.CANNOT_OPEN,
+    "SQLITE_READONLY": Trouble.READ_ONLY,
+    "SQLITE_CORRUPT": Trouble.DAMAGED,
+    "SQLITE_NOTADB": Trouble.DAMAGED,
+}
+POSTGRES_CODES = {
+    "53100": Trouble.FULL,
+    "53300": Trouble.UNREACHABLE,
+    "08": Trouble.UNREACHABLE,
+    "28": Trouble.UNREACHABLE,
+    "3D": Trouble.UNREACHABLE,
+    "57P": Trouble.UNREACHABLE,
+    "55P03": Trouble.LOCKED,
+    "40": Trouble.LOCKED,
+    "25006": Trouble.READ_ONLY,
+    "42P01": Trouble.NOT_MIGRATED,
+    "42703": Trouble.NOT_MIGRATED,
+}
+DISK_CODES = {
+    errno.ENOSPC: Trouble.FULL,
+    errno.EDQUOT: Trouble.FULL,
+    errno.EROFS: Trouble.READ_ONLY,
+}
+
+
+def explain(error: BaseException | None) -> Trouble | None:
+    """What is wrong with the database or the disk; None when the error is about something else."""
+    if isinstance(error, OSError):
+        return DISK_CODES.get(error.errno or 0)
+    if not isinstance(error, db.Error):
+        return None
+    cause = error.__cause__
+    name = getattr(cause, "sqlite_errorname", None)
+    if name is not None:
+        return _first(SQLITE_CODES, name) or _of_schema(str(cause))
+    state = getattr(cause, "sqlstate", None)
+    if state is not None:
+        return _first(POSTGRES_CODES, state)
+    # A connection that was never made, or broke, has no code.
+    broken = (db.OperationalError, db.InterfaceError)
+    return Trouble.UNREACHABLE if cause is not None and isinstance(error, broken) else None
+
+
+def _first(codes: dict[str, Trouble], code: str) -> Trouble | None:
+    return next((found for prefix, found in codes.items() if code.startswith(prefix)), None)
+
+
+def _of_schema(text: str) -> Trouble | None:
+    """SQLite has one code for all errors of a statement."""
+    is_missing = text.startswith(("no such table", "no such column")) or "has no column" in text
+    return Trouble.NOT_MIGRATED if is_missing else None
