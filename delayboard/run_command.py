@@ -18,6 +18,8 @@ from django.db import Error, connection
 from django.db.migrations.executor import MigrationExecutor
 
 OURS = frozenset({"topology", "analytics", "delayboard"})
+# Accounts, their sessions and their unlocking: these are needed first on a new installation.
+ACCOUNTS = frozenset({"django.contrib.auth", "django.contrib.sessions", "axes"})
 # It migrates any database itself.
 MIGRATING = "run"
 MIGRATE_FIRST = "The database is not migrated. Run manage.py migrate first."
@@ -50,12 +52,12 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def needs_database(arguments: Sequence[str]) -> bool:
-    """Tell whether it is a command of ours that begins with the tables it finds."""
+    """Tell whether it is a command of ours, or for accounts, that begins with the tables."""
     name = arguments[1] if len(arguments) > 1 else ""
     if name == MIGRATING or {"-h", "--help"} & set(arguments):
         return False
     django.setup()
-    return get_commands().get(name) in OURS
+    return get_commands().get(name) in OURS | ACCOUNTS
 
 
 def prepare_database() -> None:

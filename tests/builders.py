@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from django import db
 from django.contrib.auth.models import User
 
 from tests.brokers import Vhost
@@ -50,6 +51,13 @@ def make_user(name: str, role: Role | None = None, broker: Broker | None = None)
     if role is not None:
         Grant.objects.create(user=user, role=role, broker=broker)
     return user
+
+
+def refuse_full_disk(*args: object, **kwargs: object) -> None:
+    """In place of a method that writes: raises what Django raises when SQLite's disk is full."""
+    cause = OSError()
+    cause.sqlite_errorname = "SQLITE_FULL"  # type: ignore[attr-defined]
+    raise db.OperationalError("database or disk is full") from cause
 
 
 def make_pair(

@@ -13,9 +13,9 @@ from django.core.management import get_commands
 from django.db import connection
 
 from delayboard import run_command
-from delayboard.run_command import MIGRATE_FIRST, OURS
+from delayboard.run_command import ACCOUNTS, MIGRATE_FIRST, OURS
 
-COMMANDS = sorted(name for name, app in get_commands().items() if app in OURS)
+COMMANDS = sorted(name for name, app in get_commands().items() if app in OURS | ACCOUNTS)
 HEADINGS = "destination"
 
 

@@ -8,11 +8,9 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import time_machine
-from django import db
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
@@ -20,7 +18,7 @@ from pytest_django import Settings
 
 from delayboard.checks import check_sessions
 from delayboard.sign_in.sessions import SEALED_SECONDS, SessionStore, is_sealed
-from tests.builders import make_user
+from tests.builders import make_user, refuse_full_disk
 from topology.models import Role
 
 pytestmark = pytest.mark.django_db
@@ -50,7 +48,7 @@ def client(ada: User, clock: time_machine.Traveller) -> Client:
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "save", full_disk_error)
+    monkeypatch.setattr(Session, "save", refuse_full_disk)
 
 
 def is_signed_in(client: Client, **headers: str) -> bool:
@@ -119,7 +117,7 @@ def test_a_session_in_a_cookie_becomes_a_row_again_and_ends_with_the_password(
 ) -> None:
     client = Client()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "save", full_disk_error)
+        patch.setattr(Session, "save", refuse_full_disk)
         client.force_login(ada)
     stolen = client.cookies["sessionid"].value
     clock.shift(timedelta(minutes=1))
@@ -133,12 +131,6 @@ def test_a_session_in_a_cookie_becomes_a_row_again_and_ends_with_the_password(
     assert not is_signed_in(thief)
     thief.cookies["sessionid"] = stolen[:-1]
     assert not is_signed_in(thief)
-
-
-def full_disk_error(*args: Any, **kwargs: Any) -> None:
-    cause = OSError()
-    cause.sqlite_errorname = "SQLITE_FULL"  # type: ignore[attr-defined]
-    raise db.OperationalError("database or disk is full") from cause
 
 
 @pytest.mark.usefixtures("full_disk")

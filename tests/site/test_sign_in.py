@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import time_machine
 from axes.models import AccessAttempt
-from django import db
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.core.management import call_command
@@ -17,7 +16,7 @@ from django.test import Client
 from django.urls import reverse
 
 from delayboard.sign_in.throttle import ACCOUNT_LIMIT, ADDRESS_LIMIT, PAIR_LIMIT
-from tests.builders import make_user
+from tests.builders import make_user, refuse_full_disk
 from topology.client_address import client_address
 from topology.models import AuditEntry, Role
 
@@ -71,7 +70,7 @@ def test_an_account_is_closed_to_an_address_that_guesses_and_says_until_when(
     clock.shift(timedelta(minutes=4))
     refused = sign_in(page=page)
     assert (refused.status_code, refused["Retry-After"]) == (429, "660")
-    assert "Try again in 11 minutes, at 03:15." in refused.content.decode()
+    assert "Try again in 11 minutes, at 03:15 UTC." in refused.content.decode()
     assert sign_in(page="/login/", address=AWAY).status_code == 302
     clock.shift(timedelta(minutes=11, seconds=1))
     assert sign_in(page=page).status_code == 302
@@ -150,12 +149,7 @@ def test_an_admin_or_a_command_unlocks_an_account(ada: User) -> None:
 def test_guesses_are_counted_while_the_database_takes_nothing(
     ada: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        cause = OSError()
-        cause.sqlite_errorname = "SQLITE_FULL"  # type: ignore[attr-defined]
-        raise db.OperationalError("database or disk is full") from cause
-
-    monkeypatch.setattr("axes.models.AccessAttempt.save", refuse)
+    monkeypatch.setattr("axes.models.AccessAttempt.save", refuse_full_disk)
     assert fail(PAIR_LIMIT + 1) == [200] * (PAIR_LIMIT - 1) + [429] * 2
     assert sign_in().status_code == 429
     assert sign_in(address=AWAY).status_code == 302
