@@ -17,6 +17,7 @@ from topology.connect import add_broker
 from topology.models import Broker, Grant, Role, Topology
 from topology.patterns import delay_levels, retry_pair
 from topology.provision import apply, create_topology
+from topology.provisioning.taps import DEFAULT_TAP, TapType
 
 Found = TypeVar("Found")
 
@@ -61,7 +62,7 @@ def refuse_full_disk(*args: object, **kwargs: object) -> None:
 
 
 def make_pair(
-    broker: Broker, *, name: str = "orders", delay: str = "500ms", tap_type: str = ""
+    broker: Broker, *, name: str = "orders", delay: str = "500ms", tap_type: TapType = DEFAULT_TAP
 ) -> Topology:
     """A retry pair that is planned, not applied."""
     params = retry_pair.parse({"name": name, "delay": delay})
@@ -69,7 +70,7 @@ def make_pair(
 
 
 def applied_pair(
-    vhost: Vhost, *, name: str = "orders", delay: str = "500ms", tap_type: str = ""
+    vhost: Vhost, *, name: str = "orders", delay: str = "500ms", tap_type: TapType = DEFAULT_TAP
 ) -> Topology:
     """A retry pair that exists on the vhost, taps included."""
     topology = make_pair(make_broker(vhost), name=name, delay=delay, tap_type=tap_type)

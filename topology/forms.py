@@ -17,6 +17,7 @@ from topology.broker.fields import FieldError, write_table
 from topology.models import Broker, Role
 from topology.patterns import PATTERNS
 from topology.patterns.pattern import Field, ParamsError
+from topology.provisioning.taps import DEFAULT_TAP, TapType
 from topology.routing.question import Question
 
 # Whoever may change these must know the password: it is sent to where they point.
@@ -163,14 +164,14 @@ class BrokerForm(forms.ModelForm):
         )
 
 
-TAPS = (
-    ("", "a stream where the broker has good ones (4.0 on), else a classic queue"),
-    ("classic", "a classic queue on every version"),
+TAPS: tuple[tuple[TapType, str], ...] = (
+    ("classic", "a bounded classic queue: no message can break it"),
+    ("stream", "a stream: no repeats after a crash, but some messages break it"),
 )
 TAPS_HELP = (
-    "What Delayboard copies messages into. No stream takes a header that holds a decimal number "
-    "(BigDecimal of Java): publishing one past a stream closes its connection, and a classic "
-    "queue in which one dies fails. Choose the classic queue if your publishers send such."
+    "Delayboard copies messages into this queue. A message with a decimal header (BigDecimal of "
+    "Java) breaks a stream: RabbitMQ closes the publisher's connection, or the queue that "
+    "dead-letters it crashes. Choose a stream only if no publisher sends decimals."
 )
 
 
@@ -197,8 +198,13 @@ class TopologyForm(forms.Form):
         self.fields["broker"] = BrokerChoice(brokers)
         for field in self.pattern.FIELDS:
             self.fields[field.name] = _form_field(field)
-        self.fields["tap_type"] = forms.ChoiceField(
-            choices=TAPS, required=False, label="Recording", help_text=TAPS_HELP
+        self.fields["tap_type"] = forms.TypedChoiceField(
+            choices=TAPS,
+            required=False,
+            empty_value=DEFAULT_TAP,
+            initial=DEFAULT_TAP,
+            label="Recording",
+            help_text=TAPS_HELP,
         )
 
     @property

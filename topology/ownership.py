@@ -13,7 +13,7 @@ from django.utils import timezone
 from topology.definitions import Definitions, Identity
 from topology.models import State, Topology
 from topology.provisioning.plan import Plan
-from topology.provisioning.taps import TapType
+from topology.provisioning.taps import DEFAULT_TAP
 
 # Longer than any of them takes; after it a claim counts as left by one who died.
 LONGEST_ACTION = timedelta(seconds=60)
@@ -47,13 +47,13 @@ def refuse_torn_down(topology: Topology) -> None:
         raise Refusal("It was torn down: make a new one.")
 
 
-def begin(topology: Topology, plan: Plan, tap_type: TapType) -> None:
+def begin(topology: Topology, plan: Plan) -> None:
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
         refuse_torn_down(row)
         row.own([change.thing.identity for change in plan.signed("create")])
         row.state = State.APPLYING
-        row.tap_type = row.tap_type or tap_type
+        row.tap_type = row.tap_type or DEFAULT_TAP
         row.save(update_fields=["owned", "state", "tap_type"])
 
 

@@ -19,7 +19,7 @@ from topology.ownership import disown_declared as disown_declared
 from topology.ownership import own_declared as own_declared
 from topology.provisioning.apply import apply_plan
 from topology.provisioning.plan import Plan, conflict_sentences, make_plan
-from topology.provisioning.taps import tap_type_for
+from topology.provisioning.taps import DEFAULT_TAP, TapType
 from topology.provisioning.teardown import Teardown, plan_teardown, tear_down, with_depths
 from topology.provisioning.verify import Verdict, verify
 from topology.rows import User as User
@@ -38,7 +38,7 @@ class Applied:
 
 
 def plan_for(topology: Topology, snapshot: Snapshot) -> Plan:
-    return make_plan(wanted_of(topology, snapshot), snapshot)
+    return make_plan(topology.definitions, snapshot)
 
 
 def obstacle_for(topology: Topology, snapshot: Snapshot) -> str:
@@ -46,11 +46,6 @@ def obstacle_for(topology: Topology, snapshot: Snapshot) -> str:
     return topology.pattern.obstacle(
         topology.parsed, snapshot.version_tuple, snapshot.exchange_types
     )
-
-
-def wanted_of(topology: Topology, snapshot: Snapshot) -> Definitions:
-    """Everything that should exist; before it is applied the broker's version names the tap."""
-    return topology.definitions_with(topology.tap_type or tap_type_for(snapshot.version_tuple))
 
 
 def apply(user: User, topology: Topology) -> Applied:
@@ -66,13 +61,13 @@ def apply(user: User, topology: Topology) -> Applied:
         Management(broker.address) as management,
     ):
         refuse_torn_down(topology)
-        snapshot = latest.for_action(broker, management, _planned(topology))
+        snapshot = latest.for_action(broker, management, topology.definitions)
         if wrong := obstacle_for(topology, snapshot):
             raise Refusal(f"{wrong} Nothing was changed.")
         plan = plan_for(topology, snapshot)
         if not plan.is_applicable:
             raise Refusal("The plan is in conflict with what exists; nothing was changed.")
-        begin(topology, plan, tap_type_for(snapshot.version_tuple))
+        begin(topology, plan)
         created = apply_plan(plan, management, lambda done, total: None)
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
@@ -81,12 +76,12 @@ def apply(user: User, topology: Topology) -> Applied:
     return Applied(created, plan)
 
 
-def start_recording(user: User, topology: Topology, *, tap_type: str = "") -> Applied:
+def start_recording(user: User, topology: Topology, *, tap_type: TapType = DEFAULT_TAP) -> Applied:
     """Tap one that was adopted; nothing else of it is made, should it be incomplete.
 
-    `tap_type` "" leaves it to the broker's version. Raises Refusal when it has a tap, can have
-    none, is not applied, or lacks what the tap is bound to; BrokerError when the broker fails,
-    and then it has no tap yet, what there is of one is in `owned`, and this completes it.
+    Raises Refusal when it has a tap, can have none, is not applied, or lacks what the tap is
+    bound to; BrokerError when the broker fails, and then it has no tap yet, what there is of one
+    is in `owned`, and this completes it.
     """
     broker = topology.broker
     with (
@@ -96,16 +91,22 @@ def start_recording(user: User, topology: Topology, *, tap_type: str = "") -> Ap
     ):
         if not topology.is_recordable or topology.state != State.APPLIED:
             raise Refusal("There is nothing of it to record that is not recorded already.")
-        snapshot = latest.for_action(broker, management, topology.tap_with("classic"))
-        chosen = tap_type or tap_type_for(snapshot.version_tuple)
-        plan = make_plan(topology.tap_with(chosen), snapshot)
-        if not plan.is_applicable:
-            raise Refusal(f"{' '.join(conflict_sentences(plan))} Nothing was changed.")
-        own(topology, [change.thing.identity for change in plan.signed("create")])
-        created = apply_plan(plan, management, lambda done, total: None)
-        Topology.objects.filter(pk=topology.pk).update(tap_type=chosen, applied_at=timezone.now())
+        applied = create_tap(topology, topology.tap_with(tap_type), management)
+        Topology.objects.filter(pk=topology.pk).update(tap_type=tap_type, applied_at=timezone.now())
     topology.refresh_from_db()
-    return Applied(created, plan)
+    return applied
+
+
+def create_tap(topology: Topology, tap: Definitions, management: Management) -> Applied:
+    """Create a tap queue and its bindings, and own them.
+
+    Raises Refusal when they cannot be created, BrokerError when the broker fails.
+    """
+    plan = make_plan(tap, latest.for_action(topology.broker, management, tap))
+    if not plan.is_applicable:
+        raise Refusal(f"{' '.join(conflict_sentences(plan))} Nothing was changed.")
+    own(topology, [change.thing.identity for change in plan.signed("create")])
+    return Applied(apply_plan(plan, management, lambda done, total: None), plan)
 
 
 def check(user: User, topology: Topology) -> Verdict:
@@ -115,32 +116,26 @@ def check(user: User, topology: Topology) -> Verdict:
         audit.recorded(user, "topology verified", broker=broker, what=topology.name),
         Management(broker.address) as management,
     ):
-        snapshot = latest.for_action(broker, management, _planned(topology))
-        wanted = wanted_of(topology, snapshot)
+        snapshot = latest.for_action(broker, management, topology.definitions)
         return verify(
             topology.pattern,
             topology.parsed,
-            wanted,
+            topology.definitions,
             snapshot,
             is_read_by_others=topology.is_read_by_others,
         )
 
 
-def _planned(topology: Topology) -> Definitions:
-    """All that it may consist of, whatever tap it will have."""
-    return topology.definitions_with(topology.tap_type or "classic")
-
-
 def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:
     """What routes declared for it is ours too: bound destinations, hold queues."""
-    wanted = wanted_of(topology, snapshot)
+    wanted = topology.definitions
     beside = topology.owned_identities - {thing.identity for thing in wanted}
     declared = snapshot.declared.only(beside)
     return plan_teardown(
         wanted | declared,
         topology.owned_identities,
         snapshot,
-        disposable=[topology.tap_queue],
+        disposable=[topology.tap_queue, topology.retired_tap],
     )
 
 
@@ -195,7 +190,7 @@ def destinations_of(topology: Topology, snapshot: Snapshot) -> list[Binding]:
 
 def queues_of(topology: Topology, snapshot: Snapshot) -> list[Queue]:
     """Its queues, those that come and go with use too."""
-    names = {queue.name for queue in wanted_of(topology, snapshot).queues}
+    names = {queue.name for queue in topology.definitions.queues}
     passing = topology.pattern.members(topology.parsed, snapshot.definitions)
     names |= {queue.name for queue in passing}
     return [queue for queue in snapshot.definitions.queues if queue.name in names]
@@ -275,7 +270,7 @@ def _delete(
             teardown,
             management,
             lambda done, total: gone.append(teardown.deletes[done - 1].identity),
-            disposable=[topology.tap_queue],
+            disposable=[topology.tap_queue, topology.retired_tap],
             even_with_messages=forced,
         )
     finally:

@@ -15,7 +15,7 @@ from topology.models import Broker, State, Topology
 from topology.ownership import Refusal, refuse_torn_down
 from topology.patterns import PATTERNS
 from topology.patterns.pattern import ParamsError
-from topology.provisioning.taps import NO_TAP
+from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType
 from topology.routing.waiting import of_others
 from topology.slugs import new_slug
 
@@ -23,12 +23,9 @@ User = AbstractBaseUser | AnonymousUser | None
 
 
 def create_topology(
-    user: User, broker: Broker, kind: str, params: Any, *, tap_type: str = ""
+    user: User, broker: Broker, kind: str, params: Any, *, tap_type: TapType = DEFAULT_TAP
 ) -> Topology:
-    """Write the row; nothing is asked of the broker. Raises Refusal when there is one already.
-
-    `tap_type` "" leaves the tap to the broker's version.
-    """
+    """Write the row; nothing is asked of the broker. Raises Refusal when there is one already."""
     return _new_row(user, broker, kind, params, "topology created", tap_type=tap_type)
 
 

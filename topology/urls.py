@@ -23,6 +23,7 @@ urlpatterns = [
     path("topologies/<slug:slug>/", topologies.topology, name="topology"),
     path("topologies/<slug:slug>/apply/", topologies.topology_apply, name="topology_apply"),
     path("topologies/<slug:slug>/record/", topologies.topology_record, name="topology_record"),
+    path("topologies/<slug:slug>/tap/", topologies.topology_replace_tap, name="replace_tap"),
     path("topologies/<slug:slug>/verify/", topologies.topology_verify, name="topology_verify"),
     path("topologies/<slug:slug>/bodies/", topologies.topology_bodies, name="topology_bodies"),
     path("topologies/<slug:slug>/unbind/", topologies.topology_unbind, name="topology_unbind"),

@@ -72,6 +72,12 @@ class Recorder:
             raise refused(self.topology, error) from error
         self._last_at = deliveries[-1].received_at
 
+    def refresh(self) -> bool:
+        """Read again what an operator may change; False when the tap was replaced meanwhile."""
+        now = Topology.objects.get(pk=self.topology.pk)
+        self.topology.keep_bodies = now.keep_bodies
+        return now.retired_tap == self.topology.retired_tap
+
     def counters(self) -> dict[str, object]:
         return {
             "tap": self.topology.tap_type or "classic",
@@ -131,9 +137,18 @@ class Recorder:
 class QueueRecorder(Recorder):
     """Puts away batches of a queue, which drops what it has no room for without a word."""
 
-    def __init__(self, topology: Topology, log: EventLog) -> None:
+    def __init__(self, topology: Topology, log: EventLog, *, may_repeat: bool = False) -> None:
+        """`may_repeat`: its copies may be recorded already, from the stream that it replaced."""
         super().__init__(topology, log)
+        self.may_repeat = may_repeat
         self._overflow = Overflow(topology)
+
+    def put_away(self, deliveries: Sequence[Delivery]) -> None:
+        if self.may_repeat:
+            deliveries = [
+                replace(one, message=replace(one.message, redelivered=True)) for one in deliveries
+            ]
+        super().put_away(deliveries)
 
     def watch(self, *, is_behind: bool) -> None:
         self._overflow.step(is_behind=is_behind)

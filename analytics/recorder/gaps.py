@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,8 @@ from topology.models import Topology
 
 AWAY = timedelta(seconds=10)
 FULL_SHARE = 0.9
+# RabbitMQ counts a new queue after five seconds, unless it is told to count more often.
+STATISTICS_SECONDS, LOOK_SECONDS = 12.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -58,20 +61,21 @@ def read_fill(queue: Mapping[str, Any]) -> Fill:
     )
 
 
-def before_reading(topology: Topology) -> Loss | None:
+def before_reading(topology: Topology, *, was_unread: bool = False) -> Loss | None:
     """Whether copies may have been lost since the tap was last read.
 
     A classic tap keeps its copies while nobody reads, up to its bound. To be asked before
-    the tap is read, which empties it. A stream says by its offsets what it dropped.
+    the tap is read, which empties it. A stream says by its offsets what it dropped. `was_unread`
+    says that nobody has read this tap yet, whatever was read before it.
     """
     recording = Recording.objects.filter(topology=topology).first()
     if recording is None:
         return None
     if loss := absence(topology):
         return loss
-    if datetime.now(UTC) - recording.read_at < AWAY:
+    if not was_unread and datetime.now(UTC) - recording.read_at < AWAY:
         return None
-    return _while_away(topology)
+    return _while_away(topology, wait_seconds=STATISTICS_SECONDS if was_unread else 0)
 
 
 def absence(topology: Topology) -> Loss | None:
@@ -113,10 +117,15 @@ def tap_is_absent(topology: Topology) -> None:
     Recording.objects.filter(topology=topology, lost_since=None).update(lost_since=now)
 
 
-def _while_away(topology: Topology) -> Loss | None:
+def _while_away(topology: Topology, *, wait_seconds: float) -> Loss | None:
+    """Waits at most so long for the first figures of a new queue."""
+    until = time.monotonic() + wait_seconds
     try:
         with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
             fill = read_fill(management.queue(topology.tap_queue))
+            while fill.held is None and time.monotonic() < until:
+                time.sleep(LOOK_SECONDS)
+                fill = read_fill(management.queue(topology.tap_queue))
     except NotFound:
         return Loss(f"The tap queue “{topology.tap_queue}” did not exist.")
     except BrokerError as error:

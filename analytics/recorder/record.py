@@ -19,7 +19,7 @@ from django.conf import settings
 
 from analytics.log import EventLog, held
 from analytics.models import Recording
-from analytics.recorder import gaps, pressure, streams
+from analytics.recorder import gaps, pressure, retired, streams
 from analytics.recorder.batches import (
     QueueRecorder,
     Recorder,
@@ -32,8 +32,14 @@ from topology.broker.consumer import Consumer, Delivery, Start
 from topology.broker.errors import BrokerError, NotFound
 from topology.broker.management import PATIENCE_SECONDS, Management
 from topology.models import Topology
+from topology.replace_tap import read_streams
 
 __all__ = ["Beat", "RecordingFailed", "record"]
+
+
+class RetiredIsGone(Exception):
+    """Somebody deleted a retired stream before it was read to its end."""
+
 
 # Each batch costs a sync of the disk and a transaction, however many copies it has. Of a queue,
 # what came and is not acknowledged is recorded again after a crash: of a stream nothing is.
@@ -58,18 +64,22 @@ def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
     are none of the pattern's, kept out), caught_up, last_at. Raises BrokerError, LogError and
     RecordingFailed, each a sentence; calling again goes on.
     """
-    topology = Topology.objects.select_related("broker").get(pk=topology_id)
-    _settle_what_was_unseen(topology)
-    if topology.tap_type != "stream":
-        _record_queue(topology, stop, beat)
-        return
+    _settle_what_was_unseen(_row(topology_id))
     while not stop.is_set():
-        # Only one may write a stream's lines: another's would be the same ones again.
-        with held(settings.EVENT_LOG, f"tap.{topology.slug}") as is_ours:
-            if is_ours:
-                _record_stream(topology, stop, beat)
-                return
-        stop.wait(LOCKED_WAIT_SECONDS)
+        topology = _row(topology_id)
+        if topology.retired_tap or topology.tap_type == "stream":
+            # Only one may write a stream's lines: another's would be the same ones again.
+            with held(settings.EVENT_LOG, f"tap.{topology.slug}") as is_ours:
+                if is_ours:
+                    _record_stream(_row(topology_id), stop, beat)
+                    continue
+            stop.wait(LOCKED_WAIT_SECONDS)
+        else:
+            _record_queue(topology, stop, beat)
+
+
+def _row(topology_id: int) -> Topology:
+    return Topology.objects.select_related("broker").get(pk=topology_id)
 
 
 def _settle_what_was_unseen(topology: Topology) -> None:
@@ -81,11 +91,20 @@ def _settle_what_was_unseen(topology: Topology) -> None:
 
 def _record_queue(topology: Topology, stop: Event, beat: Beat) -> None:
     log = _log_of(topology)
-    loss = gaps.before_reading(topology)
+    is_successor = bool(read_streams(topology))
+    loss = gaps.before_reading(topology, was_unread=is_successor)
+    recorder = QueueRecorder(topology, log, may_repeat=is_successor)
+
+    def forget_stream(has_copies: bool) -> bool:
+        if recorder.may_repeat and recorder.backlog.is_caught_up:
+            retired.delete_read(topology)
+            recorder.may_repeat = False
+        return False
+
     try:
         with Consumer(topology.broker.address, topology.tap_queue, prefetch=PREFETCH) as consumer:
             gaps.note(topology, loss)
-            _follow(consumer, QueueRecorder(topology, log), stop, beat)
+            _follow(consumer, recorder, stop, beat, forget_stream)
     except NotFound:
         gaps.tap_is_absent(topology)
         raise
@@ -94,16 +113,25 @@ def _record_queue(topology: Topology, stop: Event, beat: Beat) -> None:
 
 
 def _record_stream(topology: Topology, stop: Event, beat: Beat) -> None:
+    """The stream that is the tap now, or the retired one to its end."""
     log = _log_of(topology)
+    source = topology.as_retired() if topology.retired_tap else topology
     try:
-        recorder = StreamRecorder(topology, log, _position(topology))
-        with _opened(topology, recorder.position.start) as consumer:
-            if loss := gaps.absence(topology):
-                gaps.note(topology, loss)
-            _follow(consumer, recorder, stop, beat)
+        recorder = StreamRecorder(source, log, _position(source))
+        end = retired.End()
+
+        def is_over(has_copies: bool) -> bool:
+            return bool(topology.retired_tap) and end.close(topology, recorder, has_copies)
+
+        with _opened(source, recorder.position.start) as consumer:
+            if loss := gaps.absence(source):
+                gaps.note(source, loss)
+            _follow(consumer, recorder, stop, beat, is_over)
+    except RetiredIsGone:
+        retired.close_absent(topology)
     except streams.DeclaredAnew as error:
-        gaps.note(topology, gaps.Loss(str(error)))
-        streams.forget(topology)
+        gaps.note(source, gaps.Loss(str(error)))
+        streams.forget(source)
         raise RecordingFailed(f"{error} The new one is read from its beginning.") from error
     except streams.NotAlone as error:
         raise RecordingFailed(str(error)) from error
@@ -120,7 +148,10 @@ def _position(topology: Topology) -> streams.Position:
 
 @contextmanager
 def _opened(topology: Topology, start: Start) -> Iterator[Consumer]:
-    """The stream from there on. Raises NotFound; then the next one starts at its beginning."""
+    """The stream from there on. Raises RetiredIsGone of a retired one that somebody deleted.
+
+    Raises NotFound of another; then the next one starts at its beginning.
+    """
     address = topology.broker.address
     with ExitStack() as stack:
         try:
@@ -129,6 +160,8 @@ def _opened(topology: Topology, start: Start) -> Iterator[Consumer]:
             )
         except NotFound:
             if _is_gone(topology):
+                if topology.retired_tap:
+                    raise RetiredIsGone from None
                 gaps.tap_is_absent(topology)
                 streams.forget(topology)
             raise
@@ -147,7 +180,14 @@ def _is_gone(topology: Topology) -> bool:
     return False
 
 
-def _follow(consumer: Consumer, recorder: Recorder, stop: Event, beat: Beat) -> None:
+def _follow(
+    consumer: Consumer,
+    recorder: Recorder,
+    stop: Event,
+    beat: Beat,
+    is_over: Callable[[bool], bool],
+) -> None:
+    """Record until `stop` is set, the tap is another one, or `is_over`, told if copies came."""
     beaten = 0.0
     limit = STREAM_BATCH if isinstance(recorder, StreamRecorder) else BATCH
     while not stop.is_set():
@@ -166,9 +206,12 @@ def _follow(consumer: Consumer, recorder: Recorder, stop: Event, beat: Beat) -> 
             consumer.ack_through(deliveries[-1])
         elif not recorder.is_sure:
             recorder.doubt()
+        if is_over(bool(deliveries)):
+            return
         if monotonic() - beaten > BEAT_SECONDS:
             beaten = monotonic()
-            recorder.topology.refresh_from_db(fields=["keep_bodies"])
+            if not recorder.refresh():
+                return
             if recorder.is_sure:
                 gaps.was_read(recorder.topology)
             beat(recorder.counters())

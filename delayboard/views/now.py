@@ -14,6 +14,7 @@ from delayboard.dead_letters.replay import told
 from delayboard.now import overview
 from delayboard.templatetags.delayboard import bytesize
 from topology import access
+from topology.replace_tap import list_stream_taps
 
 LIST_AGE = timedelta(seconds=5)
 
@@ -29,6 +30,7 @@ def now(request: HttpRequest) -> HttpResponse:
         "brokers": brokers,
         "duties": duties,
         "live": live,
+        "stream_taps": list_stream_taps(request.user, brokers),
         "batches": told.lines(request.user, seen.batches),
     }
     return render(request, "delayboard/now.html", context)

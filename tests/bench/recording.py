@@ -24,6 +24,7 @@ from tests.flood.generator import Flood
 from topology.broker.management import Management
 from topology.definitions import Binding, Queue
 from topology.models import Topology
+from topology.provisioning.taps import TapType
 
 MESSAGES = 40_000
 FILL_RATE = 20_000
@@ -43,10 +44,11 @@ class Rates:
 
 def measure(folder: Path) -> None:
     call_command("migrate", verbosity=0)
-    for generation, kind in (("3.10", "classic"), ("4.3", "stream")):
+    pairs: list[tuple[str, TapType]] = [("3.10", "classic"), ("4.3", "classic"), ("4.3", "stream")]
+    for generation, kind in pairs:
         root = root_of(generation)
-        with PrivateNode(folder / generation, "bench", 1000, root) as node:
-            rounds = [one_round(node, f"{kind}-{number}") for number in range(ROUNDS)]
+        with PrivateNode(folder / f"{generation}-{kind}", "bench", 1000, root) as node:
+            rounds = [one_round(node, f"{kind}-{number}", kind) for number in range(ROUNDS)]
         ours = max(rates.recorder for rates in rounds)
         for every in BARE:
             bare = max(rates.bare[every] for rates in rounds)
@@ -56,13 +58,13 @@ def measure(folder: Path) -> None:
             say(f"recorder, {kind} tap, to a consumer that {acks}", ours / bare, note)
 
 
-def one_round(node: PrivateNode, name: str) -> Rates:
+def one_round(node: PrivateNode, name: str, kind: TapType) -> Rates:
     """In a vhost of its own: fill the tap, read it bare, record it."""
     call_api(node, "PUT", f"vhosts/{name}", {})
     urls = (f"{node.amqp_url.rpartition('/')[0]}/{name}", node.management_url)
     vhost = Vhost(*urls, name, node.username, node.password)
-    topology = applied_pair(vhost, name=name, delay="1h")
-    is_stream = topology.tap_type == "stream"
+    topology = applied_pair(vhost, name=name, delay="1h", tap_type=kind)
+    is_stream = kind == "stream"
     with Management(address_of(vhost)) as management:
         for queue in () if is_stream else BARE.values():
             management.declare_queue(Queue(queue))

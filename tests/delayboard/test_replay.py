@@ -168,7 +168,7 @@ def test_a_decimal_is_not_sent_to_a_stream_tap(
     batches.start(user, batch, despite_verdict=False)
     carried(batch)
     assert states(batch) == ["failed", "done"]
-    assert "A header holds a decimal number" in errors(batch)[0]
+    assert "The header “price” holds a decimal number" in errors(batch)[0]
 
 
 def test_what_cannot_be_taken_apart_fails_and_is_parked(

@@ -16,6 +16,7 @@ from pytest_django import Settings
 from analytics.events import MessageEvent
 from analytics.log import days, hour_folder, read_day
 from analytics.models import ScheduledMessage
+from delayboard.demo.node import PrivateNode
 from delayboard.models import Duty
 from delayboard.models.duty import recorder_key
 from tests.brokers import SUITES, Vhost
@@ -26,6 +27,7 @@ from topology.broker.properties import build_properties
 from topology.broker.publisher import publisher
 from topology.message import Publish
 from topology.models import Role, Topology
+from topology.provisioning.taps import TapType
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -90,11 +92,16 @@ def all_is_there_as_promised(topology: Topology, log: Path, sent: set[str]) -> N
 
 
 def test_a_full_disk_stops_the_recording_is_said_and_is_got_over_without_a_restart(
-    vhost: Vhost, settings: Settings, tmp_path: Path, front_page: Callable[[], str]
+    broker_node: PrivateNode,
+    vhost: Vhost,
+    settings: Settings,
+    tmp_path: Path,
+    front_page: Callable[[], str],
 ) -> None:
     inside = settings.EVENT_LOG = tmp_path / "log"
     inside.mkdir()
-    topology = applied_pair(vhost, delay="1h")
+    kind: TapType = "stream" if broker_node.version.startswith("4.0") else "classic"
+    topology = applied_pair(vhost, delay="1h", tap_type=kind)
     within = cramped.small_disk(inside, DISK_BYTES)
     with started("worker", variables=environment(), within=within) as worker:
         log = settings.EVENT_LOG = cramped.seen_from_outside(worker, inside)

@@ -17,6 +17,7 @@ from analytics.events import MessageEvent
 from analytics.log import read_day
 from analytics.models import DueCount, Minute, ScheduledMessage
 from analytics.recorder.record import PREFETCH
+from delayboard.demo.node import PrivateNode
 from tests.brokers import SUITES, Vhost
 from tests.builders import address_of, applied_pair, eventually
 from tests.faults.processes import environment, kill, started
@@ -39,9 +40,11 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
     [(3, 600), pytest.param(20, 5000, marks=pytest.mark.long)],
 )
 def test_a_recorder_that_is_killed_loses_no_copy_and_of_a_stream_repeats_none(
-    vhost: Vhost, settings: Settings, kills: int, messages: int
+    broker_node: PrivateNode, vhost: Vhost, settings: Settings, kills: int, messages: int
 ) -> None:
-    topology = applied_pair(vhost, delay="1h")
+    topology = applied_pair(
+        vhost, delay="1h", tap_type="stream" if broker_node.version.startswith("4.0") else "classic"
+    )
     sent = [f"m{number}" for number in range(messages)]
     shares = [sent[number :: kills + 1] for number in range(kills + 1)]
     for share in shares[:-1]:

@@ -11,9 +11,11 @@ from tests.brokers import SUITES
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the test once for each generation of RabbitMQ."""
+    """Run the test once for each generation of RabbitMQ, or for those that a marker names."""
     if "broker_node" in metafunc.fixturenames:
-        metafunc.parametrize("broker_node", SUITES, indirect=True, scope="session")
+        chosen = metafunc.definition.get_closest_marker("generations")
+        names = chosen.args if chosen else tuple(SUITES)
+        metafunc.parametrize("broker_node", names, indirect=True, scope="session")
 
 
 @pytest.fixture

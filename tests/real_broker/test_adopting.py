@@ -191,7 +191,7 @@ def test_what_waited_when_it_was_adopted_is_unseen_and_what_comes_after_is_recor
     added = set(defined(broker_node, vhost)) - set(before)
     assert len(added) == 3
     assert all(pair.tap_queue in one for one in added)
-    assert pair.tap_type == ("stream" if broker_node.version >= "4" else "classic")
+    assert pair.tap_type == "classic"
     eventually(lambda: channel.basic_get("orders", auto_ack=True)[0], "the first comes back")
     channel.basic_publish("orders-retry", "new", b"after, and longer")
     record_until(pair, lambda: ScheduledMessage.objects.filter(size=17).exists())

@@ -13,7 +13,7 @@ import pytest
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually, make_broker
 from topology import provision
-from topology.broker.consumer import Consumer, Start, getter
+from topology.broker.consumer import Consumer, getter
 from topology.broker.errors import NotFound
 from topology.broker.management import Management
 from topology.broker.observe import observe
@@ -131,8 +131,7 @@ def test_each_delayed_message_is_copied_once_wherever_it_is_published(
         key = delay_levels.routing_key(params, 6 * UNIT, "work")
         channel.publish(Publish(highest, key, build_properties(), b"{}"))
     eventually(lambda: depth(management, "work") == 2, "both arrive")
-    start: Start | None = None if topology.tap_type == "classic" else "first"
-    with Consumer(address_of(vhost), topology.tap_queue, start=start) as consumer:
+    with Consumer(address_of(vhost), topology.tap_queue) as consumer:
         copies = [
             delivery.message
             for _ in range(4)
@@ -147,15 +146,12 @@ def test_each_delayed_message_is_copied_once_wherever_it_is_published(
     assert seen == {("entry", 5): 1, ("entry", 6): 1, ("exit", 5): 1, ("exit", 6): 1}
 
 
-def test_the_tap_is_a_stream_from_4_0_on_and_classic_before(
-    vhost: Vhost, management: Management
-) -> None:
+def test_the_tap_is_classic_on_every_version(vhost: Vhost, management: Management) -> None:
     topology = applied_levels(vhost, SHORT)
     snapshot = observe(management)
     tap = snapshot.declared.queue(topology.tap_queue)
     assert tap is not None
-    is_new = snapshot.version_tuple >= (4, 0)
-    assert (tap.type, topology.tap_type) == (("stream",) * 2 if is_new else ("classic",) * 2)
+    assert (tap.type, topology.tap_type) == ("classic", "classic")
 
 
 def test_a_destination_is_listed_counted_as_ours_and_refused_to_go_while_messages_wait(

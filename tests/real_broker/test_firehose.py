@@ -255,9 +255,8 @@ def test_where_a_tap_sees_the_exit_the_firehose_tells_the_entry_only(
         eventually(lambda: seen(event_log, kind="delivered", queue="orders"), "it was delivered")
     (entry,) = seen(event_log, topology=topology.slug)
     assert (entry.kind, entry.source) == ("scheduled", "firehose")
-    if topology.tap_type == "classic":
-        (copy,) = take(vhost, topology.tap_queue, 1)
-        assert content_of(copy.message) == entry.content_id
+    (copy,) = take(vhost, topology.tap_queue, 1)
+    assert content_of(copy.message) == entry.content_id
 
 
 def test_reading_the_copies_makes_no_more_of_them(
@@ -272,9 +271,8 @@ def test_reading_the_copies_makes_no_more_of_them(
         eventually(lambda: len(seen(event_log, kind="scheduled")) == 20, "all are recorded")
         tap = eventually(lambda: tapped(broker_node, vhost, topology), "the tap has all")
         assert tap == 20
-        if topology.tap_type == "classic":
-            # Reading another tap of ours is copied once each, and not recorded.
-            take(vhost, topology.tap_queue, 20)
+        # Reading another tap of ours is copied once each, and not recorded.
+        take(vhost, topology.tap_queue, 20)
         looks = [depth(broker_node, vhost, firehose.tap_of(row)) for _ in range(10)]
         eventually(
             lambda: depth(broker_node, vhost, firehose.tap_of(row)) == 0, "all copies were read"

@@ -11,7 +11,7 @@ import pytest
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker
 from topology import provision
-from topology.broker.consumer import Consumer, Start
+from topology.broker.consumer import Consumer
 from topology.broker.errors import Conflict, NotFound
 from topology.broker.management import Management
 from topology.broker.observe import observe
@@ -93,8 +93,7 @@ def test_what_comes_out_is_copied_and_read_with_its_delay(
 ) -> None:
     topology = applied(vhost, ORDERS)
     publish(vhost, ORDERS, timedelta(milliseconds=200))
-    start: Start | None = None if topology.tap_type == "classic" else "first"
-    with Consumer(address_of(vhost), topology.tap_queue, start=start) as consumer:
+    with Consumer(address_of(vhost), topology.tap_queue) as consumer:
         (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
     message = delivery.message
     reading = hold_queues.read(ORDERS, Copy(message.exchange, message.routing_key, message.headers))

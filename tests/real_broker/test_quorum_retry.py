@@ -207,7 +207,7 @@ def test_its_tap_tells_the_first_arrival_and_no_retry(vhost: Vhost, management: 
     if topology is None:
         return
     gaps_of(vhost, 3, lambda channel, tag: channel.basic_reject(tag, True))
-    with Consumer(address_of(vhost), topology.tap_queue, start="first") as consumer:
+    with Consumer(address_of(vhost), topology.tap_queue) as consumer:
         (copy,) = consumer.batch(limit=5, limit_bytes=10**6, wait=10, linger=0.5)
     message = copy.message
     reading = quorum_retry.read(PARAMS, Copy(message.exchange, message.routing_key, {}))

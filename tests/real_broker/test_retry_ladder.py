@@ -11,7 +11,7 @@ import pytest
 from tests.brokers import Vhost
 from tests.builders import address_of, make_broker
 from topology import provision
-from topology.broker.consumer import Consumer, Delivery, Start
+from topology.broker.consumer import Consumer, Delivery
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.broker.properties import build_properties
@@ -150,8 +150,7 @@ def test_its_taps_tell_every_climb_once(vhost: Vhost, ladder: Topology) -> None:
         for _ in KEYS:
             consumer.reject(next_of(consumer)[0])
     parked(vhost)
-    start: Start | None = None if ladder.tap_type == "classic" else "first"
-    with Consumer(address_of(vhost), ladder.tap_queue, start=start) as consumer:
+    with Consumer(address_of(vhost), ladder.tap_queue) as consumer:
         seen = [next_of(consumer)[0].message for _ in range(6)]
         assert not consumer.batch(limit=1, limit_bytes=10**6, wait=0.3)
     readings = [

@@ -14,7 +14,7 @@ import pytest
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker
 from topology import provision
-from topology.broker.consumer import Consumer, Delivery, Start
+from topology.broker.consumer import Consumer, Delivery
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.broker.properties import build_properties
@@ -326,8 +326,7 @@ def test_the_tap_tells_each_round_with_its_number_and_its_delay(
     with Consumer(address_of(vhost), params.input_queue) as consumer:
         send(vhost, params.input_exchange, key)
         attempts(vhost, consumer, params, parks=False)
-    start: Start | None = None if topology.tap_type == "classic" else "first"
-    with Consumer(address_of(vhost), topology.tap_queue, start=start) as tap:
+    with Consumer(address_of(vhost), topology.tap_queue) as tap:
         copies = [next_message(tap)[0].message for _ in range(5)]
         assert is_quiet(tap, 0.3)
     readings = [

@@ -19,9 +19,10 @@ from analytics.models import Gap, Minute, Recording, ScheduledMessage
 from analytics.recorder import streams
 from analytics.recorder.copies import content_of
 from analytics.recorder.record import RecordingFailed, record
+from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import follow_log, logged
-from tests.brokers import Vhost
-from tests.builders import address_of, applied_pair, eventually
+from tests.brokers import NEWEST, Vhost
+from tests.builders import address_of, applied_pair, eventually, make_pair
 from topology.broker.consumer import Consumer, getter
 from topology.broker.errors import NotFound
 from topology.broker.management import Management
@@ -32,6 +33,7 @@ from topology.message import Message, Publish
 from topology.models import Topology
 from topology.provision import apply
 from topology.provisioning import taps
+from topology.provisioning.taps import TapType
 
 pytestmark = pytest.mark.django_db
 SECONDS = 30.0
@@ -70,6 +72,12 @@ def rows(number: int) -> Callable[[], bool]:
     return lambda: ScheduledMessage.objects.count() >= number
 
 
+@pytest.fixture
+def tap_type(broker_node: PrivateNode) -> TapType:
+    """A stream where it takes dead letters: from 4.0 on."""
+    return "stream" if broker_node.version >= "4" else "classic"
+
+
 def is_stream(topology: Topology) -> bool:
     return topology.tap_type == "stream"
 
@@ -106,9 +114,9 @@ STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_crash_at_any_step_loses_no_copy_and_a_stream_repeats_none(
-    vhost: Vhost, event_log: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    vhost: Vhost, tap_type: TapType, event_log: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    topology = applied_pair(vhost, delay="1h")
+    topology = applied_pair(vhost, delay="1h", tap_type=tap_type)
     delay(vhost, 0, 4)
     record_until(topology, rows(5))
     delay(vhost, 5, 9)
@@ -132,17 +140,25 @@ def test_a_crash_at_any_step_loses_no_copy_and_a_stream_repeats_none(
         assert len({event.event_id for event in logged(event_log)}) == 13
 
 
-def test_the_tap_is_a_stream_from_4_0_on_and_the_counters_say_which(
-    vhost: Vhost, event_log: Path
+@pytest.mark.generations(NEWEST)
+@pytest.mark.parametrize("step", ["after the log", "before the ack"])
+def test_a_crash_loses_no_copy_of_a_classic_tap_on_a_new_broker(
+    vhost: Vhost, event_log: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
+    test_a_crash_at_any_step_loses_no_copy_and_a_stream_repeats_none(
+        vhost, "classic", event_log, monkeypatch, step
+    )
+
+
+def test_a_tap_is_classic_unless_somebody_chose_a_stream(vhost: Vhost, event_log: Path) -> None:
     topology = applied_pair(vhost, delay="1h")
+    chosen = make_pair(topology.broker, name="invoices", tap_type="stream")
+    apply(None, chosen)
     with Management(address_of(vhost)) as management:
-        version = str(management.overview()["rabbitmq_version"])
-        tap = management.queue(topology.tap_queue)
-    assert is_stream(topology) == (int(version.partition(".")[0]) >= 4)
-    assert tap["type"] == topology.tap_type
+        types = [management.queue(one.tap_queue)["type"] for one in (topology, chosen)]
+    assert types == ["classic", "stream"]
     delay(vhost, 0, 0)
-    assert record_until(topology, rows(1))["tap"] == topology.tap_type
+    assert record_until(topology, rows(1))["tap"] == "classic"
 
 
 def declare_anew(vhost: Vhost, topology: Topology) -> None:
@@ -153,11 +169,11 @@ def declare_anew(vhost: Vhost, topology: Topology) -> None:
 
 @pytest.mark.parametrize("before", [0, 3, 8])
 def test_a_tap_that_was_declared_anew_is_read_from_its_beginning_and_leaves_a_gap(
-    vhost: Vhost, event_log: Path, monkeypatch: pytest.MonkeyPatch, before: int
+    vhost: Vhost, tap_type: TapType, event_log: Path, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     """Nobody saw it go: the new one has fewer copies than were read, as many, or more."""
     monkeypatch.setattr(streams, "SILENCE_SECONDS", 1.0)
-    topology = applied_pair(vhost, delay="1h")
+    topology = applied_pair(vhost, delay="1h", tap_type=tap_type)
     delay(vhost, 0, 4)
     record_until(topology, rows(5))
     declare_anew(vhost, topology)
@@ -185,8 +201,10 @@ def test_a_tap_that_was_declared_anew_is_read_from_its_beginning_and_leaves_a_ga
     assert len({event.event_id for event in logged(event_log)}) == expected
 
 
-def test_a_tap_that_goes_while_it_is_read_and_comes_back(vhost: Vhost, event_log: Path) -> None:
-    topology = applied_pair(vhost, delay="1h")
+def test_a_tap_that_goes_while_it_is_read_and_comes_back(
+    vhost: Vhost, tap_type: TapType, event_log: Path
+) -> None:
+    topology = applied_pair(vhost, delay="1h", tap_type=tap_type)
     delay(vhost, 0, 4)
     deleted = False
 
@@ -211,13 +229,13 @@ def test_a_tap_that_goes_while_it_is_read_and_comes_back(vhost: Vhost, event_log
 
 
 def test_what_a_full_tap_dropped_is_a_gap_and_a_stream_says_how_many(
-    vhost: Vhost, event_log: Path, monkeypatch: pytest.MonkeyPatch
+    vhost: Vhost, tap_type: TapType, event_log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for arguments in taps.ARGUMENTS.values():
         monkeypatch.setitem(arguments, "x-max-length-bytes", 3 * SEGMENT)
     segment = "x-stream-max-segment-size-bytes"
     monkeypatch.setitem(taps.ARGUMENTS["stream"], segment, SEGMENT)
-    topology = applied_pair(vhost, delay="1h")
+    topology = applied_pair(vhost, delay="1h", tap_type=tap_type)
     delay(vhost, 0, 4)
     record_until(topology, rows(5))
     published = 2000
@@ -269,9 +287,9 @@ IN_LISTS = b"\x03x-aA\x00\x00\x00\x08x\x00\x00\x00\x03abc" + b"\x01bx\x00\x00\x0
 
 
 def test_a_copy_has_the_content_of_the_message_whatever_the_tap_keeps_of_it(
-    vhost: Vhost, event_log: Path
+    vhost: Vhost, tap_type: TapType, event_log: Path
 ) -> None:
-    topology = applied_pair(vhost, delay="1h")
+    topology = applied_pair(vhost, delay="1h", tap_type=tap_type)
     address = address_of(vhost)
     sent = [
         b"\x20\x00" + len(headers).to_bytes(4, "big") + headers
@@ -290,9 +308,9 @@ def test_a_copy_has_the_content_of_the_message_whatever_the_tap_keeps_of_it(
 
 
 def test_a_message_of_28_deaths_and_odd_headers_passes_and_is_the_same_message(
-    vhost: Vhost, event_log: Path
+    vhost: Vhost, tap_type: TapType, event_log: Path
 ) -> None:
-    topology = applied_pair(vhost, delay="1h")
+    topology = applied_pair(vhost, delay="1h", tap_type=tap_type)
     address = address_of(vhost)
     names = [f"step-{number}" for number in range(28)]
     with Management(address) as management:

@@ -17,7 +17,7 @@ from topology.definitions import Arguments, Binding, Definitions, Exchange, Queu
 from topology.patterns.pattern import Tap
 from topology.provisioning.apply import PlanConflict, apply_plan
 from topology.provisioning.plan import Change, Difference, ends, make_plan, shown, title
-from topology.provisioning.taps import tap_definitions, tap_type_for
+from topology.provisioning.taps import tap_definitions
 
 
 @given(strategies.definitions(), strategies.definitions())
@@ -126,14 +126,7 @@ def test_a_tap_is_bounded_drops_its_oldest_and_never_refuses() -> None:
     )
 
 
-def test_a_tap_is_a_stream_from_the_version_that_fills_one_with_every_death() -> None:
-    versions = [(3, 10, 8), (3, 13, 7), (4, 0, 5), (4, 3, 6)]
-    assert [tap_type_for(version) for version in versions] == [
-        "classic",
-        "classic",
-        "stream",
-        "stream",
-    ]
+def test_a_stream_tap_is_bounded_in_small_segments() -> None:
     (queue,) = tap_definitions("t", [Tap("x", "k", "sees", "entry")], "stream").queues
     assert queue.durable
     assert queue.type == "stream"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from typing import Any, cast
 
 from django.db import models
@@ -14,7 +15,7 @@ from topology.models.broker import Broker
 from topology.patterns import PATTERNS
 from topology.patterns.names import as_stored
 from topology.patterns.pattern import Pattern, Tap
-from topology.provisioning.taps import NO_TAP, TapType, tap_definitions
+from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType, tap_definitions
 
 
 class State(models.TextChoices):
@@ -28,10 +29,13 @@ class Topology(models.Model):
     """`params` are texts as the pattern's `parse` takes them; `owned` lists what we created.
 
     An identity is put into `owned` before the thing is created, so that an apply that dies
-    half-way leaves nothing that the teardown would not know as ours. `tap_type` is written
-    when it is first applied, by the broker's version if nobody chose it, and stays; an adopted
-    one has none until somebody wants it recorded. `is_adopted` says that it was taken over as
-    others had made it, and stays too, whatever of it is created or recorded afterwards.
+    half-way leaves nothing that the teardown would not know as ours. `tap_type` is "" until it is
+    first applied, unless somebody chose one; an adopted one has none until somebody wants it
+    recorded. `is_adopted` says that it was taken over as others had made it, and stays so,
+    whatever of it is created or recorded afterwards.
+
+    `tap_name` is the tap queue's name where it is not the usual one. `retired_tap` is the stream
+    that this queue replaced, until the recorder has read its last copy.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT, related_name="topologies")
@@ -42,6 +46,8 @@ class Topology(models.Model):
     owned = models.JSONField(default=list)
     state = models.CharField(max_length=10, choices=State.choices, default=State.PLANNED)
     tap_type = models.CharField(max_length=10, blank=True, default="", editable=False)
+    tap_name = models.CharField(max_length=120, blank=True, default="", editable=False)
+    retired_tap = models.CharField(max_length=120, blank=True, default="", editable=False)
     busy_until_at = models.DateTimeField(null=True, editable=False)
     keep_bodies = models.BooleanField(default=False, editable=False)
     is_adopted = models.BooleanField(default=False, editable=False)
@@ -67,16 +73,21 @@ class Topology(models.Model):
 
     @property
     def tap_queue(self) -> str:
-        return TAP_PREFIX + self.slug
+        return self.tap_name or TAP_PREFIX + self.slug
 
     @property
     def definitions(self) -> Definitions:
         """Everything that should exist, the tap included."""
-        return self.definitions_with(self.tap_type or "classic")
+        return self.definitions_with(self.tap_type or DEFAULT_TAP)
 
     def definitions_with(self, tap_type: str) -> Definitions:
         """The same with a tap of this type."""
         return self.pattern.definitions(self.parsed) | self.tap_with(tap_type)
+
+    @property
+    def tap(self) -> Definitions:
+        """The tap alone."""
+        return self.tap_with(self.tap_type or DEFAULT_TAP)
 
     def tap_with(self, tap_type: str) -> Definitions:
         """The tap alone; nothing for a type that is none."""
@@ -94,6 +105,21 @@ class Topology(models.Model):
     def has_tap(self) -> bool:
         """Whether anything of it is recorded, or will be when it is applied."""
         return bool(self.taps)
+
+    @property
+    def has_stream_tap(self) -> bool:
+        """Whether its tap is, or will be, a stream, which can harm what it records."""
+        return self.tap_type == "stream" and self.has_tap and self.state != State.TORN_DOWN
+
+    def as_retired(self) -> Topology:
+        """A copy whose tap is the retired stream: to read it, never to be saved."""
+        return self.with_tap("stream", self.retired_tap)
+
+    def with_tap(self, tap_type: TapType, name: str) -> Topology:
+        """A copy with another tap: to plan it, never to be saved."""
+        other = copy(self)
+        other.tap_type, other.tap_name = tap_type, name
+        return other
 
     @property
     def is_recordable(self) -> bool:

@@ -13,13 +13,15 @@ from topology.routing.walk import walk
 
 TapType: TypeAlias = Literal["classic", "stream"]
 
+# A stream can close publishers' connections and crash queues, on every version (docs/event-log.md).
+DEFAULT_TAP: TapType = "classic"
 CLASSIC_BYTES = 50_000_000
 STREAM_BYTES = 500_000_000
 # The tap type of what was adopted and is not to be recorded: nothing of it is in the broker.
 NO_TAP = "none"
+FILTER_HEADER, FILTER_BYTES = "x-stream-filter-value", 255
 # A stream drops whole segments only, so that small ones keep it near its bound.
 STREAM_SEGMENT_BYTES = 25_000_000
-FIRST_WITH_STREAMS = (4, 0)
 ARGUMENTS: dict[TapType, dict[str, ArgumentValue]] = {
     "classic": {
         "x-queue-type": "classic",
@@ -32,12 +34,6 @@ ARGUMENTS: dict[TapType, dict[str, ArgumentValue]] = {
         "x-stream-max-segment-size-bytes": STREAM_SEGMENT_BYTES,
     },
 }
-
-
-def tap_type_for(version: tuple[int, ...]) -> TapType:
-    """A stream from 4.0 on; before, one would miss what classic queues dead-letter and drop
-    x-death (rabbit_dead_letter.erl 3.10.8)."""
-    return "stream" if version >= FIRST_WITH_STREAMS else "classic"
 
 
 def tap_definitions(queue: str, taps: Sequence[Tap], tap_type: TapType) -> Definitions:
@@ -70,18 +66,36 @@ def tapped_exchanges(definitions: Definitions, *, by: TapType | None = None) -> 
 def breaks_stream_taps(definitions: Definitions, publish: Publish) -> str:
     """Why this message must not be published where a stream tap of ours is bound; "" when it may.
 
-    A decimal in the headers closes the publisher's connection there (541; tried on 4.0.5 and
-    4.3.6), and whatever else it had in flight is unknown then.
+    Such a publish closes the connection (541), and whatever else it had in flight is unknown then.
     """
-    if not _holds_decimal(publish.properties.headers):
-        return ""
-    if publish.exchange not in tapped_exchanges(definitions, by="stream"):
+    broken = breaking_header(publish.properties.headers)
+    if not broken or publish.exchange not in tapped_exchanges(definitions, by="stream"):
         return ""
     return (
-        "A header holds a decimal number, which Delayboard's stream tap at "
-        f"“{publish.exchange}” cannot take: the broker would close the connection. Replay it to "
-        "its queue through the default exchange."
+        f"{broken}, which Delayboard's stream tap at “{publish.exchange}” cannot take: the broker "
+        "would close the connection. Change the tap to a classic queue, or replay it to its queue "
+        "through the default exchange."
     )
+
+
+def breaking_header(headers: Mapping[str, object]) -> str:
+    """Which header breaks a stream, and by what it holds; "" when none does.
+
+    A decimal breaks it; tables and lists are only kept in headers that begin with “x-”, so that
+    a decimal within others does no harm. The filter value must be text of at most
+    255 bytes. Tried with all field types on 3.10.8, 4.0.5 and 4.3.6
+    (tests/real_broker/test_stream_taps.py).
+    """
+    for name, value in headers.items():
+        if name == FILTER_HEADER and not _is_filter_value(value):
+            return f"The header “{name}” is no text of at most {FILTER_BYTES} bytes"
+        if isinstance(value, Decimal) or (name.startswith("x-") and _holds_decimal(value)):
+            return f"The header “{name}” holds a decimal number"
+    return ""
+
+
+def _is_filter_value(value: object) -> bool:
+    return isinstance(value, str) and len(value.encode()) <= FILTER_BYTES
 
 
 def _holds_decimal(value: object) -> bool:

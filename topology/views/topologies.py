@@ -12,16 +12,16 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from topology import access, latest, provision
+from topology import access, latest, provision, replace_tap
 from topology.broker.errors import BrokerError
 from topology.definitions import Definitions
 from topology.delays import in_words
-from topology.forms import TAPS, TopologyForm
+from topology.forms import TAPS, TAPS_HELP, TopologyForm
 from topology.graph.cells import MARK_WORDS
 from topology.models import Role, State, Topology
 from topology.patterns import PATTERNS
 from topology.provisioning.plan import title
-from topology.provisioning.taps import tap_type_for
+from topology.provisioning.taps import DEFAULT_TAP
 from topology.snapshot import Snapshot
 from topology.views.picture import draw, explanation_picture
 from topology.views.queues import queue_lines
@@ -60,6 +60,7 @@ def topologies(request: HttpRequest) -> HttpResponse:
             "chosen": broker.slug if broker else "",
             "with_torn_down": request.GET.get("torn_down") == "yes",
             "patterns": PATTERNS,
+            "stream_taps": replace_tap.list_stream_taps(request.user, visible),
             "may_add": access.visible_brokers(request.user, Role.OPERATOR).exists(),
         },
     )
@@ -123,6 +124,7 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
         "longest_delay": _longest(topology),
         "stated": _stated(topology),
         "tap_choices": TAPS,
+        "tap_help": TAPS_HELP,
         "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
     if known.snapshot:
@@ -148,11 +150,9 @@ def topology_apply(request: HttpRequest, topology: Topology) -> HttpResponse:
 @require_POST
 @with_topology(Role.OPERATOR)
 def topology_record(request: HttpRequest, topology: Topology) -> HttpResponse:
-    chosen = request.POST.get("tap_type", "")
+    chosen = next((key for key, _ in TAPS if key == request.POST.get("tap_type")), DEFAULT_TAP)
     try:
-        provision.start_recording(
-            request.user, topology, tap_type=chosen if chosen in dict(TAPS) else ""
-        )
+        provision.start_recording(request.user, topology, tap_type=chosen)
     except provision.Refusal as refusal:
         messages.error(request, f"Not recorded. {refusal}")
     except BrokerError as error:
@@ -161,6 +161,20 @@ def topology_record(request: HttpRequest, topology: Topology) -> HttpResponse:
         messages.success(
             request, "Recorded from now on. What waited in it before was not seen to enter."
         )
+    return _back(topology)
+
+
+@require_POST
+@with_topology(Role.OPERATOR)
+def topology_replace_tap(request: HttpRequest, topology: Topology) -> HttpResponse:
+    try:
+        replace_tap.replace_tap(request.user, topology)
+    except provision.Refusal as refusal:
+        messages.error(request, f"The stream tap was not replaced. {refusal}")
+    except BrokerError as error:
+        return _failed(request, topology, f"The stream tap was not replaced. {error}")
+    else:
+        messages.success(request, f"{topology.name} is recorded into a classic queue from now on.")
     return _back(topology)
 
 
@@ -239,7 +253,6 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "destinations": provision.destinations_of(topology, snapshot),
         "owned": topology.owned_identities,
         "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
-        "tap_type": topology.tap_type or tap_type_for(snapshot.version_tuple),
     }
 
 
