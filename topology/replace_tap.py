@@ -24,9 +24,13 @@ SUFFIX = ".classic"
 
 
 def list_stream_taps(user: User, brokers: Iterable[Broker]) -> list[tuple[Topology, bool]]:
-    """The topologies with a stream tap on these brokers, and whether the user may replace it."""
+    """The topologies on these brokers that a stream records, and whether the user may replace it.
+
+    One that is only planned warns on its own page.
+    """
     operated = set(access.visible_brokers(user, Role.OPERATOR).values_list("pk", flat=True))
-    rows = Topology.objects.filter(broker__in=brokers, tap_type="stream").select_related("broker")
+    rows = Topology.objects.filter(broker__in=brokers, tap_type="stream")
+    rows = rows.exclude(state=State.PLANNED).select_related("broker")
     return [(row, row.broker_id in operated) for row in rows if row.has_stream_tap]
 
 

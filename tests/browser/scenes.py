@@ -79,7 +79,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     broker = make_broker(vhost, name="Orders staging")
     _dress(broker, environment="staging", colour="violet")
     pair = _applied(broker, "orders")
-    planned = make_pair(broker, name="invoices", delay="2m")
+    planned = make_pair(broker, name="invoices", delay="2m", tap_type="stream")
     names = ["orders", "invoices", "letters", "refunds", "returns"]
     contents.declare(vhost, [PARKED, *names[1:]])
     contents.dead_letters(vhost, PARKED, names, deaths=3)
@@ -104,6 +104,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     _add_acts(scene, broker, pair, planned)
     scene.add("levels", "topology:topology", levels.slug)
     scene.add("hold-queues", "topology:topology", holds.slug)
+    scene.add("stream-tap", "topology:topology", planned.slug)
     built = {"kind": "delay_levels", "name": contents.half_built(vhost)}
     scene.add("found-one", "topology:found", broker.slug, query=built)
     scene.add("prediction-levels", "publish", query=_far(levels), act=press("Predict"))
@@ -118,6 +119,10 @@ def crowded(user: User, vhost: Vhost) -> Scene:
     contents.declare(vhost, names)
     pair = _applied(broker, long_name("orders", 240))
     _many_topologies(broker, names)
+    standing = Topology.objects.filter(broker=broker).exclude(state=State.PLANNED)
+    Topology.objects.filter(pk__in=list(standing.values_list("pk", flat=True)[:6])).update(
+        tap_type="stream"
+    )
     contents.dead_letters(vhost, names[0], names[:60], deaths=40)
     rows.duties(*Topology.objects.filter(broker=broker)[:40])
     rows.audit_entries(user, broker, names)
