@@ -102,6 +102,7 @@ lock: ## compile the requirements anew (newest allowed versions)
 	compile() { var/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header "$$@"; }
 	export UV_SYSTEM_CERTS=1
 	compile requirements.in -o requirements.txt
+	compile requirements-spark-connect.in -o requirements-spark-connect.txt
 	compile requirements-dev.in -o requirements-dev.txt
 	echo pip | compile --no-annotate - -o requirements-pip.txt
 	rm -rf var/lock

@@ -44,6 +44,9 @@ def main() -> int:
     except NoData as nothing:
         _say(no_data=str(nothing))
         return NO_DATA
+    except session.MissingPackages as missing:
+        sys.stderr.write(f"{missing}\n")
+        return FAILED
     except (PySparkException, OSError) as error:
         sys.stderr.write(f"{type(error).__name__}: {error}".split("\n\n")[0] + "\n")
         return FAILED

@@ -11,22 +11,35 @@ from pyspark.sql import SparkSession
 # Below this the JVM's start costs more than the work, and its fast compilers never pay.
 SMALL_INPUT_BYTES = 256 * 1024 * 1024
 HERE = "local[*]"
+MISSING = (
+    "SPARK_REMOTE needs the packages of Spark Connect, which are not installed. Install them with "
+    "“pip install --require-hashes -r requirements-spark-connect.txt”."
+)
 LOG4J = Path(__file__).with_name("log4j2.properties")
+
+
+class MissingPackages(Exception):
+    """Spark cannot be reached without packages that are not installed; the message names them."""
 
 
 def start(name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
     """SPARK_REMOTE (Spark Connect), else SPARK_MASTER, else all cores of this machine.
 
-    SPARK_MEMORY sets the driver's heap in local mode, 1g by default.
+    SPARK_MEMORY sets the driver's heap in local mode, 1g by default. Raises MissingPackages.
     """
     if remote := os.environ.get("SPARK_REMOTE"):
-        return _builder(name).remote(remote).getOrCreate()
+        try:
+            return _builder(name).remote(remote).getOrCreate()
+        except ImportError as error:
+            raise MissingPackages(MISSING) from error
     master = os.environ.get("SPARK_MASTER", HERE)
     return start_at(master, name, scratch=scratch, input_bytes=input_bytes)
 
 
 def start_at(master: str, name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
     """A session at this master, whatever the environment names."""
+    # PySpark takes the variable before the builder's master.
+    os.environ.pop("SPARK_REMOTE", None)
     builder = _builder(name)
     builder = builder.master(master).config("spark.ui.enabled", "false")
     if master.startswith("local"):

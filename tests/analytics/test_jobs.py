@@ -22,6 +22,7 @@ import pytest
 
 from analytics import launch
 from analytics.events import MessageEvent
+from analytics.jobs.session import MISSING
 from analytics.launch import Result
 from tests.analytics.builders import (
     DELAY,
@@ -364,3 +365,14 @@ def test_a_day_of_facts_and_torn_lines_has_no_data_either(tmp_path: Path) -> Non
         "The event log of 2026-11-20 holds 3 lines, "
         "but none that a tap recorded (1 cannot be read)."
     )
+
+
+def test_spark_connect_without_its_packages_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path, retried())
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    with pytest.raises(launch.LaunchError) as failed:
+        launch.run_day(tmp_path, DAY, pulse=lambda *_: None)
+    assert str(failed.value) == f"The job ended with exit code 1: {MISSING}"
+    assert "requirements-spark-connect.txt" in MISSING

@@ -243,7 +243,9 @@ def with_problems(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ou
         table.write("too,few\n" * 20)
     twice = an_event()
     write_lines(folder / "c.jsonl", [encode(twice), encode(twice)])
-    with override_settings(EVENT_LOG=folder / "log"):
+    with override_settings(EVENT_LOG=folder / "log"), pytest.MonkeyPatch.context() as patch:
+        # An import reads files of this machine, whatever computes the reports.
+        patch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
         yield bring([folder], is_dry=True), folder
 
 
