@@ -25,7 +25,7 @@ from typing import Any, TextIO, TypeAlias
 
 JOBS = "analytics.jobs"
 IMPORT_JOB = "analytics.jobs.importing"
-TABLES = ("accuracy", "histogram", "retries", "attempts", "deaths")
+TABLES = ("accuracy", "uncounted", "histogram", "retries", "attempts", "deaths")
 NO_DATA_CODE = 4
 # In the log, which is writable and has room; its name keeps every reader of days out.
 SCRATCH = "_nightly"

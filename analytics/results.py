@@ -18,6 +18,7 @@ from analytics.models import (
     LatenessHistogram,
     RetryRow,
     Run,
+    UncountedRow,
 )
 from analytics.models.results import ResultRow
 from analytics.models.run import RunState
@@ -26,6 +27,7 @@ from topology.models import Broker
 
 MODELS: dict[str, type[ResultRow]] = {
     "accuracy": AccuracyRow,
+    "uncounted": UncountedRow,
     "histogram": LatenessHistogram,
     "retries": RetryRow,
     "attempts": AttemptRow,
@@ -60,10 +62,15 @@ class Bucket:
     """How many messages of one delay were so late on the whole day: from_ms <= late < to_ms."""
 
     topology: str
+    queue: str
     requested_delay: timedelta
     from_ms: float | None
     to_ms: float | None
     messages: int
+
+    @property
+    def place(self) -> str:
+        return self.topology or self.queue
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,7 @@ class Report:
     day: date
     run: Run | None
     accuracy: Sequence[AccuracyRow]
+    uncounted: Sequence[UncountedRow]
     histogram: Sequence[Bucket]
     retries: Sequence[RetryRow]
     attempts: Sequence[AttemptRow]
@@ -82,11 +90,15 @@ class Report:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.accuracy or self.retries)
+        return not (self.accuracy or self.uncounted or self.retries)
 
     @property
     def measured(self) -> int:
         return sum(row.measured for row in self.accuracy)
+
+    @property
+    def taken(self) -> int:
+        return sum(row.taken for row in self.accuracy)
 
     @property
     def missing(self) -> int:
@@ -115,6 +127,7 @@ def report(day: date, brokers: Iterable[Broker]) -> Report:
         day=day,
         run=Run.objects.filter(day=day).first(),
         accuracy=_of_day(AccuracyRow, day, slugs),
+        uncounted=_of_day(UncountedRow, day, slugs),
         histogram=_buckets(day, slugs),
         retries=_of_day(RetryRow, day, slugs),
         attempts=_of_day(AttemptRow, day, slugs),
@@ -135,7 +148,7 @@ def _of_day(model: type[AnyRow], day: date, slugs: Sequence[str]) -> list[AnyRow
 
 
 def _buckets(day: date, slugs: Sequence[str]) -> list[Bucket]:
-    names = ("topology", "requested_delay", "from_ms", "to_ms")
+    names = ("topology", "queue", "requested_delay", "from_ms", "to_ms")
     rows = LatenessHistogram.objects.filter(day=day, broker__in=slugs)
     sums = rows.order_by(*names).values(*names).annotate(total=Sum("messages"))
     return [Bucket(messages=row["total"], **{name: row[name] for name in names}) for row in sums]

@@ -22,6 +22,7 @@ from analytics.importing.trace_lines import Desk
 from analytics.log import IMPORT_LOCK, LogError, held
 from analytics.models.run import RunState
 from analytics.recorder.traces import Watched
+from topology import latest
 from topology.models import Broker, Topology
 from topology.patterns.pattern import Phase
 
@@ -29,7 +30,7 @@ from topology.patterns.pattern import Phase
 SCRATCH = "_import"
 # Spark's work on the lines and the new files, as a multiple of what is imported.
 ROOM = 4
-EVERYTHING: frozenset[Phase] = frozenset({"entry", "exit"})
+EVERYTHING: frozenset[Phase] = frozenset({"entry", "exit", "publish"})
 Progress: TypeAlias = Callable[[int, int], None]
 
 
@@ -112,7 +113,18 @@ def desk_of(broker: Broker, slugs: Sequence[str] = ()) -> Desk:
         for row in rows
         if not slugs or row.slug in slugs
     ]
-    return Desk(broker.slug, broker.vhost, watched)
+    return Desk(broker.slug, broker.vhost, watched, _ttls(broker, rows))
+
+
+def _ttls(broker: Broker, rows: Sequence[Topology]) -> dict[str, int]:
+    """How long queues hold messages, in milliseconds: as the broker says, else its topologies.
+
+    A trace may be read when its broker is gone.
+    """
+    known = [queue for row in rows for queue in row.definitions.queues]
+    seen = latest.poll(broker, patience=latest.ACTION_SECONDS).snapshot
+    known = [*known, *(seen.definitions.queues if seen else ())]
+    return {q.name: q.message_ttl_ms for q in known if q.message_ttl_ms is not None}
 
 
 def want_reports(outcome: Outcome) -> tuple[list[date], list[date]]:

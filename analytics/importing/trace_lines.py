@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from analytics.events import EventError, MessageEvent, read_object
+from analytics.events import LARGEST_NUMBER, TRACE_ID, EventError, MessageEvent, read_object
 from analytics.recorder.traces import (
     DELIVER,
     PUBLISH,
@@ -25,23 +25,28 @@ from analytics.recorder.traces import (
     is_own,
     read_trace,
 )
+from topology.deaths import read_history
 from topology.message import Message, Properties
 
 
 @dataclass(frozen=True)
 class Desk:
-    """Whose trace it is: the broker's slug, its vhost, and the topologies that read it."""
+    """Whose trace it is: the broker's slug, its vhost, and the topologies that read it.
+
+    `ttls_ms` are the TTLs of queues, by name, as far as anybody knows them.
+    """
 
     broker: str
     vhost: str
     watched: Sequence[Watched]
+    ttls_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 def event_of_line(line: bytes, desk: Desk) -> MessageEvent | None:
     """None for the reading of our own taps. Raises EventError.
 
-    Never `caught_up`: the file does not say whether the plugin kept up. The id is a hash of the
-    line, so that equal lines share it.
+    Never `caught_up`: the file does not say whether the plugin kept up, and reports say when they
+    measure by its clock. The id is a hash of the line, so that equal lines share it.
     """
     told = read_object(line)
     copy = _copy(told)
@@ -59,12 +64,35 @@ def _event(line: bytes, told: Mapping[str, Any], trace: Trace, desk: Desk) -> Me
         desk.watched,
         broker=desk.broker,
         vhost=desk.vhost,
-        event_id=f"trace:{hashlib.sha256(line).hexdigest()[:32]}",
+        event_id=f"{TRACE_ID}{hashlib.sha256(line).hexdigest()[:32]}",
         recorded_at=_moment(told.get("timestamp")),
         caught_up=False,
         keeps_deaths=False,
     )
-    return replace(event, source="import")
+    event = replace(event, source="import")
+    if event.kind == "delivered" and not event.topology and event.death_reason == "expired":
+        return _out_of_unknown_queue(event, trace, desk)
+    return event
+
+
+def _out_of_unknown_queue(event: MessageEvent, trace: Trace, desk: Desk) -> MessageEvent:
+    """The delivery of a message that expired in a queue of no topology, with trip and delay.
+
+    The delay is the shorter of the queue's TTL and the expiration that the message had, as in the
+    broker. x-death keeps that expiration of the first trip only, and the broker removes it then.
+    """
+    expired = [
+        death
+        for death in read_history(trace.message.headers).deaths
+        if (death.queue, death.reason) == (event.death_queue, "expired")
+    ]
+    trips = sum(death.count for death in expired)
+    stated = [death.original_expiration for death in expired if trips == 1]
+    known = [int(text) for text in stated if text and text.isdecimal() and len(text) <= 10]
+    if event.death_queue in desk.ttls_ms:
+        known.append(desk.ttls_ms[event.death_queue])
+    delay_ms = min(known, default=0)
+    return replace(event, attempt=min(trips, LARGEST_NUMBER), requested_delay_ms=delay_ms)
 
 
 def _copy(told: Mapping[str, Any]) -> Message:

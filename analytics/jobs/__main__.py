@@ -79,31 +79,35 @@ def _compute(spark: SparkSession, log: Path, day: date, out: Path, *, now: datet
     until = day + timedelta(milliseconds=summary["longest_delay_ms"]) + 2 * ONE_DAY
     later = _days(day + ONE_DAY, min(until, now.date() + ONE_DAY))
     following = schema.read_lines(spark, log, later).where(accuracy.TELLS_OF_THE_DAY_BEFORE)
-    trips = accuracy.pair(schema.observed(lines.union(following)))
-    next_day = datetime.combine(day + ONE_DAY, time(), UTC)
-    pairs = trips.where(f.col("entered_at") < f.lit(next_day)).persist()
-    events = schema.observed(lines).persist()
+    everything = lines.union(following)
+    events = schema.observed(everything).persist()
+    begin, end = (datetime.combine(one, time(), UTC) for one in (day, day + ONE_DAY))
+    began_at = f.col("began_at")
+    trips = accuracy.pair(schema.trips(events, everything))
+    pairs = trips.where((began_at >= f.lit(begin)) & (began_at < f.lit(end))).persist()
+    counted = retries.of_day(events, begin, end).persist()
     data_end = min(now, datetime.combine(until, time(), UTC))
     _step(3)
     _write(out / "accuracy.json", accuracy.accuracy(pairs, data_end))
+    _write(out / "uncounted.json", accuracy.uncounted(pairs))
     _step(4)
     _write(out / "histogram.json", accuracy.histogram(pairs))
     _step(5)
-    _write(out / "retries.json", retries.retries(events))
-    _write(out / "attempts.json", retries.attempts(events))
-    _write(out / "deaths.json", retries.deaths(events))
+    _write(out / "retries.json", retries.retries(counted))
+    _write(out / "attempts.json", retries.attempts(counted))
+    _write(out / "deaths.json", retries.deaths(counted, begin))
     _step(6)
     (out / "summary.json").write_text(json.dumps(summary))
 
 
 def _summary(lines: DataFrame) -> dict[str, int]:
     is_malformed = schema.is_malformed()
-    entered = f.when(f.col("kind") == "scheduled", f.col("requested_delay_ms"))
+    waited = f.when(f.col("kind").isin("scheduled", "delivered"), f.col("requested_delay_ms"))
     row = lines.agg(
         f.count("*").alias("lines"),
         f.count_if(is_malformed).alias("malformed"),
         f.count_if(~is_malformed & f.col("source").isin(*schema.OBSERVED)).alias("observed"),
-        f.coalesce(f.max(entered), f.lit(0)).alias("longest_delay_ms"),
+        f.coalesce(f.max(waited), f.lit(0)).alias("longest_delay_ms"),
     ).collect()[0]
     summary: dict[str, int] = row.asDict()
     return summary

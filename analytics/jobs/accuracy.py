@@ -1,7 +1,7 @@
 """Delay accuracy: what entered a delay, paired with what came out, and how late that was.
 
-Lateness runs between two recordings on the recorder's one clock, so only pairs of which
-both sides were recorded as they came are measured; the others are counted.
+Lateness runs between two moments of one clock: the recorder's, where both sides were recorded as
+they came, or that of a trace. What cannot be measured is counted with its one reason.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as f
 
-from analytics.events import CLOCK_RESOLUTION_MS
+from analytics.events import CLOCK_RESOLUTION_MS, TRACE_ID
 
-GROUP = ("broker", "topology", "requested_delay_ms")
+PLACE = ("broker", "topology", "queue")
+GROUP = (*PLACE, "requested_delay_ms")
+# Why a delivery is not measured; analytics.models.results says it in words.
+NO_ENTRY, NO_DELAY, TWO_CLOCKS, BACKLOG = "no_entry", "no_delay", "two_clocks", "backlog"
 PERCENTILES = {"p50_ms": 0.50, "p95_ms": 0.95, "p99_ms": 0.99}
 # An entry that was due this shortly before the data end may still be on its way.
 GRACE = timedelta(minutes=1)
@@ -32,22 +35,31 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def pair(events: DataFrame) -> DataFrame:
-    """Observed events -> one row per entry, with its exit where there is one.
+    """Sides of trips -> one row per entry and its exit, either of which may be missing.
 
-    Columns: broker, topology, requested_delay_ms, entered_at, due_at, is_measured (both
-    sides were caught up), lateness_ms (double, to the microsecond; null without an exit).
+    Columns: broker, topology, queue ("" of a topology's delays), requested_delay_ms (0: unknown),
+    began_at (the entry, else the delay before the exit), due_at, has_left, reason
+    (why an exit is not measured; null where it is, or has not come), is_taken (it was timed when a
+    consumer took it), lateness_ms (double, to the microsecond; null unless measured).
     """
-    trip = ["broker", "topology", "key", "attempt"]
+    trip = ["broker", "topology", "queue", "key", "attempt"]
     is_entry = f.col("kind") == "scheduled"
-    sides = events.where(f.col("kind").isin("scheduled", "delivered")).select(
+    source, is_traced = f.col("source"), f.col("event_id").startswith(TRACE_ID)
+    # What passed the topology without a delay has neither trip nor delay.
+    is_trip = is_entry | (f.col("attempt") > 0) | (f.col("requested_delay_ms") > 0)
+    sides = events.where(f.col("kind").isin("scheduled", "delivered") & is_trip).select(
         *trip,
         "requested_delay_ms",
         "recorded_us",
-        "recorded_at",
         "caught_up",
         "event_id",
         is_entry.alias("is_entry"),
         (f.col("message_id") != "").alias("has_id"),
+        f.when(is_traced, "trace")
+        .when(source == "import", source)
+        .otherwise("here")
+        .alias("clock"),
+        (is_traced | (source == "firehose")).alias("is_taken"),
     )
     in_time = Window.partitionBy(*trip).orderBy("order_us", f.desc("is_entry"), "event_id")
     in_burst = Window.partitionBy(*trip, "burst", "is_entry").orderBy("recorded_us", "event_id")
@@ -82,45 +94,76 @@ def _joined(numbered: DataFrame, place: list[str]) -> DataFrame:
     def side(column: str, *, entry: bool) -> Column:
         return f.max(f.when(f.col("is_entry") == f.lit(entry), f.col(column)))
 
-    delay = f.col("requested_delay_ms")
+    delay_us = f.col("requested_delay_ms") * 1000
+    began_us = f.coalesce("entered_us", f.col("left_us") - delay_us)
+    lateness_us = f.col("left_us") - f.col("entered_us") - delay_us
     return (
         numbered.groupBy(*place)
         .agg(
-            side("requested_delay_ms", entry=True).alias("requested_delay_ms"),
-            side("recorded_at", entry=True).alias("entered_at"),
+            # Only the exit tells the delay of a queue that is known from a trace.
+            f.coalesce(
+                f.nullif(side("requested_delay_ms", entry=True), f.lit(0)),
+                side("requested_delay_ms", entry=False),
+                f.lit(0),
+            ).alias("requested_delay_ms"),
             side("recorded_us", entry=True).alias("entered_us"),
             side("recorded_us", entry=False).alias("left_us"),
-            f.min("caught_up").alias("is_measured"),
+            side("clock", entry=True).alias("entry_clock"),
+            side("clock", entry=False).alias("exit_clock"),
+            side("is_taken", entry=False).alias("is_taken"),
+            f.min("caught_up").alias("were_caught_up"),
         )
-        .where(f.col("entered_us").isNotNull())
+        .withColumn("reason", f.when(f.col("left_us").isNotNull(), _reason()))
         .select(
             *GROUP,
-            "entered_at",
-            f.timestamp_micros(f.col("entered_us") + delay * 1000).alias("due_at"),
-            "is_measured",
-            ((f.col("left_us") - f.col("entered_us") - delay * 1000) / 1000).alias("lateness_ms"),
+            f.timestamp_micros(began_us).alias("began_at"),
+            f.timestamp_micros(began_us + delay_us).alias("due_at"),
+            f.col("left_us").isNotNull().alias("has_left"),
+            "reason",
+            "is_taken",
+            f.when(f.col("reason").isNull(), lateness_us / 1000).alias("lateness_ms"),
         )
+    )
+
+
+def _reason() -> Column:
+    """Why the lateness of an exit is not measured; null when it is. The first that is true."""
+    is_of_trace = f.col("exit_clock") == "trace"
+    return (
+        f.when((f.col("requested_delay_ms") == 0) & (f.col("queue") != ""), NO_DELAY)
+        .when(f.col("entered_us").isNull(), NO_ENTRY)
+        .when(f.col("entry_clock") != f.col("exit_clock"), TWO_CLOCKS)
+        .when(~is_of_trace & ~f.col("were_caught_up"), BACKLOG)
     )
 
 
 def accuracy(pairs: DataFrame, data_end: datetime) -> DataFrame:
-    """Pairs -> one row per broker, topology and requested delay.
+    """Pairs -> one row per broker, topology or queue, and known requested delay.
 
-    `measured + uncounted + open + missing` is the number of entries. `open` were not due
-    by `data_end`; `missing` were, and nobody saw them come out.
+    Every pair is measured, uncounted (it left, and there is a reason), open or missing. `open`
+    were not due by `data_end`; `missing` were, and nobody saw them come out. `taken` of the
+    measured ones were timed when a consumer took them.
     """
-    has_left = f.col("lateness_ms").isNotNull()
     is_open = f.col("due_at") > f.lit(data_end - GRACE)
-    lateness = f.when(f.col("is_measured"), f.col("lateness_ms"))
-    return pairs.groupBy(*GROUP).agg(
+    lateness = f.col("lateness_ms")
+    has_left = f.col("has_left")
+    known = pairs.where((f.col("queue") == "") | (f.col("requested_delay_ms") > 0))
+    return known.groupBy(*GROUP).agg(
         f.count(lateness).alias("measured"),
+        f.count_if(lateness.isNotNull() & f.col("is_taken")).alias("taken"),
         *(f.percentile(lateness, f.lit(p)).alias(name) for name, p in PERCENTILES.items()),
         f.max(lateness).alias("max_ms"),
         f.avg((lateness < -CLOCK_RESOLUTION_MS).cast("double")).alias("early_share"),
-        f.count_if(has_left & ~f.col("is_measured")).alias("uncounted"),
+        f.count_if(f.col("reason").isNotNull()).alias("uncounted"),
         f.count_if(~has_left & is_open).alias("open"),
         f.count_if(~has_left & ~is_open).alias("missing"),
     )
+
+
+def uncounted(pairs: DataFrame) -> DataFrame:
+    """Pairs -> per broker, topology or queue, delay and reason: exits that are not measured."""
+    left = pairs.where(f.col("reason").isNotNull())
+    return left.groupBy(*GROUP, "reason").agg(f.count("*").alias("messages"))
 
 
 def histogram(pairs: DataFrame) -> DataFrame:
@@ -132,8 +175,8 @@ def histogram(pairs: DataFrame) -> DataFrame:
     edges = f.array(*(f.lit(float(edge)) for edge in BUCKET_EDGES_MS))
     lateness = f.col("lateness_ms")
     return (
-        pairs.where(f.col("is_measured") & lateness.isNotNull())
-        .withColumn("hour_at", f.date_trunc("hour", "entered_at"))
+        pairs.where(lateness.isNotNull())
+        .withColumn("hour_at", f.date_trunc("hour", "began_at"))
         .withColumn("from_ms", f.array_max(f.filter(edges, lambda edge: edge <= lateness)))
         .withColumn("to_ms", f.array_min(f.filter(edges, lambda edge: edge > lateness)))
         .groupBy(*GROUP, "hour_at", "from_ms", "to_ms")

@@ -1,34 +1,71 @@
-"""Retry rates: how many messages failed, how often, and what they died of.
+"""Messages, retries and deaths, by the definition in docs/event-log.md ("Retries and deaths").
 
-A retry is an entry into the delay that came by a death (the work queue's, not the delay's
-own end). Messages with an id are counted once each; of those without, which share their
-content, as many are counted as passed one place in one attempt.
+They are counted from what recorded them and from what a later copy proves: a delivery after a
+death carries its history in x-death. A message without an id shares its key with others of equal
+content, so that as many are counted as copies tell of the same step.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from analytics.events import LARGEST_NUMBER
+
 GROUP = ("broker", "topology")
-HAS_ID = "message_id != ''"
-IS_RETRY = "kind = 'scheduled' and death_reason != ''"
+X_DEATH = "`x-death` array<struct<count:bigint,reason:string,queue:string,time:string>>"
+COUNTED_KINDS = ("scheduled", "delivered", "published", "died")
+IS_RETRY = (
+    "kind = 'scheduled' and (death_reason != '' or attempt > 1)"
+    " or kind = 'delivered' and attempt > 0 and (size(failures) > 0 or attempt > 1)"
+)
+# Expiring is how a delay ends, so it proves no failure. `began_s` is in seconds since 1970.
+FAILURES = f"""
+    transform(
+        filter(histories, h ->
+            h.queue is not null and h.count > 0 and coalesce(h.reason, 'expired') != 'expired'),
+        h -> struct(
+            left(h.queue, 255) as queue,
+            left(h.reason, 255) as reason,
+            least(h.count, {LARGEST_NUMBER}) as count,
+            coalesce(try_cast(h.time as bigint), unix_seconds(try_cast(h.time as timestamp)))
+                as began_s))
+"""
 
 
-def retries(events: DataFrame) -> DataFrame:
-    """Observed events -> per broker and topology: messages seen, retried ones, their share."""
-    sightings = (
-        events.where(f.col("kind").isin("scheduled", "delivered", "published"))
-        .groupBy(*GROUP, "key", "kind", "attempt")
-        .agg(
-            f.max(f.expr(HAS_ID)).alias("has_id"),
-            f.count("*").alias("seen"),
-            f.count_if(f.expr(IS_RETRY)).alias("failed"),
+def of_day(events: DataFrame, begin: datetime, end: datetime) -> DataFrame:
+    """Observed events -> those that count on the day, with `has_id` and `failures`.
+
+    A delivery counts when its trip began, `requested_delay_ms` before: the failure that it proves
+    was before that. `failures` are (queue, reason, count, began_s) of x-death, else empty.
+    """
+    waited_us = f.when(f.col("kind") == "delivered", f.col("requested_delay_ms") * 1000)
+    at_us = f.col("recorded_us") - f.coalesce(waited_us, f.lit(0))
+    has_history = f.expr("kind != 'published' and instr(headers_json, '\"x-death\"') > 0")
+    read = f.from_json(f.when(has_history, f.col("headers_json")), X_DEATH)["x-death"]
+    columns = ("key", "kind", "attempt", "death_reason", "death_queue")
+    return (
+        events.where(f.col("kind").isin(*COUNTED_KINDS))
+        .where(at_us.between(_micros(begin), _micros(end) - 1))
+        .withColumn("histories", read)
+        .select(
+            *GROUP,
+            *columns,
+            (f.col("message_id") != "").alias("has_id"),
+            f.coalesce(f.expr(FAILURES), f.array()).alias("failures"),
         )
     )
+
+
+def retries(counted: DataFrame) -> DataFrame:
+    """Events of the day -> per broker and topology: messages seen, retried ones, their share."""
+    sightings = counted.groupBy(*GROUP, "key", "kind", "attempt").agg(
+        _copies(f.lit(True)).alias("seen"), _copies(f.expr(IS_RETRY)).alias("failed")
+    )
     by_key = sightings.groupBy(*GROUP, "key").agg(
-        f.max(f.expr("if(has_id, 1, seen)")).alias("messages"),
-        f.max(f.expr("if(has_id, least(failed, 1), failed)")).alias("retried"),
+        f.max("seen").alias("messages"), f.max("failed").alias("retried")
     )
     return (
         by_key.groupBy(*GROUP)
@@ -37,20 +74,73 @@ def retries(events: DataFrame) -> DataFrame:
     )
 
 
-def attempts(events: DataFrame) -> DataFrame:
-    """Observed events -> per broker, topology and attempt: the messages retried in it."""
-    with_id = f.count_distinct(f.when(f.expr(HAS_ID), f.col("key")))
-    return (
-        events.where(IS_RETRY)
-        .groupBy(*GROUP, "attempt")
-        .agg((with_id + f.count_if(~f.expr(HAS_ID))).alias("messages"))
+def attempts(counted: DataFrame) -> DataFrame:
+    """Events of the day -> per broker, topology and attempt: the messages retried in it."""
+    by_kind = (
+        counted.where(IS_RETRY)
+        .groupBy(*GROUP, "key", "attempt", "kind")
+        .agg(_copies(f.lit(True)).alias("messages"))
     )
+    by_key = by_kind.groupBy(*GROUP, "key", "attempt").agg(f.max("messages").alias("messages"))
+    return by_key.groupBy(*GROUP, "attempt").agg(f.sum("messages").alias("messages"))
 
 
-def deaths(events: DataFrame) -> DataFrame:
-    """Observed events -> per broker, topology, reason and queue: deaths, not messages."""
-    return (
-        events.where(IS_RETRY)
-        .groupBy(*GROUP, f.col("death_reason").alias("reason"), f.col("death_queue").alias("queue"))
+def deaths(counted: DataFrame, begin: datetime) -> DataFrame:
+    """Events of the day, which begins then -> per broker, topology, reason and queue: deaths.
+
+    Of a message the larger of two numbers: deaths that were recorded, and those that x-death
+    proves. Both count the same deaths, and each may have missed some.
+    """
+    of_message = (*GROUP, "key", "queue", "reason")
+    recorded = (
+        counted.where("kind in ('scheduled', 'died') and death_reason != ''")
+        .withColumnsRenamed({"death_queue": "queue", "death_reason": "reason"})
+        .groupBy(*of_message)
         .agg(f.count("*").alias("deaths"))
     )
+    return (
+        recorded.union(_proven(counted, begin))
+        .groupBy(*of_message)
+        .agg(f.max("deaths").alias("deaths"))
+        .groupBy(*GROUP, "reason", "queue")
+        .agg(f.sum("deaths").alias("deaths"))
+    )
+
+
+def _proven(counted: DataFrame, begin: datetime) -> DataFrame:
+    """Per message, queue and reason the deaths that histories prove, in the columns of `recorded`.
+
+    A history is known by the time of its first death: a message that is published again from 4.0 on
+    begins another. A count n proves the deaths 1 to n, of a history that is older than the day its
+    last one. How many messages died the nth time is the most copies of a count from n on.
+    """
+    history = [*GROUP, "key", "queue", "reason", "began_s"]
+    steps = (
+        counted.select("*", f.explode("failures").alias("failure"))
+        .select("*", "failure.*")
+        .groupBy(*history, "count", "kind", "attempt")
+        .agg(_copies(f.lit(True)).alias("seen"))
+        .groupBy(*history, "count")
+        .agg(f.max("seen").alias("seen"))
+    )
+    by_count = Window.partitionBy(*history).orderBy("count")
+    from_here = by_count.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    before = f.coalesce(f.lag("count").over(by_count), f.lit(0))
+    is_older = f.coalesce(f.col("began_s") < int(begin.timestamp()), f.lit(False))
+    first = f.when(is_older, f.greatest(before, f.col("count") - 1)).otherwise(before)
+    messages = f.when(is_older, f.col("seen")).otherwise(f.max("seen").over(from_here))
+    return (
+        steps.withColumn("deaths", (f.col("count") - first) * messages)
+        .groupBy(*GROUP, "key", "queue", "reason")
+        .agg(f.sum("deaths").alias("deaths"))
+    )
+
+
+def _copies(condition: Column) -> Column:
+    """How many messages the copies of one step are that fulfil it: one where they have an id."""
+    number = f.count_if(condition)
+    return f.when(f.max("has_id"), f.least(number, f.lit(1))).otherwise(number)
+
+
+def _micros(moment: datetime) -> int:
+    return int(moment.timestamp()) * 1_000_000

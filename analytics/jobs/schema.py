@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from analytics.events import FIELDS, FieldType
+from analytics.events import FIELDS, TRACE_ID, FieldType
 from analytics.log import day_files
 
 CORRUPT = "_corrupt_record"
@@ -33,6 +33,10 @@ TYPES: dict[FieldType, DataType] = {
 # What happened in the broker, the best source first; Delayboard's own facts tell of the same
 # messages again.
 OBSERVED = ("tap", "firehose", "import")
+TRIP_COLUMNS = (
+    *("broker", "topology", "key", "attempt", "kind", "message_id", "event_id", "source"),
+    *("requested_delay_ms", "recorded_us", "caught_up"),
+)
 KNOWN_SOURCES = (*OBSERVED, "delayboard")
 
 
@@ -78,7 +82,7 @@ def observed(lines: DataFrame) -> DataFrame:
     """
     events = (
         lines.where(~is_malformed() & f.col("source").isin(*OBSERVED) & (f.col("topology") != ""))
-        .withColumn("key", f.coalesce(f.nullif("message_id", f.lit("")), "content_id"))
+        .withColumn("key", _key())
         .withColumn("recorded_us", f.unix_micros("recorded_at"))
         .dropDuplicates(["event_id"])
         .withColumn("rank", f.array_position(f.lit(list(OBSERVED)), f.col("source")))
@@ -93,3 +97,33 @@ def observed(lines: DataFrame) -> DataFrame:
         .where(~is_repeat & (f.col("rank") == f.col("best")))
         .drop("sighting", "best", "rank")
     )
+
+
+def trips(events: DataFrame, lines: DataFrame) -> DataFrame:
+    """Observed events and all lines -> the sides of trips, with `queue`, "" of a topology's own.
+
+    Beside the topologies' these are the trips through queues that are known from a trace alone: a
+    publish that reached one queue, and the delivery of what expired in that queue.
+    """
+    traced = (
+        lines.where(~is_malformed() & f.col("event_id").startswith(TRACE_ID))
+        .where((f.col("source") == "import") & (f.col("topology") == ""))
+        .dropDuplicates(["event_id"])
+        .withColumn("key", _key())
+        .withColumn("recorded_us", f.unix_micros("recorded_at"))
+        .select(*TRIP_COLUMNS, "queue", "death_queue", "death_reason")
+    )
+    exits = traced.where("kind = 'delivered' and death_reason = 'expired' and death_queue != ''")
+    exits = exits.withColumn("queue", f.col("death_queue"))
+    exits = exits.withColumn("attempt", f.greatest("attempt", f.lit(1)))
+    entries = traced.where("kind = 'published' and queue != ''").join(
+        exits.select("broker", "queue").distinct(), ["broker", "queue"], "left_semi"
+    )
+    entries = entries.withColumns({"kind": f.lit("scheduled"), "attempt": f.lit(1)})
+    columns = (*TRIP_COLUMNS, "queue")
+    own = events.withColumn("queue", f.lit("")).select(*columns)
+    return own.unionAll(entries.select(*columns)).unionAll(exits.select(*columns))
+
+
+def _key() -> Column:
+    return f.coalesce(f.nullif("message_id", f.lit("")), "content_id")

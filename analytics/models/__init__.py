@@ -10,6 +10,7 @@ from analytics.models.results import (
     DeathRow,
     LatenessHistogram,
     RetryRow,
+    UncountedRow,
 )
 from analytics.models.run import Run
 from analytics.models.scheduled_message import DueCount, ScheduledBody, ScheduledMessage
@@ -33,4 +34,5 @@ __all__ = [
     "ScheduledMessage",
     "ScheduledText",
     "TextPosition",
+    "UncountedRow",
 ]

@@ -24,11 +24,28 @@ class ResultRow(models.Model):
         return f"{self.day} {self.broker}/{self.topology}"
 
 
-class AccuracyRow(ResultRow):
-    """How late messages left one delay; all entries are measured, uncounted, open or missing."""
+class DelayRow(ResultRow):
+    """What it is about: a topology's delay, or a queue that is known from a trace alone."""
+
+    queue = models.CharField(max_length=255, default="", blank=True)
+
+    class Meta(ResultRow.Meta):
+        abstract = True
+
+    @property
+    def place(self) -> str:
+        return self.topology or self.queue
+
+
+class AccuracyRow(DelayRow):
+    """How late messages left one delay: each is measured, uncounted, open or missing.
+
+    `taken` of the measured ones were timed when a consumer took them.
+    """
 
     requested_delay = models.DurationField()
     measured = models.PositiveBigIntegerField()
+    taken = models.PositiveBigIntegerField(default=0)
     p50_ms = models.FloatField(null=True)
     p95_ms = models.FloatField(null=True)
     p99_ms = models.FloatField(null=True)
@@ -47,7 +64,27 @@ class AccuracyRow(ResultRow):
         return 100 * (self.early_share or 0.0)
 
 
-class LatenessHistogram(ResultRow):
+class Reason(models.TextChoices):
+    """Why the lateness of a delivery is not measured."""
+
+    NO_ENTRY = (
+        "no_entry",
+        "The log of the day does not have the entry: no copy shows a message dying into a delay.",
+    )
+    NO_DELAY = "no_delay", "Nothing states the requested delay of the queue."
+    TWO_CLOCKS = "two_clocks", "Two different clocks timed the entry and the delivery."
+    BACKLOG = "backlog", "The recorder read the entry or the delivery from a backlog."
+
+
+class UncountedRow(DelayRow):
+    """How many deliveries of one delay are not measured for one reason; a delay of 0 is unknown."""
+
+    requested_delay = models.DurationField()
+    reason = models.CharField(max_length=20, choices=Reason.choices)
+    messages = models.PositiveBigIntegerField()
+
+
+class LatenessHistogram(DelayRow):
     """How many messages of one hour left so late: from_ms <= lateness < to_ms."""
 
     requested_delay = models.DurationField()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from analytics.events import Kind, MessageEvent, bounded_headers, clean
+from analytics.events import LARGEST_NUMBER, Kind, MessageEvent, bounded_headers, clean
 from topology.deaths import read_history
 from topology.delays import milliseconds
 from topology.message import (
@@ -28,8 +28,6 @@ EXCEPTION_HEADERS = ("NServiceBus.ExceptionInfo.ExceptionType", "MT-Fault-Except
 NSERVICEBUS_TIME = "%Y-%m-%d %H:%M:%S:%f Z"
 LONGEST_TEXT = 255
 LONGEST_TRACKING_ID = 100
-# What a column of PostgreSQL takes.
-LARGEST_NUMBER = 2**31 - 1
 # No clock of a publisher says these; local times near the ends of the calendar do not exist.
 EARLIEST, LATEST = datetime(1990, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 # What headers that nobody foresaw may raise where a pattern reads them.
@@ -67,9 +65,8 @@ def event_of_copy(
     """
     properties, headers = message.properties, message.properties.headers
     deaths = read_history(headers).total if "x-death" in headers else 0
-    published_at, source = published(
-        message, recorded_at=recorded_at if caught_up and not deaths else None
-    )
+    is_first_publish = caught_up and not deaths and reading.phase != "exit"
+    published_at, source = published(message, recorded_at=recorded_at if is_first_publish else None)
     replay_id = bounded(message.tag(REPLAY_HEADER))
     entered_at = recorded_at
     if not caught_up and not deaths and not replay_id and source not in ("", "timestamp"):

@@ -4,12 +4,12 @@ What a tap of a topology sees is in the log already: the same publish or deliver
 here, and stays out of the list and the reports. A topology's own are only those that none of its
 taps sees: an entry in a publish that reached a queue, an exit in a delivery.
 
-A delivery says when a consumer took the message, which may be long after it left its delay, and
-x-death has no time of a later round and whole seconds of the first. So it counts as an exit, but
-never for lateness (`caught_up` is false). It is no ack: one that comes back is delivered again,
-marked `redelivered`, and of a message without an id only its first delivery is an exit, since
-nothing else tells the second from another message. From 4.0 on the next round of a rejected message
-may be marked so too, so that one with a rejection in its history is believed.
+A delivery is the moment when a consumer took the message: its lateness includes the wait for that
+consumer, and reports say so. x-death would not do better, since it has no time of a later round and
+whole seconds of the first. A delivery is no ack: one that comes back is delivered again, marked
+`redelivered`, and of a message without an id only its first delivery is an exit, since nothing else
+tells the second from another message. From 4.0 on the next round of a rejected message may be
+marked so too, so that one with a rejection in its history is believed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,11 @@ class Trace:
 
 @dataclass(frozen=True)
 class Watched:
-    """A topology of the vhost, which phases of it no tap sees, how large a body is kept."""
+    """A topology of the vhost, which phases of it no tap sees, how large a body is kept.
+
+    With the phase "publish" it also owns what passes it without a delay: publishes straight to the
+    work and their deliveries, which then have `attempt` 0.
+    """
 
     slug: str
     pattern: Pattern
@@ -131,7 +135,7 @@ def event_of_trace(
         place,
         event_id=event_id,
         recorded_at=recorded_at,
-        caught_up=caught_up and not trace.is_delivery,
+        caught_up=caught_up,
         keep_bytes=topology.keep_bytes if topology and not trace.is_delivery else -1,
     )
     said = "" if trace.is_delivery else _publisher(trace)
@@ -148,11 +152,15 @@ def _owner(
     expiration = message.properties.expiration
     at_ms = int(at.timestamp() * 1000)
     copy = Copy(message.exchange, message.routing_key, headers, expiration, at_ms)
-    phase: Phase = "exit" if trace.is_delivery else "entry"
+    # A message in the delay of one topology may also pass another that has no delay for it.
+    phases: tuple[Phase, ...] = ("exit" if trace.is_delivery else "entry", "publish")
     if _tells_once(trace):
-        for topology in watched:
-            if phase in topology.phases and (reading := _read(topology, copy, phase)):
-                return topology, reading
+        for phase in phases:
+            for topology in watched:
+                if phase in topology.phases and (reading := _read(topology, copy, phase)):
+                    if trace.is_delivery and phase == "publish":
+                        reading = replace(reading, phase="exit", queue=trace.queue)
+                    return topology, reading
     return None, _reading_of_none(trace)
 
 
@@ -172,7 +180,22 @@ def _read(topology: Watched, copy: Copy, phase: Phase) -> Reading | None:
     except UNFORESEEN:
         # Headers that no pattern foresaw, on a message that need not even be one of its own.
         return None
-    return reading if reading and reading.phase == phase else None
+    if reading is None or reading.phase != phase:
+        return None
+    return reading if phase != "publish" or _is_for(topology, reading, copy) else None
+
+
+def _is_for(topology: Watched, reading: Reading, copy: Copy) -> bool:
+    """Whether what passes the delays is for a target of the topology.
+
+    One with free targets reads whatever passes an exchange; at the default one that is everything.
+    What expired elsewhere comes out of another delay.
+    """
+    died = newest_death(copy.headers)
+    if died and died[1] == "expired":
+        return False
+    targets = topology.pattern.targets(topology.params)
+    return reading.destination in targets if targets else copy.exchange != ""
 
 
 def _reading_of_none(trace: Trace) -> Reading:

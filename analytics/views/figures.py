@@ -47,14 +47,14 @@ def _span(ms: float) -> str:
     return format_delay(timedelta(milliseconds=ms))
 
 
-def _label(topology: str, delay: timedelta) -> str:
-    return f"{topology} · {format_delay(delay)}"
+def _label(place: str, delay: timedelta) -> str:
+    return f"{place} · {format_delay(delay)}"
 
 
 def _percentiles(report: Report) -> list[lateness.Percentiles]:
     return [
         lateness.Percentiles(
-            _label(row.topology, row.requested_delay),
+            _label(row.place, row.requested_delay),
             row.p50_ms or 0.0,
             row.p95_ms or 0.0,
             row.p99_ms or 0.0,
@@ -73,7 +73,7 @@ def _spread(report: Report) -> list[lateness.Spread]:
     places = dict.fromkeys(bucket_label(bucket) for bucket in in_order)
     counts: dict[str, dict[str, int]] = {}
     for bucket in report.histogram:
-        label = _label(bucket.topology, bucket.requested_delay)
+        label = _label(bucket.place, bucket.requested_delay)
         counts.setdefault(label, dict.fromkeys(places, 0))[bucket_label(bucket)] += bucket.messages
     return [lateness.Spread(label, list(buckets.items())) for label, buckets in counts.items()]
 

@@ -31,6 +31,9 @@ ACCURACY = GROUP | {
 }
 RESULT: dict[str, Any] = {
     "accuracy": [ACCURACY],
+    "uncounted": [
+        GROUP | {"queue": "", "requested_delay_ms": 5000, "reason": "backlog", "messages": 1}
+    ],
     "histogram": [
         GROUP
         | {"requested_delay_ms": 5000, "hour_at": f"2026-11-20T{hour}:00:00.000Z"}

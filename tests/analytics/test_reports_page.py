@@ -121,6 +121,22 @@ def test_a_delay_without_a_measured_message_shows_no_percentiles(viewer: Client)
     assert 'data-figure="percentiles"' not in text
 
 
+def test_each_uncounted_delivery_has_one_reason_and_a_traced_queue_its_name(
+    viewer: Client,
+) -> None:
+    queue = {"broker": "main", "topology": "", "queue": "wait-<5s>"}
+    accuracy = RESULT["accuracy"][0] | queue | {"taken": 3}
+    unknown = queue | {"requested_delay_ms": 0, "reason": "no_delay", "messages": 4}
+    uncounted = [*RESULT["uncounted"], unknown]
+    a_computed_day(RESULT | {"accuracy": [accuracy], "uncounted": uncounted})
+    text = page(viewer)
+    assert "The recorder read the entry or the delivery from a backlog." in text
+    assert "Nothing states the requested delay of the queue." in text
+    assert '<td class="number">unknown</td>' in text
+    assert 'Queue <span class="name">wait-&lt;5s&gt;</span>' in text
+    assert "3 measured deliveries come from a firehose or a trace" in text
+
+
 @pytest.mark.parametrize(
     ("state", "words"),
     [

@@ -10,7 +10,7 @@ from analytics.recorder.copies import content_of
 from analytics.recorder.traces import Trace, Watched, event_of_trace, is_own, read_trace
 from tests.analytics.builders import NOON
 from topology.message import Message, Properties
-from topology.patterns import PATTERNS, hold_queues, retry_pair
+from topology.patterns import PATTERNS, delay_queues, hold_queues, retry_pair
 
 SECOND = timedelta(seconds=1)
 HOLDS = Watched(
@@ -139,11 +139,53 @@ def test_a_publish_that_reached_no_queue_waits_nowhere() -> None:
         assert (event.kind, event.topology, event.queue) == ("published", "", "")
 
 
-def test_a_delivery_out_of_a_hold_queue_is_delivered_and_never_measured() -> None:
+def test_a_delivery_out_of_a_hold_queue_is_delivered_and_as_caught_up_as_its_recorder() -> None:
     event = told(a_delivery(EXPIRED, message_id="m1"), HOLDS)
     assert (event.kind, event.topology, event.destination) == ("delivered", "holds", "orders")
     assert (event.death_queue, event.death_reason, event.deaths) == (HELD, "expired", 1)
-    assert (event.attempt, event.caught_up, event.published_by) == (1, False, "")
+    assert (event.attempt, event.caught_up, event.published_by) == (1, True, "")
+    behind = event_of_trace(
+        a_trace(a_delivery(EXPIRED)),
+        [HOLDS],
+        broker="main",
+        vhost="/",
+        event_id="e",
+        recorded_at=NOON,
+        caught_up=False,
+        keeps_deaths=False,
+    )
+    assert not behind.caught_up
+
+
+def test_a_delivery_is_no_publish_that_was_recorded() -> None:
+    assert told(a_delivery({}), HOLDS).published_at is None
+
+
+def _delay_queues_of(queue: str) -> delay_queues.Params:
+    return delay_queues.Params(queue, (SECOND,))
+
+
+def test_what_passes_a_topology_without_a_delay_is_its_own_where_all_is_wanted() -> None:
+    everything = replace(HOLDS, phases=frozenset({"entry", "exit", "publish"}))
+    past = a_publish(routing_keys=["orders"], routed_queues=["orders"])
+    event = told(past, everything)
+    assert (event.kind, event.topology, event.attempt) == ("published", "holds", 0)
+    event = told(a_delivery({}), everything)
+    assert (event.kind, event.topology, event.attempt) == ("delivered", "holds", 0)
+    assert (event.queue, event.requested_delay_ms) == ("orders", 0)
+    assert told(past, HOLDS).topology == ""
+    other = a_publish(routing_keys=["bills"], routed_queues=["bills"])
+    assert told(other, everything).topology == ""
+    free = replace(everything, params=hold_queues.Params("", ()))
+    assert told(past, free).topology == ""
+
+
+def test_a_delay_of_one_topology_goes_before_what_passes_another() -> None:
+    past = hold_queues.Params("", ("orders", HELD))
+    other = Watched(
+        "other", PATTERNS["delay_queues"], _delay_queues_of(HELD), frozenset({"entry", "publish"})
+    )
+    assert told(a_publish(), other, replace(HOLDS, params=past)).topology == "holds"
 
 
 def test_entry_and_exit_of_a_message_without_an_id_have_one_content() -> None:

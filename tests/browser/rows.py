@@ -280,6 +280,11 @@ def _tables(day: date, groups: Sequence[dict[str, Any]]) -> dict[str, list[Any]]
             for n, group in enumerate(groups)
             for delay in delays
         ],
+        "uncounted": [
+            group | {"queue": "", "requested_delay_ms": delay, "reason": reason, "messages": 7}
+            for group in groups
+            for delay, reason in ((5_000, "backlog"), (3_600_000, "no_entry"))
+        ],
         "histogram": [
             group
             | {"requested_delay_ms": delay, "hour_at": f"{day}T{hour:02}:00:00.000Z"}

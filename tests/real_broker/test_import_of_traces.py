@@ -12,17 +12,20 @@ from pathlib import Path
 import orjson
 import pytest
 
+from analytics import launch
 from analytics.importing.bring import bring, desk_of
 from analytics.importing.refused import Refused
 from analytics.importing.sources import find
+from analytics.importing.trace_lines import event_of_line
 from delayboard.demo.node import PrivateNode
-from tests.analytics.builders import logged
+from tests.analytics.builders import logged, write_log
 from tests.brokers import NEWEST, Vhost, call_api
 from tests.builders import address_of, applied_pair, eventually
-from topology.broker.consumer import getter
+from topology.broker.consumer import Consumer, getter
 from topology.broker.errors import Returned
 from topology.broker.properties import build_properties
 from topology.broker.publisher import publisher
+from topology.deaths import read_history
 from topology.message import Publish
 
 pytestmark = pytest.mark.django_db
@@ -110,6 +113,67 @@ def test_a_trace_becomes_entries_and_exits_once_each_however_often_it_is_importe
     assert (entry.size_bytes, entry.content_id) == (8, exit_.content_id)
     assert orjson.loads(entry.headers_json)["a"] == [1, "ü"]
     assert entry.published_by.startswith(vhost.username)
+
+
+def retry(vhost: Vhost) -> None:
+    """40 messages of which consumers reject 12 once and 3 twice: 18 rejections."""
+    times = {f"m{n}": 1 + (n < 3) for n in range(15)}
+    with publisher(address_of(vhost), "test") as channel:
+        for number in range(40):
+            stated = build_properties(message_id=f"m{number}")
+            channel.publish(Publish("orders", "orders", stated, b"work"))
+    with Consumer(address_of(vhost), "orders", prefetch=100) as consumer:
+        left = 40
+        while left:
+            for delivery in consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0):
+                properties = delivery.message.properties
+                failures = read_history(properties.headers).count("orders", "rejected")
+                if failures < times.get(properties.message_id or "", 0):
+                    consumer.reject(delivery)
+                else:
+                    consumer.ack_through(delivery)
+                    left -= 1
+
+
+def wait_in_a_queue_of_nobody(node: PrivateNode, vhost: Vhost) -> None:
+    """Three messages through a delay queue that is of no topology: two by its TTL, one sooner."""
+    arguments = {"x-message-ttl": 400, "x-dead-letter-exchange": "orders"}
+    wait = {"durable": True, "arguments": arguments | {"x-dead-letter-routing-key": "orders"}}
+    call_api(node, "PUT", f"queues/{vhost.name}/wait", wait)
+    with publisher(address_of(vhost), "test") as channel:
+        for name, expiration in (("sooner", "150"), ("w1", None), ("w2", None)):
+            stated = build_properties(message_id=name, expiration=expiration)
+            channel.publish(Publish("", "wait", stated, b"waits"))
+    take_all(vhost, 3)
+
+
+def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
+    trace: Path, broker_node: PrivateNode, vhost: Vhost, tmp_path: Path
+) -> None:
+    topology = applied_pair(vhost, delay="200ms", tap_type="none")
+    wait_in_a_queue_of_nobody(broker_node, vhost)
+    retry(vhost)
+    desk = desk_of(topology.broker)
+    events = [event_of_line(line, desk) for line in lines_of(trace, 40 + 58 + 6)]
+    write_log(tmp_path, [event for event in events if event])
+
+    tables = launch.run_day(tmp_path, datetime.now(UTC).date(), pulse=lambda *_: None).tables
+    ((messages, retried),) = {(row["messages"], row["retried"]) for row in tables["retries"]}
+    assert (messages, retried) == (40, 15)
+    assert {row["attempt"]: row["messages"] for row in tables["attempts"]} == {1: 15, 2: 3}
+    deaths = [(row["queue"], row["reason"], row["deaths"]) for row in tables["deaths"]]
+    assert deaths == [("orders", "rejected", 18)]
+    measured = {
+        (row["queue"], row["requested_delay_ms"], row["measured"], row["uncounted"])
+        for row in tables["accuracy"]
+    }
+    assert measured == {("wait", 150, 1, 0), ("wait", 400, 2, 0), ("", 200, 0, 18)}
+    (reason,) = tables["uncounted"]
+    assert (reason["topology"], reason["reason"], reason["messages"]) == (
+        topology.slug,
+        "no_entry",
+        18,
+    )
 
 
 def test_a_trace_in_the_text_format_is_refused_in_a_sentence(

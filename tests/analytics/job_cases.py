@@ -1,0 +1,220 @@
+"""A log made by hand for the jobs; each topology in it is one case."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from analytics.events import MessageEvent
+from tests.analytics import retry_oracle
+from tests.analytics.builders import DELAY, NOON, a_trip, an_entry, an_event, an_exit, ms
+
+MIDNIGHT = datetime(2026, 11, 21, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def many_trips() -> list[MessageEvent]:
+    """A heavy tail of lateness, messages in the order of nothing at all."""
+    chance = random.Random(7)
+    events = []
+    for number in range(600):
+        delay_ms = chance.choice([5000, 60_000])
+        events += a_trip(
+            f"m{number}",
+            NOON + ms(chance.uniform(0, 3_000_000)),
+            ms(chance.lognormvariate(1.5, 1.2) - 1),
+            topology="many",
+            requested_delay_ms=delay_ms,
+        )
+    return events
+
+
+def equal_messages() -> list[MessageEvent]:
+    """A heartbeat each minute through five minutes of delay, without id, all the same content.
+
+    It runs from the day before to the day after; those of 12:10 and 23:59 never come back.
+    """
+    same: dict[str, Any] = {
+        "message_id": "",
+        "content_id": "beat",
+        "topology": "beats",
+        "requested_delay_ms": 300_000,
+    }
+    start = datetime(2026, 11, 20, tzinfo=UTC) - 5 * MINUTE
+    lost = (NOON + 10 * MINUTE, MIDNIGHT - MINUTE)
+    events = []
+    for number in range(24 * 60 + 20):
+        entry, exit_ = a_trip(at=start + number * MINUTE, late=ms(3), **same)
+        events += [entry] if entry.recorded_at in lost else [entry, exit_]
+    return events
+
+
+def a_burst_of_equal_messages() -> list[MessageEvent]:
+    same: dict[str, Any] = {"message_id": "", "content_id": "burst", "topology": "burst"}
+    return [event for n in range(50) for event in a_trip(at=NOON + ms(n), late=ms(4), **same)]
+
+
+def odd_ends() -> list[MessageEvent]:
+    """Each kind of entry that is not measured, and a delay over midnight that is."""
+    of: dict[str, Any] = {"topology": "odd"}
+    behind = an_entry("behind", caught_up=False, **of)
+    late_exit = an_exit("late exit", caught_up=False, **of)
+    return [
+        *a_trip("measured", late=ms(20), **of),
+        *a_trip("early", late=ms(-62.5), **of),
+        *a_trip("over midnight", MIDNIGHT - ms(100), late=ms(8), **of),
+        *[behind, an_exit("behind", **of)],
+        *[an_entry("late exit", **of), late_exit],
+        an_entry("missing", **of),
+        an_exit("entered before the tap", **of),
+        an_entry("two days", topology="open", requested_delay_ms=172_800_000),
+    ]
+
+
+def retried() -> list[MessageEvent]:
+    """Ten messages: 4 fail once, 2 of them twice, 1 of those a third time by expiry."""
+    of: dict[str, Any] = {"topology": "shop"}
+    events = [an_event(kind="published", message_id=f"s{n}", attempt=0, **of) for n in range(10)]
+    for attempt, numbers in ((1, range(4)), (2, range(2)), (3, range(1))):
+        reason = "expired" if attempt == 3 else "rejected"
+        for number in numbers:
+            death: dict[str, Any] = {"death_reason": reason, "death_queue": "shop"}
+            at = NOON + attempt * MINUTE
+            events.append(an_entry(f"s{number}", at, attempt=attempt, **of, **death))
+            events.append(an_exit(f"s{number}", at + DELAY, attempt=attempt, **of))
+    return events
+
+
+def repeats() -> list[MessageEvent]:
+    """Three trips; the recorder crashed and recorded the second and its exit once more."""
+    of: dict[str, Any] = {"topology": "again"}
+    twice = a_trip("r2", late=ms(5), **of)
+    again = [
+        an_event(
+            kind=event.kind,
+            message_id="r2",
+            recorded_at=event.recorded_at + MINUTE,
+            redelivered=True,
+            caught_up=False,
+            **of,
+        )
+        for event in twice
+    ]
+    return [*a_trip("r1", **of), *twice, *again, *a_trip("r3", **of)]
+
+
+def told_twice() -> list[MessageEvent]:
+    """Three trips and four without an id that a tap saw, and a trace too; two it alone saw."""
+    of: dict[str, Any] = {"topology": "twice"}
+    same: dict[str, Any] = of | {"message_id": "", "content_id": "tap's"}
+    of_trace: dict[str, Any] = {"source": "import", "caught_up": False}
+    seen = [event for name in ("t1", "t2", "t3") for event in a_trip(name, late=ms(5), **of)]
+    beats = [event for n in range(4) for event in a_trip(at=NOON + n * MINUTE, **same)]
+    copies = [
+        replace(event, event_id=f"trace:{n}", content_id="trace's", **of_trace)
+        for n, event in enumerate([*seen, *beats])
+    ]
+    alone = [event for name in ("t4", "t5") for event in a_trip(name, **of, **of_trace)]
+    return [*seen, *beats, *copies, *alone]
+
+
+def facts() -> list[MessageEvent]:
+    """What Delayboard stated itself, of a message that a tap saw too."""
+    return [
+        an_event(kind="published", source="delayboard", message_id="s0", topology="shop"),
+        an_event(kind="scheduled", source="delayboard", message_id="x", topology="fact"),
+    ]
+
+
+def of_the_firehose() -> list[MessageEvent]:
+    """Messages in a hold queue that no tap sees, and what else passes in the vhost."""
+    of: dict[str, Any] = {"topology": "held", "source": "firehose"}
+    none: dict[str, Any] = {"topology": "", "source": "firehose"}
+    return [
+        an_entry("h1", **of),
+        an_exit("h1", caught_up=False, **of),
+        *a_trip("h2", late=10 * MINUTE, **of),
+        an_exit("h3", **of),
+        an_entry("h4", **of),
+        an_exit("h4", event_id="trace:h4", **of | {"source": "import"}),
+        *a_trip("h1", **none),
+        an_event(kind="published", message_id="h2", **none),
+    ]
+
+
+def of_a_trace() -> list[MessageEvent]:
+    """The issue's numbers, as a trace shows them: no copy of what dies into the delay."""
+    of: dict[str, Any] = {"topology": "traced", "source": "import", "caught_up": False}
+    none: dict[str, Any] = of | {"attempt": 0, "requested_delay_ms": 0}
+    events = []
+    for number in range(40):
+        name = f"m{number}"
+        events.append(an_event(kind="published", message_id=name, **none))
+        events.append(an_event(kind="delivered", message_id=name, **none))
+        for attempt in range(1, (number < 15) + (number < 3) + 1):
+            x_death = [
+                {"count": attempt, "reason": reason, "queue": queue, "time": int(NOON.timestamp())}
+                for reason, queue in (("expired", "traced-retry"), ("rejected", "traced"))
+            ]
+            at = NOON + attempt * MINUTE
+            headers = json.dumps({"x-death": x_death})
+            events.append(an_exit(name, at, attempt=attempt, headers_json=headers, **of))
+    hostile = ["5", "[5]", '[{"count":"x"}]', '[{"queue":5,"count":-1,"reason":[1],"time":"x"}]']
+    hostile += [f'[{{"queue":"q","count":{10**30},"reason":"rejected"}}]', "{", '{"x-death":"']
+    texts = [f'{{"x-death":{text}}}' for text in hostile]
+    return events + [
+        an_exit(f"hostile {n}", headers_json=text, **of | {"topology": "hostile"})
+        for n, text in enumerate(texts)
+    ]
+
+
+def through_unknown_queues() -> list[MessageEvent]:
+    """What a trace shows of delay queues of no topology: one says its delay, one does not."""
+    of: dict[str, Any] = {"topology": "", "source": "import", "caught_up": False}
+    out: dict[str, Any] = of | {"kind": "delivered", "death_reason": "expired", "queue": "work"}
+    entry: dict[str, Any] = of | {"kind": "published", "attempt": 0, "requested_delay_ms": 0}
+    events = []
+    for n in range(4):
+        for queue, delay_ms in (("wait-5s", 5000), ("wait-unknown", 0)):
+            name = {"message_id": f"{queue} {n}"}
+            events.append(an_event(event_id=f"trace:{queue}{n}", **entry | name, queue=queue))
+            events.append(
+                an_event(
+                    event_id=f"trace:{queue}{n}-out",
+                    recorded_at=NOON + DELAY + ms(7),
+                    requested_delay_ms=delay_ms,
+                    death_queue=queue,
+                    **out | name,
+                )
+            )
+    events.append(an_event(event_id="trace:past", **entry | {"queue": "work"}))
+    second = out | {"requested_delay_ms": 5000, "death_queue": "wait-5s", "attempt": 2}
+    events.append(an_event(event_id="trace:again", recorded_at=NOON + 2 * DELAY, **second))
+    return events
+
+
+def generated() -> dict[str, list[MessageEvent]]:
+    """Logs for the oracle, by topology: complete ones, and ones that lack most copies."""
+    losses = {"whole": 0.0, "half": 0.5, "rare": 0.8}
+    return {name: retry_oracle.a_log(7, name, loss=loss) for name, loss in losses.items()}
+
+
+def all_cases() -> dict[str, list[MessageEvent]]:
+    """The events of every case by its name."""
+    cases = [
+        many_trips,
+        equal_messages,
+        a_burst_of_equal_messages,
+        odd_ends,
+        retried,
+        repeats,
+        told_twice,
+        of_a_trace,
+        through_unknown_queues,
+        of_the_firehose,
+        facts,
+    ]
+    return {case.__name__: case() for case in cases} | generated()
