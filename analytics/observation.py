@@ -2,16 +2,81 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import Q
 
 from analytics.models import Firehose
-from topology.models import Broker, State, Topology
+from topology.models import Broker, MissingBinding, State, Topology
 from topology.patterns.pattern import Phase
 
 SILENT_AFTER = timedelta(seconds=4)
+# A condition of more parts than that is slow, and SQLite refuses a thousand.
+MOST_RANGES = 50
+
+
+@dataclass(frozen=True)
+class StuckRange:
+    """Messages of a topology for one destination, "" for any, that are stuck once they are due.
+
+    Those due from `from_at` on, and before `until_at` where the route exists again.
+    """
+
+    topology: int
+    destination: str
+    from_at: datetime
+    until_at: datetime | None = None
+
+    def holds(self, topology: int | None, destination: str, due_at: datetime | None) -> bool:
+        """Whether a message with this due time is stuck, if it is due."""
+        is_for = topology == self.topology and self.destination in ("", destination)
+        if not is_for or due_at is None:
+            return False
+        return self.from_at <= due_at and (self.until_at is None or due_at < self.until_at)
+
+
+def stuck_ranges(topologies: Collection[int] | None = None) -> tuple[StuckRange, ...]:
+    """Which messages are stuck, as the worker last saw it; of these topologies, by id, or of all.
+
+    Of a topology with very many, one range for any destination.
+    """
+    rows = MissingBinding.objects.filter(from_at__isnull=False, is_dropped=False)
+    if topologies is not None:
+        rows = rows.filter(topology__in=topologies)
+    columns = ("topology", "destination", "from_at", "restored_at")
+    by_topology: dict[int, list[StuckRange]] = defaultdict(list)
+    for topology, destination, from_at, restored_at in rows.values_list(*columns):
+        if from_at is not None:
+            found = StuckRange(topology, destination, from_at, restored_at)
+            by_topology[topology].append(found)
+    return tuple(one for found in by_topology.values() for one in _together(found))
+
+
+def _together(ranges: list[StuckRange]) -> list[StuckRange]:
+    if len(ranges) <= MOST_RANGES:
+        return ranges
+    return [StuckRange(ranges[0].topology, "", min(one.from_at for one in ranges))]
+
+
+def is_stuck(
+    ranges: Iterable[StuckRange], now: datetime, *, before: Mapping[int, datetime] | None = None
+) -> Q:
+    """Scheduled messages in these ranges that are due, or were due before the moments by topology.
+
+    With `before` nothing of other topologies.
+    """
+    found = Q(pk__in=[])
+    for one in ranges:
+        end_at = now if before is None else before.get(one.topology)
+        if end_at is None:
+            continue
+        end_at = min(end_at, one.until_at or end_at)
+        part = Q(topology=one.topology, due_at__gte=one.from_at, due_at__lt=end_at)
+        found |= part & Q(destination=one.destination) if one.destination else part
+    return found
 
 
 def untapped(topology: Topology) -> frozenset[Phase]:
@@ -42,17 +107,22 @@ def left_unseen(now: datetime) -> Q:
     """Scheduled messages that count as gone once they are due, since nobody saw them leave.
 
     That is all of the topologies that nobody observes; where the firehose does, those that
-    were due before it was switched on.
+    were due before it was switched on. Never those that are stuck.
     """
     unseen, begun = overlooked(Topology.objects.all())
-    return due_before(dict.fromkeys(unseen, now) | begun)
+    return due_before(dict.fromkeys(unseen, now) | begun, stuck_ranges())
 
 
-def due_before(moments: Mapping[int, datetime]) -> Q:
-    """Scheduled messages of these topologies, by id, that were due before their moments."""
+def due_before(moments: Mapping[int, datetime], stuck: Collection[StuckRange]) -> Q:
+    """Scheduled messages of these topologies, by id, that were due before their moments.
+
+    Without those in the ranges of what is stuck.
+    """
     found = Q(pk__in=[])
     for pk, at in moments.items():
         found |= Q(topology=pk, due_at__lt=at)
+    if any(one.topology in moments for one in stuck):
+        found &= ~is_stuck(stuck, max(moments.values()), before=moments)
     return found
 
 

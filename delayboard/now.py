@@ -1,17 +1,20 @@
-"""What the first page says: each broker, the duties, what waits, what passes, what is wrong."""
+"""What Now shows: brokers, background tasks, waiting messages, throughput and troubles."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Literal
 
 from django.conf import settings
 from django.db.models import Q
 
 from analytics.disk import Room, room
 from analytics.scheduled import counts, listing
+from analytics.scheduled.counts import Scope
 from delayboard.flows import BEHIND, FlowLine, behind_by, flow_lines
 from delayboard.models import BatchState, Duty, Publication, ReplayBatch
 from delayboard.models.replay import ENDED_BATCH
@@ -20,14 +23,18 @@ from topology import latest
 from topology.broker.errors import alarm_sentence
 from topology.definitions import is_tap
 from topology.delays import in_words
+from topology.drift import find_drift
+from topology.graph.cells import count_text
 from topology.latest import Latest
-from topology.models import Broker, State, Topology
+from topology.models import Broker, MissingBinding, State, Topology
 
 # As many topologies as a screen holds; the others are behind a fold.
 FLOWS = 12
 # Replays under way, and others.
 REPLAYS = 10
 LAST_REPLAYS = 5
+# So many destinations of a topology are named, more are counted.
+NAMED = 3
 # Nothing happens to these until somebody does something.
 RESTING = (BatchState.DRAFT, *ENDED_BATCH)
 
@@ -44,20 +51,41 @@ class BrokerLine:
 
 @dataclass(frozen=True)
 class Waits:
-    """How many messages wait, and how many of them should have left."""
+    """How many messages wait, how many of them should have left, how many of those are stuck."""
 
     waiting: int
     overdue: int
+    stuck: int = 0
+
+
+@dataclass(frozen=True)
+class Link:
+    """A page by the name of its URL, as a template resolves it."""
+
+    label: str
+    url_name: str
+    arguments: tuple[str, ...] = ()
+    query: Mapping[str, str] = field(default_factory=dict)
+    fragment: str = ""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One sentence about what is wrong, and where to act. "error" needs somebody now."""
+
+    severity: Literal["error", "warning"]
+    sentence: str
+    link: Link | None = None
 
 
 @dataclass(frozen=True)
 class Overview:
-    """`troubles` need somebody now, `warnings` soon."""
+    """`troubles` need somebody now, stuck messages first; `warnings` soon."""
 
     brokers: tuple[BrokerLine, ...]
     duties: tuple[Duty, ...]
-    troubles: tuple[str, ...]
-    warnings: tuple[str, ...]
+    troubles: tuple[Trouble, ...]
+    warnings: tuple[Trouble, ...]
     waits: Waits
     flows: tuple[FlowLine, ...]
     publications: tuple[Publication, ...]
@@ -87,13 +115,22 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
     lines = tuple(_line(broker, one) for broker, one in zip(brokers, known, strict=True))
     duties = duties_of(brokers)
     disk = room(settings.EVENT_LOG)
+    flows = flow_lines(brokers, duties, now)
+    scope = counts.scope(brokers, now)
+    found = [
+        *_unroutable(brokers),
+        *(Trouble("error", sentence) for sentence in _troubles(lines, duties, disk)),
+        *_drifted(lines, flows),
+        *_overdue(scope, flows),
+        *(Trouble("warning", one) for one in (*_readings(lines), *_warnings(duties, disk))),
+    ]
     return Overview(
         brokers=lines,
         duties=duties,
-        troubles=tuple(_troubles(lines, duties, disk)),
-        warnings=(*_readings(lines), *_warnings(duties, disk)),
-        waits=waits(brokers, now),
-        flows=tuple(flow_lines(brokers, duties, now)),
+        troubles=tuple(one for one in found if one.severity == "error"),
+        warnings=tuple(one for one in found if one.severity == "warning"),
+        waits=_waits(scope),
+        flows=tuple(flows),
         publications=tuple(Publication.objects.filter(broker__in=brokers)[:5]),
         batches=tuple(_batches(brokers)),
     )
@@ -113,9 +150,68 @@ def _batches(brokers: Sequence[Broker]) -> list[ReplayBatch]:
 
 
 def waits(brokers: Sequence[Broker], now: datetime) -> Waits:
-    scope = counts.scope(brokers, now)
-    overdue, waiting = counts.before(scope, [now - listing.OVERDUE_AFTER, None])
-    return Waits(waiting, overdue)
+    """The numbers of these brokers at this moment."""
+    return _waits(counts.scope(brokers, now))
+
+
+def _waits(scope: Scope) -> Waits:
+    overdue, waiting = counts.before(scope, [scope.now - listing.OVERDUE_AFTER, None])
+    return Waits(waiting, overdue, counts.count_stuck(scope))
+
+
+def _unroutable(brokers: Sequence[Broker]) -> Iterator[Trouble]:
+    """The destinations that RabbitMQ cannot route to, and stuck messages, by topology."""
+    rows = MissingBinding.objects.filter(
+        topology__broker__in=brokers, topology__state=State.APPLIED
+    ).select_related("topology")
+    of_topology = groupby(
+        sorted(rows, key=lambda row: (row.topology.name, row.topology_id)),
+        key=lambda row: row.topology,
+    )
+    found = [(topology, list(group)) for topology, group in of_topology]
+    for topology, group in sorted(found, key=lambda pair: -sum(row.stuck for row in pair[1])):
+        link = Link("Destinations", "topology:topology", (topology.slug,), fragment="destinations")
+        for row in group[:NAMED]:
+            severity: Literal["error", "warning"] = "warning" if row.restored_at else "error"
+            yield Trouble(severity, f"{topology.name}: {row.sentence}", link)
+        if rest := group[NAMED:]:
+            stuck = sum(row.stuck for row in rest)
+            sentence = f"{topology.name}: {len(rest)} more destinations cannot be reached, and "
+            yield Trouble("error", f"{sentence}{count_text(stuck)} messages are stuck.", link)
+
+
+def _drifted(lines: Sequence[BrokerLine], flows: Sequence[FlowLine]) -> Iterator[Trouble]:
+    """The applied topologies that differ from their definition in the last snapshot."""
+    for line in lines:
+        if line.latest.error or line.latest.snapshot is None:
+            continue
+        topologies = [one.topology for one in flows if one.topology.broker_id == line.broker.pk]
+        drifts = find_drift(line.broker.pk, topologies, line.latest.snapshot)
+        for topology in topologies:
+            if drift := drifts.get(topology.pk):
+                link = Link("Topology", "topology:topology", (topology.slug,))
+                # What was adopted incomplete was so before.
+                severity: Literal["error", "warning"] = (
+                    "warning" if topology.is_adopted else "error"
+                )
+                yield Trouble(severity, f"{topology.name}: {drift.sentence}", link)
+
+
+def _overdue(scope: Scope, flows: Sequence[FlowLine]) -> Iterator[Trouble]:
+    """The topologies with messages that should have left a minute ago, stuck ones aside.
+
+    Without those whose copies nobody reads at present: their messages may have left.
+    """
+    numbers, stuck = counts.by_topology(scope), counts.stuck_by_topology(scope)
+    for line in flows:
+        topology = line.topology
+        number = numbers.get(topology.pk, (0, 0))[1] - stuck[topology.pk]
+        if number <= 0 or line.unknown:
+            continue
+        many = "1 message is" if number == 1 else f"{count_text(number)} messages are"
+        query = {"topology": topology.slug, "overdue": "1"}
+        link = Link("Overdue messages", "analytics:scheduled", query=query)
+        yield Trouble("error", f"{topology.name}: {many} overdue by a minute or more.", link)
 
 
 def _line(broker: Broker, known: Latest) -> BrokerLine:

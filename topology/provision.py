@@ -123,6 +123,7 @@ def check(user: User, topology: Topology) -> Verdict:
             topology.definitions,
             snapshot,
             is_read_by_others=topology.is_read_by_others,
+            problems={row.destination: row.sentence for row in topology.missing_bindings.all()},
         )
 
 

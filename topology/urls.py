@@ -27,6 +27,7 @@ urlpatterns = [
     path("topologies/<slug:slug>/verify/", topologies.topology_verify, name="topology_verify"),
     path("topologies/<slug:slug>/bodies/", topologies.topology_bodies, name="topology_bodies"),
     path("topologies/<slug:slug>/unbind/", topologies.topology_unbind, name="topology_unbind"),
+    path("topologies/<slug:slug>/restore/", topologies.topology_restore, name="topology_restore"),
     path(
         "topologies/<slug:slug>/teardown/",
         topologies.topology_teardown,

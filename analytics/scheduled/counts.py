@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
-from django.db.models import Case, Count, Q, QuerySet, Sum, When
+from django.db.models import Case, Count, Max, Min, Q, QuerySet, Sum, When
 
 from analytics import observation
 from analytics.models import DueCount, ScheduledMessage
+from analytics.observation import StuckRange
 from analytics.scheduled.due import DAY, HOUR, MINUTE, floor
 from analytics.scheduled.sums import BarNumber, Group, Points, summed
 from topology.models import Broker, Topology
@@ -27,7 +28,8 @@ class Scope:
 
     Of `unseen` topologies nobody sees what leaves, so that only what is not due at `now` waits.
     What of `begun` ones was due before their moment counts as gone: nobody saw until then. What
-    was read for one number is kept for the next, so that a scope is for one look.
+    was read for one number is kept for the next, so that a scope is for one look. What is `stuck`
+    never counts as gone.
     """
 
     seen: tuple[int, ...]
@@ -35,6 +37,30 @@ class Scope:
     now: datetime
     destination: str = ""
     begun: tuple[tuple[int, datetime], ...] = ()
+    stuck: tuple[StuckRange, ...] = ()
+
+    @cached_property
+    def all_stuck(self) -> QuerySet[ScheduledMessage] | None:
+        """The rows that are stuck; None where nothing is."""
+        return self._waiting(observation.is_stuck(self.stuck, self.now)) if self.stuck else None
+
+    @cached_property
+    def kept(self) -> QuerySet[ScheduledMessage] | None:
+        """The stuck rows that would count as gone otherwise, for they were due; None for none."""
+        if not any(one.topology in self.gone_before for one in self.stuck):
+            return None
+        return self._waiting(observation.is_stuck(self.stuck, self.now, before=self.gone_before))
+
+    def kept_beside(self, width: int) -> QuerySet[ScheduledMessage] | None:
+        """Those of them that the counts of this width leave out as gone; None for none."""
+        if self.kept is None:
+            return None
+        moments = {pk: floor(at, width) for pk, at in self.gone_before.items()}
+        return self._waiting(observation.is_stuck(self.stuck, self.now, before=moments))
+
+    def _waiting(self, which: Q) -> QuerySet[ScheduledMessage]:
+        rows = ScheduledMessage.objects.filter(which, left_at=None, entered_at__isnull=False)
+        return (rows.filter(destination=self.destination) if self.destination else rows).order_by()
 
     @cached_property
     def gone_before(self) -> Mapping[int, datetime]:
@@ -71,6 +97,7 @@ class Scope:
             seen=tuple(pk for pk in self.seen if pk == topology_id),
             unseen=tuple(pk for pk in self.unseen if pk == topology_id),
             begun=tuple(one for one in self.begun if one[0] == topology_id),
+            stuck=tuple(one for one in self.stuck if one.topology == topology_id),
         )
 
 
@@ -94,13 +121,38 @@ def scope_of(topologies: Collection[Topology], now: datetime, *, destination: st
         now=now,
         destination=destination,
         begun=tuple(begun.items()),
+        stuck=observation.stuck_ranges([one.pk for one in topologies]),
     )
+
+
+def count_stuck(
+    scope: Scope, from_at: datetime | None = None, until_at: datetime | None = None
+) -> int:
+    """How many are stuck, of those due from one moment on and before another."""
+    rows = scope.all_stuck
+    return 0 if rows is None else _due_within(rows, from_at, until_at).count()
+
+
+def stuck_by_topology(scope: Scope) -> Counter[int]:
+    """Topology -> how many of it are stuck."""
+    return _number_by_topology(scope.all_stuck)
 
 
 def before(scope: Scope, points: Points) -> list[int]:
     """How many wait that are due before each of these moments; None is the end of time."""
     numbers = [group.before(points) for group in scope.groups]
+    if scope.kept is not None:
+        numbers.append(_kept_before(scope.kept, points))
     return [sum(of_point) for of_point in zip(*numbers, strict=True)] or [0] * len(points)
+
+
+def _kept_before(kept: QuerySet[ScheduledMessage], points: Points) -> list[int]:
+    counted = {
+        f"number_{place}": Count("pk", filter=Q() if point is None else Q(due_at__lt=point))
+        for place, point in enumerate(points)
+    }
+    found = kept.aggregate(**counted)
+    return [found[name] for name in counted]
 
 
 def destinations(
@@ -108,13 +160,18 @@ def destinations(
 ) -> dict[str, int]:
     """How many wait for whom, about: by whole days or hours; the most first."""
     numbers = Counter[str]()
-    if _is_all(scope, from_at, until_at):
+    is_all = _is_all(scope, from_at, until_at)
+    if is_all:
         for _, destination, number, _ in scope.totals:
             numbers[destination] += number
     else:
         rows = _within(_still_to_come(scope, HOUR), from_at and floor(from_at, HOUR), until_at)
         sums = rows.order_by().values_list("destination").annotate(number=Sum("waiting"))
         numbers.update(dict(sums))
+    kept = scope.kept_beside(DAY if is_all else HOUR)
+    if kept is not None:
+        rows_kept = _due_within(kept, from_at, until_at).values_list("destination")
+        numbers.update(dict(rows_kept.annotate(number=Count("pk"))))
     found = sorted(numbers.items(), key=lambda pair: (-pair[1], pair[0]))
     return {destination: number for destination, number in found if number > 0}
 
@@ -144,10 +201,18 @@ def by_time(
     within = _within(_still_to_come(scope, width), from_at, until_at).order_by()
     series = Case(When(destination__in=named, then="destination"), default=None)
     sums = within.values_list(BarNumber("due_at", bar), series).annotate(number=Sum("waiting"))
+    bars = Counter({(number, name): waiting for number, name, waiting in sums if waiting > 0})
+    kept = scope.kept_beside(width)
+    if kept is not None:
+        rows = (
+            _due_within(kept, from_at, until_at)
+            .values_list(BarNumber("due_at", bar), series)
+            .annotate(number=Count("pk"))
+        )
+        bars.update({(number, name): waiting for number, name, waiting in rows})
     return [
         (datetime.fromtimestamp(number * bar, UTC), name, waiting)
-        for number, name, waiting in sums
-        if waiting > 0
+        for (number, name), waiting in bars.items()
     ]
 
 
@@ -158,9 +223,13 @@ def by_topology(scope: Scope) -> dict[int, tuple[int, int]]:
         waiting[pk] += number
         overdue[pk] += late
     overdue.update(_of_today(scope, scope.ids, scope.now))
-    gone = _gone_within_the_day(scope)
+    gone, kept = _gone_within_the_day(scope), _number_by_topology(scope.kept)
     return {
-        pk: (max(0, waiting[pk] - gone[pk]), max(0, overdue[pk] - gone[pk])) for pk in scope.ids
+        pk: (
+            max(0, waiting[pk] - gone[pk]) + kept[pk],
+            max(0, overdue[pk] - gone[pk]) + kept[pk],
+        )
+        for pk in scope.ids
     }
 
 
@@ -180,11 +249,14 @@ def due_before(scope: Scope, at: datetime, ids: Collection[int]) -> dict[int, in
 def edges(scope: Scope) -> tuple[datetime, datetime] | None:
     """The beginning of the first and the end of the last hour in which something falls due."""
     days = [at for at, number in _days(scope).items() if number > 0]
-    if not days:
-        return None
-    ends = Q(due_at__lt=min(days) + timedelta(seconds=DAY)) | Q(due_at__gte=max(days))
-    rows = _within(_still_to_come(scope, HOUR), min(days), None).filter(ends)
-    hours = [at for at, number in summed(rows) if number > 0]
+    hours = []
+    if days:
+        ends = Q(due_at__lt=min(days) + timedelta(seconds=DAY)) | Q(due_at__gte=max(days))
+        rows = _within(_still_to_come(scope, HOUR), min(days), None).filter(ends)
+        hours = [at for at, number in summed(rows) if number > 0]
+    if scope.kept is not None:
+        kept = scope.kept.aggregate(first=Min("due_at"), last=Max("due_at"))
+        hours += [floor(at, HOUR) for at in kept.values() if at is not None]
     return (min(hours), max(hours) + timedelta(seconds=HOUR)) if hours else None
 
 
@@ -193,6 +265,20 @@ def _days(scope: Scope) -> Counter[datetime]:
     for group in scope.groups:
         numbers.update(group.days.numbers)
     return numbers
+
+
+def _due_within(
+    rows: QuerySet[ScheduledMessage], from_at: datetime | None, until_at: datetime | None
+) -> QuerySet[ScheduledMessage]:
+    rows = rows if from_at is None else rows.filter(due_at__gte=from_at)
+    return rows if until_at is None else rows.filter(due_at__lt=until_at)
+
+
+def _number_by_topology(rows: QuerySet[ScheduledMessage] | None) -> Counter[int]:
+    if rows is None:
+        return Counter()
+    numbers = rows.values_list("topology").annotate(number=Count("pk"))
+    return Counter({pk: number for pk, number in numbers if pk is not None})
 
 
 def _rows(scope: Scope, ids: Collection[int], width: int) -> QuerySet[DueCount]:

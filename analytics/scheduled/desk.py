@@ -42,6 +42,7 @@ class Desk:
     destinations: Sequence[str]
     unseen: Sequence[Topology]
     doubts: Sequence[Standing]
+    stuck_in: Sequence[Topology] = ()
     lines: Sequence[Line] = ()
     summary: Summary | None = None
     histogram: Histogram | None = None
@@ -77,22 +78,31 @@ def desk(
         destinations=list(counts.destinations(around, None, None))[:OFFERED],
         unseen=[one for one in topologies if one.pk in scope.unseen],
         doubts=doubts(around, brokers, topologies),
+        stuck_in=_with_stuck(scope, topologies),
         is_first=place is None,
     )
     if wanted.problems:
         return shown
-    gone = due_before(whole.gone_before)
+    gone = due_before(whole.gone_before, whole.stuck)
     rows = listing.asked(brokers, wanted, now, gone=gone).select_related(None)
-    page = _Pages(Reader(hidden, whole.unseen), {one.pk: one for one in topologies}, now)
+    page = _Pages(
+        Reader(hidden, whole.unseen, whole.stuck), {one.pk: one for one in topologies}, now
+    )
     if wanted.text:
         found = search.search(listing.after(rows, place), wanted.text, PAGE + 1)
         shown = replace(shown, **page.of(_in_order(found)), remark=found.remark)
-        numbers: _Numbers = _OfFound(found, now)
+        numbers: _Numbers = _OfFound(found, scope)
     else:
         listed = listing.page_after(rows, place, PAGE + 1)
         shown = replace(shown, **page.of(listed))
         numbers = _OfCounts(scope, wanted)
     return _with_numbers(shown, numbers, wanted, span) if place is None else shown
+
+
+def _with_stuck(scope: Scope, topologies: Iterable[Topology]) -> list[Topology]:
+    """The topologies of the scope in which messages are stuck."""
+    numbers = counts.stuck_by_topology(scope)
+    return [one for one in topologies if numbers[one.pk]]
 
 
 def doubts(
@@ -134,10 +144,10 @@ class _OfCounts:
 @dataclass(frozen=True)
 class _OfFound:
     found: Found
-    now: datetime
+    scope: Scope
 
     def summary(self) -> Summary:
-        return summary.of_matches(self.found.matches, self.now)
+        return summary.of_matches(self.found.matches, self.scope)
 
     def edges(self) -> tuple[datetime, datetime] | None:
         matches = self.found.matches
@@ -149,7 +159,7 @@ class _OfFound:
 
 def _with_numbers(shown: Desk, numbers: _Numbers, wanted: Filter, span: str) -> Desk:
     total = numbers.summary()
-    edges = numbers.edges()
+    edges = None if wanted.is_stuck else numbers.edges()
     if edges is None:
         return replace(shown, summary=total)
     now = shown.now

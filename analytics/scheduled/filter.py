@@ -35,6 +35,7 @@ class Filter:
     destination: str = ""
     text: str = ""
     is_overdue: bool = False
+    is_stuck: bool = False
     from_text: str = ""
     until_text: str = ""
     from_at: datetime | None = None
@@ -59,6 +60,7 @@ class Filter:
             "until": self.until_text,
             "text": self.text,
             "overdue": "1" if self.is_overdue else "",
+            "stuck": "1" if self.is_stuck else "",
         }
         return {name: value for name, value in values.items() if value}
 
@@ -98,6 +100,7 @@ def parse(values: Mapping[str, str], now: datetime) -> Filter:
         destination=typed["destination"],
         text=typed["text"],
         is_overdue=values.get("overdue", "") not in ("", "0"),
+        is_stuck=values.get("stuck", "") not in ("", "0"),
         from_text=typed["from"],
         until_text=typed["until"],
         from_at=from_at,

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from analytics.models import ScheduledMessage
-from analytics.observation import unobserved
+from analytics.observation import StuckRange, stuck_ranges, unobserved
 from analytics.scheduled.listing import OVERDUE_AFTER
 from topology.delays import format_delay
 from topology.masks import HIDDEN, NOTHING, Masks
@@ -33,7 +33,9 @@ SOURCES = {
 class Line:
     """`hops` is how many stays its delay is made of, `hops_left` how many are not over.
 
-    None where that cannot be told. `overdue_by` is None while it is not overdue. `hidden` is
+    None where that cannot be told. `overdue_by` is None while it is not overdue. `is_stuck`: it is
+    due, and RabbitMQ keeps it because it cannot route it. `is_unobserved`: it is due, and nobody
+    sees what leaves its topology. `hidden` is
     what the reader may not see of the messages of its broker: what is derived from a hidden
     header is hidden with it.
     """
@@ -43,6 +45,8 @@ class Line:
     hops: int | None
     hops_left: int | None
     hidden: Masks = NOTHING
+    is_stuck: bool = False
+    is_unobserved: bool = False
 
     @property
     def is_masked(self) -> bool:
@@ -85,6 +89,17 @@ class Line:
         return self.overdue_by is not None
 
     @property
+    def state(self) -> str:
+        """ "left", "stuck", "overdue", "not observed" or "waiting"."""
+        if self.row.left_at is not None:
+            return "left"
+        if self.is_stuck:
+            return "stuck"
+        if self.is_overdue:
+            return "overdue"
+        return "not observed" if self.is_unobserved else "waiting"
+
+    @property
     def overdue_words(self) -> str:
         """How much, to the second; "" while it is not overdue."""
         by = self.overdue_by
@@ -105,27 +120,37 @@ class Reader:
     """Reads rows; each topology's parameters are parsed once.
 
     `hidden` says by broker what is hidden from whom the lines are for; with None nothing is.
-    `unseen` are the topologies of which nobody sees what leaves, for those who know them already.
+    `unseen` are the topologies of which nobody sees what leaves, and `stuck` the messages that are
+    stuck, for those who know them already.
     """
 
     def __init__(
-        self, hidden: Mapping[int, Masks] | None, unseen: Collection[int] | None = None
+        self,
+        hidden: Mapping[int, Masks] | None,
+        unseen: Collection[int] | None = None,
+        stuck: Collection[StuckRange] | None = None,
     ) -> None:
         self._hidden = hidden
         self._known: dict[int, _Known] = {}
         self._unseen = {one.pk for one in unobserved()} if unseen is None else set(unseen)
+        self._stuck = stuck_ranges() if stuck is None else stuck
 
     def line(self, row: ScheduledMessage, now: datetime) -> Line:
         """The row as it stands now."""
         known = self._of(row.topology)
         stays = self.stays(row)
         by = row.overdue_by(now)
+        is_stuck = bool(by) and any(
+            one.holds(row.topology_id, row.destination, row.due_at) for one in self._stuck
+        )
         return Line(
             row=row,
-            overdue_by=by if by > OVERDUE_AFTER and known.is_seen else None,
+            overdue_by=by if by > OVERDUE_AFTER and (known.is_seen or is_stuck) else None,
             hops=None if stays is None else len(stays),
             hops_left=None if stays is None else _left(stays, row.entered_at or now, now),
             hidden=NOTHING if self._hidden is None else self._hidden[row.broker_id],
+            is_stuck=is_stuck,
+            is_unobserved=bool(by) and not known.is_seen,
         )
 
     def stays(self, row: ScheduledMessage) -> Sequence[timedelta] | None:

@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from analytics.models import Recording, ScheduledMessage
-from analytics.observation import SILENT_AFTER, left_unseen
+from analytics.observation import SILENT_AFTER, is_stuck, left_unseen, stuck_ranges
 from analytics.scheduled.filter import Filter
 from topology import paging
 from topology.models import Broker, State, Topology
@@ -63,8 +63,8 @@ def waiting(
 ) -> QuerySet[ScheduledMessage]:
     """What waits in the delays of these brokers, the soonest due first.
 
-    Where nobody sees what leaves, a message is taken to have left when it was due: `gone` says
-    of which rows that holds, for those who know it already.
+    Where nobody sees what leaves, a message is taken to have left when it was due, unless it is
+    stuck: `gone` says of which rows that holds, for those who know it already.
     """
     rows = ScheduledMessage.objects.filter(left_at=None, entered_at__isnull=False)
     visible = [broker.pk for broker in brokers]
@@ -110,6 +110,8 @@ def asked(
         rows = rows.filter(due_at__gte=wanted.from_at)
     if wanted.until_at is not None:
         rows = rows.filter(due_at__lt=wanted.until_at)
+    if wanted.is_stuck:
+        rows = rows.filter(is_stuck(stuck_ranges(), now))
     return overdue(rows, now) if wanted.is_overdue else rows
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from analytics.scheduled import counts
 from analytics.scheduled.counts import Scope
@@ -17,16 +16,20 @@ from analytics.scheduled.search import Match
 
 @dataclass(frozen=True)
 class Summary:
-    """`soon` is by SPANS and counts from now on; `asked` is what the whole filter leaves."""
+    """`soon` is by SPANS and counts from now on; `asked` is what the whole filter leaves.
+
+    What is `stuck` is overdue too.
+    """
 
     waiting: int
     overdue: int
     soon: tuple[int, ...]
     asked: int
+    stuck: int = 0
 
 
 def of_counts(scope: Scope, wanted: Filter) -> Summary:
-    """Of the scope; the filter's range and whether it is overdue count for `asked` only."""
+    """Of the scope; the filter's range, and overdue or stuck alone, count for `asked` only."""
     now = scope.now
     ends = [now + span for span in SPANS.values()]
     until = wanted.until_at
@@ -38,11 +41,15 @@ def of_counts(scope: Scope, wanted: Filter) -> Summary:
     waiting, overdue, past, *numbers = counts.before(scope, points)
     soon, (last, *first) = numbers[: len(ends)], numbers[len(ends) :]
     asked = max(0, last - sum(first))
-    return Summary(waiting, overdue, tuple(number - past for number in soon), asked)
+    stuck = counts.count_stuck(scope)
+    if wanted.is_stuck:
+        asked = counts.count_stuck(scope, wanted.from_at, until) if stuck else 0
+    return Summary(waiting, overdue, tuple(number - past for number in soon), asked, stuck)
 
 
-def of_matches(matches: Sequence[Match], now: datetime) -> Summary:
+def of_matches(matches: Sequence[Match], scope: Scope) -> Summary:
     """Of what a search found within the filter, in due order."""
+    now = scope.now
     moments = [match.due_at for match in matches]
     past = bisect_left(moments, now)
     return Summary(
@@ -50,4 +57,8 @@ def of_matches(matches: Sequence[Match], now: datetime) -> Summary:
         overdue=bisect_left(moments, now - OVERDUE_AFTER),
         soon=tuple(bisect_left(moments, now + span) - past for span in SPANS.values()),
         asked=len(moments),
+        stuck=sum(
+            any(one.holds(match.topology, match.destination, match.due_at) for one in scope.stuck)
+            for match in matches[:past]
+        ),
     )

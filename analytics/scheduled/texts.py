@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models.functions import Substr
 
 from analytics.models import ScheduledMessage, ScheduledText, TextPosition
-from analytics.observation import unobserved
+from analytics.observation import is_stuck, stuck_ranges, unobserved
 
 # A message that waits for less is never indexed.
 SETTLED_AFTER = timedelta(seconds=10)
@@ -149,10 +149,10 @@ def _remove(now: datetime) -> tuple[int, bool]:
     rows = ScheduledText.objects.filter(check_at__lte=now).order_by("check_at")
     columns = ("pk", "message__topology", "message__due_at", "message__left_at")
     looked_at = list(rows.values_list(*columns)[:STEP])
-    unseen = _unseen()
+    unseen, stuck = _unseen(), _stuck(now, [pk for pk, *_ in looked_at])
     gone, late, long_late = [], [], []
     for pk, topology, due_at, left_at in looked_at:
-        if left_at is not None or topology in unseen:
+        if left_at is not None or (topology in unseen and pk not in stuck):
             gone.append(pk)
         elif now - due_at < LONG:
             late.append(pk)
@@ -162,6 +162,15 @@ def _remove(now: datetime) -> tuple[int, bool]:
     ScheduledText.objects.filter(pk__in=late).update(check_at=now + LONG / 10)
     ScheduledText.objects.filter(pk__in=long_late).update(check_at=now + LONG)
     return len(gone), len(looked_at) == STEP
+
+
+def _stuck(now: datetime, ids: Collection[int]) -> set[int]:
+    """Those of these messages that are stuck: they still wait, although they are due."""
+    ranges = stuck_ranges()
+    if not ranges:
+        return set()
+    rows = ScheduledMessage.objects.filter(is_stuck(ranges, now), pk__in=ids)
+    return set(rows.values_list("pk", flat=True))
 
 
 def _unseen() -> set[int]:

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import F
 
 from analytics.models import ScheduledMessage
+from analytics.observation import is_stuck, stuck_ranges
 from analytics.scheduled import due
 from topology.models import Topology
 
@@ -19,8 +20,8 @@ BATCH = 500
 def settle(topologies: Iterable[Topology], moment: datetime) -> int:
     """Write down that what was due before `moment` has left when it was due; how many.
 
-    Until then it was taken to have. Only for topologies whose exits no tap sees. Else all of it
-    would be overdue for ever when the firehose begins to see what leaves.
+    Until then it was taken to have, unless it is stuck. Only for topologies whose exits no tap
+    sees. Else all of it would be overdue for ever when the firehose begins to see what leaves.
     """
     return sum(
         settle_one(topology, moment) for topology in topologies if not topology.observes_arrivals
@@ -31,7 +32,7 @@ def settle_one(topology: Topology, moment: datetime) -> int:
     """The same for one that had no tap before `moment`, whatever it has now."""
     open_rows = ScheduledMessage.objects.filter(
         topology=topology, left_at=None, entered_at__isnull=False, due_at__lt=moment
-    )
+    ).exclude(is_stuck(stuck_ranges([topology.pk]), moment))
     total = 0
     while True:
         with transaction.atomic():

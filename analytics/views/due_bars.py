@@ -66,6 +66,7 @@ class Cell:
     url: str
     is_current: bool = False
     is_late: bool = False
+    is_stuck: bool = False
     is_doubtful: bool = False
 
 
@@ -74,7 +75,7 @@ def strip(desk: Desk, wanted: Filter) -> list[Cell]:
     total = desk.summary
     if total is None:
         return []
-    whole = {"from_": "", "until": "", "overdue": ""}
+    whole = {"from_": "", "until": "", "overdue": "", "stuck": ""}
     cells = [
         Cell("waiting", total.waiting, wanted.query(**whole), is_doubtful=bool(desk.doubts)),
         Cell(
@@ -85,6 +86,15 @@ def strip(desk: Desk, wanted: Filter) -> list[Cell]:
             is_late=True,
         ),
     ]
+    if total.stuck or wanted.is_stuck:
+        stuck = Cell(
+            "stuck",
+            total.stuck,
+            wanted.query(**whole | {"stuck": "1"}),
+            is_current=wanted.is_stuck,
+            is_stuck=True,
+        )
+        cells.insert(0, stuck)
     for (name, until), number in zip(SOON.items(), total.soon, strict=True):
         cells.append(
             Cell(
@@ -135,7 +145,7 @@ def due_bars(desk: Desk, wanted: Filter) -> DueBars | None:
 
 def _link(wanted: Filter, bar: Bar) -> str:
     return wanted.query(
-        from_=written_moment(bar.from_at), until=written_moment(bar.until_at), overdue=""
+        from_=written_moment(bar.from_at), until=written_moment(bar.until_at), overdue="", stuck=""
     )
 
 

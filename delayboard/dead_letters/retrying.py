@@ -135,7 +135,7 @@ def retrying(
         return shown
     asked = [one for one in topologies if wanted.topology in ("", one.slug)]
     found, remark = _found(broker, wanted, asked, scope, place)
-    reader = Reader({broker.pk: hidden}, scope.unseen)
+    reader = Reader({broker.pk: hidden}, scope.unseen, scope.stuck)
     last = found[PAGE - 1] if len(found) > PAGE else None
     return Desk(
         shown.topologies,
@@ -156,7 +156,7 @@ def _found(
     place: Place | None,
 ) -> tuple[list[ScheduledMessage], str]:
     """A page and one row more if there is one, in due order; why a search may have found more."""
-    gone = due_before(scope.gone_before)
+    gone = due_before(scope.gone_before, scope.stuck)
     rows = listing.asked([broker], wanted, scope.now, gone=gone)
     if wanted.text:
         of_these = rows.filter(topology__in=[one.pk for one in topologies])

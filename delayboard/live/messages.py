@@ -171,6 +171,7 @@ def now_state(waits: Waits, lines: Iterable[FlowLine], at: datetime) -> State:
     cells = {
         "now/waiting": count_text(waits.waiting),
         "now/overdue": count_text(waits.overdue),
+        "now/stuck": count_text(waits.stuck),
     }
     marks = {}
     for line in lines:

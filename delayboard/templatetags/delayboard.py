@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from django import template
 from django.http import HttpRequest
@@ -18,6 +19,10 @@ from topology import access, latest
 from topology.delays import format_delay
 from topology.graph.cells import count_text
 from topology.models import Broker, State, Topology
+
+if TYPE_CHECKING:
+    # Now uses a filter of this module.
+    from delayboard.now import Link
 
 register = template.Library()
 
@@ -109,6 +114,14 @@ def exact(value: datetime | None) -> SafeString | str:
 def _time(value: datetime, title: str, text: str, flag: str) -> SafeString:
     """Quick, for a page has hundreds: none of these texts has a sign that HTML would read."""
     return SafeString(f'<time datetime="{value.isoformat()}" title="{title}"{flag}>{text}</time>')
+
+
+@register.simple_tag
+def link_url(link: Link) -> str:
+    """The address of a page that a domain module names."""
+    query = f"?{urlencode(link.query)}" if link.query else ""
+    fragment = f"#{link.fragment}" if link.fragment else ""
+    return f"{reverse(link.url_name, args=link.arguments)}{query}{fragment}"
 
 
 @register.simple_tag(takes_context=True)

@@ -34,6 +34,7 @@ from delayboard.models.duty import (
 )
 from delayboard.worker.cleaning import keep_clean
 from delayboard.worker.schedule import keep_schedule
+from delayboard.worker.watch_bindings import keep_watching_bindings
 from topology import work
 from topology.models import State, Topology
 from topology.transfer.waiter import Passing, wait
@@ -114,6 +115,7 @@ def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
         )
         tasks.append(Task("letter-index", "Index of parked letters", None, keep_indexed))
         tasks.append(Task(CLEANING, "Deletes what is past its keeping", None, keep_clean))
+        tasks.append(Task("bindings", "Binding check", None, keep_watching_bindings))
         tasks.append(Task("depths", "Samples dead-letter queues", None, keep_sampling))
         tasks.append(Task("schedule", "Wants a nightly run every day", None, keep_schedule))
         tasks.append(Task("nightly", "Nightly runs", None, _run_nightly))

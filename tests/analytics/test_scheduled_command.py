@@ -40,7 +40,8 @@ def waiting(topology: Topology) -> Topology:
 
 def test_a_person_gets_a_table(waiting: Topology) -> None:
     head, first, second = run()[0]
-    assert head.split() == ["due", "overdue", "by", "destination", "topology", "delay", "message"]
+    columns = ["due", "state", "overdue", "by", "destination", "topology", "delay", "message"]
+    assert head.split() == columns
     assert first.split()[-4:] == ["orders", "orders", "5s", "m1"]
     assert second.endswith("m2")
 
@@ -56,6 +57,7 @@ def test_a_program_gets_a_line_for_each_message_and_a_summary(waiting: Topology)
         "kind": "summary",
         "waiting": 2,
         "overdue": 1,
+        "stuck": 0,
         "asked": 2,
         "incomplete": [],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -9,14 +10,17 @@ import pytest
 from django.utils import timezone
 
 from analytics.disk import Room
-from analytics.models import DueCount
+from analytics.models import DueCount, Recording
 from analytics.scheduled.due import change
 from delayboard import now
 from delayboard.models import Duty
+from delayboard.templatetags.delayboard import link_url
 from delayboard.views.now import said
+from tests.builders import make_pair
+from tests.topology.builders import a_snapshot
 from topology import latest
 from topology.latest import Latest
-from topology.models import Broker, Topology
+from topology.models import Broker, MissingBinding, State, Topology
 
 DISK_ERROR = "The event log in /log cannot be written: no space left on device."
 
@@ -43,6 +47,10 @@ def overview(broker: Broker) -> now.Overview:
     return now.overview([broker], timezone.now(), timedelta(seconds=5))
 
 
+def sentences(found: Iterable[now.Trouble]) -> tuple[str, ...]:
+    return tuple(trouble.sentence for trouble in found)
+
+
 def test_a_disk_that_fills_up_is_a_warning_and_a_full_one_a_trouble(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,18 +59,18 @@ def test_a_disk_that_fills_up_is_a_warning_and_a_full_one_a_trouble(
     with_room(monkeypatch, 3 * 10**8)
     seen = overview(broker)
     assert seen.troubles == ()
-    assert "nearly full: 300\u00a0MB of 200\u00a0GB are left" in seen.warnings[0]
+    assert "nearly full: 300\u00a0MB of 200\u00a0GB are left" in seen.warnings[0].sentence
     with_room(monkeypatch, 99)
     seen = overview(broker)
     assert seen.warnings == ()
-    assert "The disk of the event log has no room left" in seen.troubles[0]
+    assert "The disk of the event log has no room left" in seen.troubles[0].sentence
 
 
 def test_one_reason_of_several_duties_is_one_sentence(broker: Broker) -> None:
     for key in ("a", "b", "c"):
         a_duty(key, error=DISK_ERROR)
     a_duty("d", error="Something else.")
-    assert overview(broker).troubles == (
+    assert sentences(overview(broker).troubles) == (
         f"A and 2 more fail: {DISK_ERROR}",
         "D fails: Something else.",
     )
@@ -72,7 +80,9 @@ def test_being_behind_is_said_beyond_a_few_seconds_only(broker: Broker) -> None:
     a_duty("index", behind_seconds=2.9, behind_bytes=10)
     assert overview(broker).warnings == ()
     Duty.objects.update(details={"behind_seconds": 75.4})
-    assert overview(broker).warnings == ("Index is 1m15s behind: what is shown is that old.",)
+    assert sentences(overview(broker).warnings) == (
+        "Index is 1m15s behind: what is shown is that old.",
+    )
 
 
 def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: Topology) -> None:
@@ -86,3 +96,68 @@ def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: 
 def test_what_a_duty_says_of_itself_is_for_people() -> None:
     told = {"behind_bytes": 1_234_567, "behind_seconds": 75.34, "caught_up": False, "removed": {}}
     assert said(told) == "1.2\u00a0MB behind, 75.3 s behind, not caught up"
+
+
+def test_stuck_messages_are_the_first_trouble(broker: Broker, pair: Topology) -> None:
+    a_duty("a", error="Something failed.")
+    at = timezone.now()
+    MissingBinding.objects.create(topology=pair, destination="sales", since_at=at, stuck=3)
+    first, second, *_ = overview(broker).troubles
+    assert first.sentence == (
+        f"orders: Destination “sales” has no binding since {at:%Y-%m-%d %H:%M:%S} UTC: "
+        "3 messages are stuck."
+    )
+    assert first.link is not None
+    assert link_url(first.link) == f"/topologies/{pair.slug}/#destinations"
+    assert second.sentence == "A fails: Something failed."
+
+
+def test_many_destinations_are_counted_and_a_restored_one_is_a_warning(
+    broker: Broker, pair: Topology
+) -> None:
+    a_duty("a")
+    at = timezone.now()
+    for number in range(5):
+        MissingBinding.objects.create(
+            topology=pair, destination=f"d{number}", since_at=at, stuck=10 - number
+        )
+    seen = overview(broker).troubles
+    assert len(seen) == 4
+    assert seen[3].sentence == (
+        "orders: 2 more destinations cannot be reached, and 13 messages are stuck."
+    )
+    MissingBinding.objects.exclude(destination="d0").delete()
+    MissingBinding.objects.update(restored_at=at)
+    assert overview(broker).troubles == ()
+    assert "10 messages are still stuck" in overview(broker).warnings[0].sentence
+
+
+def test_overdue_messages_and_drift_are_troubles(
+    broker: Broker, pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_duty("a")
+    at = timezone.now()
+    Recording.objects.create(topology=pair, read_at=at)
+    change(pair, {("orders", at - timedelta(hours=2)): 3})
+    (overdue,) = overview(broker).troubles
+    assert overdue.sentence == "orders: 3 messages are overdue by a minute or more."
+    assert overdue.link is not None
+    assert link_url(overdue.link) == f"/scheduled/?topology={pair.slug}&overdue=1"
+    snapshot = a_snapshot(pair.definitions.without([("queue", "orders-retry")]))
+    known = Latest(snapshot, at)
+    monkeypatch.setattr(latest, "fresh_all", lambda brokers, age: [known for _ in brokers])
+    drift, _ = overview(broker).troubles
+    assert drift.sentence.startswith("orders: ")
+    assert drift.sentence.endswith("missing.")
+
+
+def test_two_hundred_topologies_cost_as_many_queries_as_two(
+    broker: Broker, pair: Topology, django_assert_max_num_queries: Any
+) -> None:
+    a_duty("a")
+    for number in range(200):
+        one = make_pair(broker, name=f"orders-{number}")
+        MissingBinding.objects.create(topology=one, destination="d", since_at=timezone.now())
+    Topology.objects.update(state=State.APPLIED)
+    with django_assert_max_num_queries(30):
+        assert len(overview(broker).troubles) == 200

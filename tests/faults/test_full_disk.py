@@ -115,7 +115,7 @@ def test_a_full_disk_stops_the_recording_is_said_and_is_got_over_without_a_resta
         sentence = f"The event log in {inside} cannot be written: no space left on device."
         eventually(lambda: sentence in front_page(), "the page says it", seconds=PATIENCE)
         assert "The disk of the event log has no room left" in front_page()
-        assert "No trouble" not in front_page()
+        assert "All systems normal" not in front_page()
         assert len(logged(log)) < BEFORE + MESSAGES
         assert {event.message_id for event in logged(log)} < sent
         assert malformed(log) == 1

@@ -296,7 +296,7 @@ def test_adopting_leads_to_the_topology_which_says_that_it_is_not_recorded(broke
     assert "Adopted: nothing was changed in the broker." in text
     assert "Not recorded yet" in text
     assert "What waits in it already stays unseen" in text
-    assert "Stands as planned" in text
+    assert "In sync" in text
     assert {call.request.method for call in responses.calls} == {"GET"}
 
 

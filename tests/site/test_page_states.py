@@ -46,7 +46,7 @@ def test_the_lists_say_which_broker_does_not_answer(pair: Topology) -> None:
     text = text_of(client.get(reverse("now")))
     assert "Not reachable" in text
     assert "The worker is not running" in text
-    assert "No trouble" not in text
+    assert "All systems normal" not in text
 
 
 @pytest.mark.parametrize("name", HOSTILE)

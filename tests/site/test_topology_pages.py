@@ -34,7 +34,7 @@ def test_a_plan_in_conflict_shows_both_sides_and_cannot_be_applied(pair: Topolog
     [
         (State.PLANNED, False, "The plan"),
         (State.PLANNED, True, "Everything exists already"),
-        (State.APPLIED, True, "Stands as planned"),
+        (State.APPLIED, True, "In sync"),
         (State.APPLIED, False, "It does not stand as planned"),
         (State.APPLYING, False, "Applying again completes it"),
         (State.TORN_DOWN, False, "It cannot be applied again"),
@@ -49,7 +49,7 @@ def test_a_topology_says_how_it_stands(
     text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
     assert said in text
     applies = reverse("topology:topology_apply", args=[pair.slug]) in text
-    assert applies is not (state == State.TORN_DOWN or said == "Stands as planned")
+    assert applies is not (state == State.TORN_DOWN or said == "In sync")
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from tests.topology.builders import (
     a_queue,
     a_snapshot,
 )
-from topology.definitions import Definitions
-from topology.patterns import PATTERNS, busy_wait, retry_pair
+from topology.definitions import Binding, Definitions, Queue
+from topology.patterns import PATTERNS, busy_wait, delay_levels, retry_pair
 from topology.provisioning.verify import Verdict, verify
 from topology.snapshot import QueueNumbers
 
@@ -111,3 +111,40 @@ def test_a_queue_that_others_should_read_and_that_is_missing_does_not_hold() -> 
     first, *_, last = [check.sentence for check in told.checks if not check.holds]
     assert first.startswith("A probe would not arrive in hooks-busy-wait: ")
     assert last == "The waiter's queue hooks-busy-wait does not exist."
+
+
+def test_a_destination_without_a_binding_and_stuck_messages_do_not_hold() -> None:
+    params = delay_levels.Params("own", "shop", 3)
+    wanted = delay_levels.definitions(params)
+    lowest = QueueNumbers(messages=3, ready=0, unacked=0, consumers=0)
+    numbers = {queue.name: QueueNumbers(0, 0, 0, 0) for queue in wanted.queues}
+    numbers["shop.delay-level-00"] = lowest
+    snapshot = a_snapshot(wanted, numbers)
+    pattern = PATTERNS[delay_levels.KIND]
+
+    def failed(problems: dict[str, str]) -> list[str]:
+        told = verify(pattern, params, wanted, snapshot, problems=problems)
+        assert not any(
+            "would arrive in a destination" in c.sentence for c in told.checks if problems
+        )
+        return [check.sentence for check in told.checks if not check.holds]
+
+    assert failed({"sales": "Destination “sales” has no binding."}) == [
+        "Destination “sales” has no binding."
+    ]
+    assert failed({}) == [
+        "3 messages are stuck in shop.delay-level-00: RabbitMQ cannot route what leaves there."
+    ]
+
+
+def test_a_destination_that_is_bound_again_holds() -> None:
+    params = delay_levels.Params("own", "shop", 3)
+    wanted = delay_levels.definitions(params)
+    bound = Definitions.of([Queue("sales"), Binding("shop.delay-delivery", "sales", "#.sales")])
+    numbers = {queue.name: QueueNumbers(0, 0, 0, 0) for queue in wanted.queues}
+    snapshot = a_snapshot(wanted | bound, numbers)
+    told = verify(
+        PATTERNS[delay_levels.KIND], params, wanted, snapshot, problems={"sales": "No binding."}
+    )
+    assert told.holds
+    assert "A route to destination “sales” exists again." in [c.sentence for c in told.checks]

@@ -6,6 +6,7 @@ from topology.models.audit_entry import AuditEntry
 from topology.models.broker import Broker, Palette
 from topology.models.grant import Grant, Role
 from topology.models.mask import MaskKind, MaskRule
+from topology.models.missing_binding import MissingBinding
 from topology.models.topology import State, Topology
 from topology.models.work import Work, WorkState
 
@@ -15,6 +16,7 @@ __all__ = (
     "Grant",
     "MaskKind",
     "MaskRule",
+    "MissingBinding",
     "Palette",
     "Role",
     "State",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -11,6 +11,7 @@ from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.delays import format_delay
 from topology.message import Route, Waiter
 from topology.patterns.pattern import MADE_UP, Pattern
+from topology.provisioning.destinations import count_stuck, find_unroutable
 from topology.provisioning.plan import Plan, make_plan
 from topology.routing.walk import Walk, walk
 from topology.snapshot import Snapshot
@@ -53,12 +54,18 @@ def verify(
     snapshot: Snapshot,
     *,
     is_read_by_others: bool = False,
+    problems: Mapping[str, str] | None = None,
 ) -> Verdict:
     """Compare argument by argument, then walk the pattern's probes.
 
     With `is_read_by_others` its waiters are not ours: a probe is followed as far as them.
+    `problems` are destinations that could not be reached, each with a sentence; "" stands for
+    stuck messages without a recorded destination.
     """
+    problems = problems or {}
     probes = pattern.probes(params, snapshot.definitions)
+    if any(problems):
+        probes = [probe for probe in probes if probe[2] != MADE_UP]
     waiters = pattern.waiters(params)
     if is_read_by_others:
         checks = [
@@ -68,6 +75,7 @@ def verify(
         ]
     else:
         checks = [_probe(pattern, params, *probe, snapshot) for probe in probes]
+    checks.extend(_reaches(pattern, params, wanted, snapshot, problems))
     if not checks:
         checks = [Check(True, "No routing key is on offer, so that no probe could be tried.")]
     waiting = sorted(_delay_queues(wanted))
@@ -75,6 +83,30 @@ def verify(
     who = OTHERS_WAITER if is_read_by_others else OUR_WAITER
     checks.extend(_waits(waiter.queue, snapshot, who) for waiter in waiters)
     return Verdict(make_plan(wanted, snapshot), tuple(checks))
+
+
+def _reaches(
+    pattern: Pattern,
+    params: Any,
+    wanted: Definitions,
+    snapshot: Snapshot,
+    problems: Mapping[str, str],
+) -> Iterator[Check]:
+    """What of these problems is still there, and what is stuck beside."""
+    names = [name for name in problems if name]
+    unroutable = find_unroutable(pattern, params, names, snapshot)
+    queues = [queue for one in wanted.queues if (queue := snapshot.definitions.queue(one.name))]
+    stuck = count_stuck(queues, snapshot) or {}
+    for name, sentence in problems.items():
+        if name in unroutable or stuck:
+            yield Check(False, sentence)
+        elif name:
+            yield Check(True, f"A route to destination “{name}” exists again.")
+    if stuck and not problems:
+        where = ", ".join(sorted(stuck))
+        number = sum(stuck.values())
+        many = "1 message is" if number == 1 else f"{number} messages are"
+        yield Check(False, f"{many} stuck in {where}: RabbitMQ cannot route what leaves there.")
 
 
 def _probe(

@@ -22,6 +22,7 @@ from topology.models import Role, State, Topology
 from topology.patterns import PATTERNS
 from topology.provisioning.plan import title
 from topology.provisioning.taps import DEFAULT_TAP
+from topology.restore_binding import obstacle_to, restore_binding
 from topology.snapshot import Snapshot
 from topology.views.picture import draw, explanation_picture
 from topology.views.queues import queue_lines
@@ -46,6 +47,7 @@ def with_topology(role: Role) -> Callable[[access.View], access.View]:
 def topologies(request: HttpRequest) -> HttpResponse:
     visible = access.visible_brokers(request.user)
     rows = Topology.objects.filter(broker__in=visible).select_related("broker")
+    rows = rows.prefetch_related("missing_bindings")
     broker = access.chosen_broker(visible, request.GET.get("broker", ""))
     if broker is not None:
         rows = rows.filter(broker=broker)
@@ -212,6 +214,26 @@ def topology_unbind(request: HttpRequest, topology: Topology) -> HttpResponse:
 
 @require_POST
 @with_topology(Role.OPERATOR)
+def topology_restore(request: HttpRequest, topology: Topology) -> HttpResponse:
+    destination = request.POST.get("destination", "")
+    try:
+        created = restore_binding(request.user, topology, destination)
+    except provision.Refusal as refusal:
+        messages.error(request, f"Not restored. {refusal}")
+    except BrokerError as error:
+        return _failed(request, topology, f"Not restored. {error}")
+    else:
+        done = "is restored" if created else "existed already"
+        messages.success(
+            request,
+            f"The binding of {destination} {done}. RabbitMQ delivers stuck messages at its next "
+            "retry, within three minutes.",
+        )
+    return _back(topology)
+
+
+@require_POST
+@with_topology(Role.OPERATOR)
 def topology_bodies(request: HttpRequest, topology: Topology) -> HttpResponse:
     is_wanted = request.POST.get("keep") == "yes"
     try:
@@ -251,6 +273,7 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "keeps": [title(thing) for thing in teardown.keeps],
         "queues": queue_lines(snapshot, provision.queues_of(topology, snapshot)),
         "destinations": provision.destinations_of(topology, snapshot),
+        "missing": [(row, obstacle_to(row, snapshot)) for row in topology.missing_bindings.all()],
         "owned": topology.owned_identities,
         "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
     }

@@ -18,7 +18,7 @@ from analytics.scheduled.lines import Line
 from topology.delays import format_delay
 from topology.models import Broker, Topology
 
-HEADS = ("due", "overdue by", "destination", "topology", "delay", "message")
+HEADS = ("due", "state", "overdue by", "destination", "topology", "delay", "message")
 NARROW = 60
 
 
@@ -36,6 +36,9 @@ class Command(BaseCommand):
         parser.add_argument("--until", default="", help="such as +2h; itself not within")
         parser.add_argument("--text", default="", help="in ids, headers or body")
         parser.add_argument("--overdue", action="store_true")
+        parser.add_argument(
+            "--stuck", action="store_true", help="due, and RabbitMQ cannot route it"
+        )
         parser.add_argument("--limit", type=int, help="at most so many; by default all of them")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -66,6 +69,7 @@ class Command(BaseCommand):
                 "kind": "summary",
                 "waiting": total.waiting,
                 "overdue": total.overdue,
+                "stuck": total.stuck,
                 "asked": None if wanted.text else total.asked,
                 "incomplete": [standing.record for standing in doubts],
             }
@@ -74,7 +78,8 @@ class Command(BaseCommand):
 
 def _wanted(options: dict[str, Any], now: datetime) -> Filter:
     values = {name: options[name] for name in NAMES}
-    wanted = parse(values | {"overdue": "1" if options["overdue"] else ""}, now)
+    flags = {name: "1" if options[name] else "" for name in ("overdue", "stuck")}
+    wanted = parse(values | flags, now)
     if wanted.problems:
         raise CommandError(" ".join(f"--{name}: {why}" for name, why in wanted.problems.items()))
     if wanted.topology and not Topology.objects.filter(slug=wanted.topology).exists():
@@ -87,6 +92,7 @@ def _cells(line: Line) -> tuple[str, ...]:
     row = line.row
     return (
         f"{row.due_at:%Y-%m-%d %H:%M:%S}",
+        line.state,
         line.overdue_words,
         row.destination,
         row.topology.slug if row.topology else "",
@@ -96,7 +102,7 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def _columns(cells: tuple[str, ...]) -> str:
-    widths = (19, 10, 24, 24, 10, 0)
+    widths = (19, 8, 10, 24, 24, 10, 0)
     cut = (_shown(cell) for cell in cells)
     return "  ".join(f"{cell:<{width}}" for cell, width in zip(cut, widths, strict=True)).rstrip()
 

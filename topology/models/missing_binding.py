@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import models
+
+from topology.models.topology import Topology
+
+
+class MissingBinding(models.Model):
+    """A destination of a topology to which RabbitMQ cannot route, as the worker last saw it.
+
+    `destination` "" stands for messages that are stuck without a recorded destination. `since_at`
+    is when the worker first saw the problem. Messages due from `from_at` on are stuck, None where
+    that is not known of any. `restored_at` is when a route was seen again; messages that were due
+    before may be stuck until RabbitMQ retries. `waiting` are not due yet. `is_bound`: the binding
+    exists, and nothing behind it takes the message. `is_dropped`: RabbitMQ drops messages
+    instead of keeping them (classic levels).
+    """
+
+    topology = models.ForeignKey(Topology, models.CASCADE, related_name="missing_bindings")
+    destination = models.CharField(max_length=255, blank=True)
+    since_at = models.DateTimeField()
+    from_at = models.DateTimeField(null=True)
+    restored_at = models.DateTimeField(null=True)
+    stuck = models.PositiveBigIntegerField(default=0)
+    waiting = models.PositiveBigIntegerField(default=0)
+    is_bound = models.BooleanField(default=False)
+    is_dropped = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ("-stuck", "-waiting", "destination")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("topology", "destination"), name="one_row_per_missing_binding"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    @property
+    def is_restorable(self) -> bool:
+        """Whether a binding is missing that could be declared."""
+        return bool(self.destination) and not self.is_bound and self.restored_at is None
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong since when, and how many messages it concerns."""
+        if not self.destination:
+            return (
+                f"At least {_count(self.stuck, 'message')} stuck in the delay levels since "
+                f"{_utc(self.since_at)}, and no recorded message names the destination."
+            )
+        if self.restored_at is not None:
+            return (
+                f"A route to destination “{self.destination}” exists again since "
+                f"{_utc(self.restored_at)}, and {_count(self.stuck, 'message')} still stuck. "
+                "RabbitMQ retries every three minutes."
+            )
+        problem = "has a binding that leads to no queue" if self.is_bound else "has no binding"
+        return (
+            f"Destination “{self.destination}” {problem} since {_utc(self.since_at)}: "
+            f"{self._messages}."
+        )
+
+    @property
+    def _messages(self) -> str:
+        if self.is_dropped:
+            fate = "RabbitMQ drops messages for it"
+            return f"{fate}, and {_wait(self.waiting)}" if self.waiting else fate
+        if self.stuck and self.waiting:
+            return f"{_count(self.stuck, 'message')} stuck, {self.waiting} more not due yet"
+        if self.stuck:
+            return f"{_count(self.stuck, 'message')} stuck"
+        return _wait(self.waiting) if self.waiting else "no message waits for it"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun} is" if number == 1 else f"{number:,} {noun}s are".replace(",", "\u202f")
+
+
+def _wait(number: int) -> str:
+    return "1 message waits for it" if number == 1 else f"{number} messages wait for it"
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
