@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from analytics.events import MessageEvent
@@ -196,6 +197,15 @@ def through_unknown_queues() -> list[MessageEvent]:
     return events
 
 
+def stuck() -> list[MessageEvent]:
+    """Messages whose destination had no binding: delivered minutes after they were due."""
+    late = timedelta(minutes=3)
+    with_id = [a_trip(f"m{n}", NOON + n * MINUTE, late, topology="stuck") for n in range(3)]
+    without = a_trip("", NOON, late, topology="stuck", content_id="other")
+    never = [an_entry("m4", NOON, topology="stuck")]
+    return [*chain.from_iterable(with_id), *without, *never]
+
+
 def generated() -> dict[str, list[MessageEvent]]:
     """Logs for the oracle, by topology: complete ones, and ones that lack most copies."""
     losses = {"whole": 0.0, "half": 0.5, "rare": 0.8}
@@ -212,6 +222,7 @@ def all_cases() -> dict[str, list[MessageEvent]]:
         retried,
         repeats,
         told_twice,
+        stuck,
         of_a_trace,
         through_unknown_queues,
         of_the_firehose,

@@ -290,3 +290,9 @@ def test_spark_connect_without_its_packages_is_one_sentence(
         launch.run_day(tmp_path, DAY, pulse=lambda *_: None)
     assert str(failed.value) == f"The job ended with exit code 1: {MISSING}"
     assert "requirements-spark-connect.txt" in MISSING
+
+
+def test_a_stuck_message_that_is_delivered_minutes_late_counts_as_that_late(result: Result) -> None:
+    row = accuracy_of(result, "stuck")
+    assert counts(row) == (4, 0, 0, 1)
+    assert (row["p50_ms"], row["max_ms"]) == (180_000, 180_000)

@@ -77,7 +77,7 @@ def test_a_duty_without_a_recent_sign_of_life_is_late() -> None:
 @pytest.mark.django_db
 def test_what_is_wanted_follows_the_rows() -> None:
     topology = make_pair(make_broker())
-    always = {"facts", "index", "replay", "schedule", "nightly", "cleaning", "depths"}
+    always = {"facts", "bindings", "index", "replay", "schedule", "nightly", "cleaning", "depths"}
     always |= {"parking", "letters", "letter-index", "replay-2", "replay-3"}
     always |= {"replay-prepare", "replay-outcomes"}
     assert set(duties.wanted("me")) == always

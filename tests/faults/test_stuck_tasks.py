@@ -1,0 +1,123 @@
+"""A real Celery worker whose queue is unbound: its tasks are stuck, reported, and arrive late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from analytics import firehose
+from analytics.models import Minute, Recording, ScheduledMessage
+from analytics.recorder.follow import Follower
+from analytics.recorder.record import record
+from analytics.scheduled import counts
+from delayboard import now
+from delayboard.demo.node import PrivateNode
+from delayboard.worker.watch_bindings import BindingWatch
+from tests.brokers import Vhost
+from tests.builders import address_of, eventually, make_broker, running
+from tests.real_broker.holding import recording
+from tests.real_broker.retrying_soon import retrying_soon
+from tests.real_broker.test_celery import BOUND, DELAY, a_worker, delay_a_note
+from topology import latest, provision
+from topology.broker.management import Management
+from topology.broker.observe import observe
+from topology.models import AuditEntry, Topology
+from topology.patterns import delay_levels
+from topology.patterns.delay_levels import Params
+
+pytestmark = pytest.mark.django_db(transaction=True)
+FRESH = timedelta(milliseconds=200)
+STUCK = "Destination “orders” has no binding since"
+
+
+@pytest.fixture
+def event_log(tmp_path: Path, settings: Settings) -> Path:
+    settings.EVENT_LOG = tmp_path / "log"
+    return tmp_path / "log"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(own_node: PrivateNode) -> Iterator[None]:
+    latest._latest.clear()
+    with retrying_soon(own_node):
+        yield
+    latest._latest.clear()
+
+
+def test_tasks_without_a_binding_are_reported_and_arrive_late_when_it_is_restored(
+    vhost: Vhost, tmp_path: Path, event_log: Path
+) -> None:
+    admin = User.objects.create_superuser("ada", password="a long enough password")
+    client = Client()
+    client.force_login(admin)
+    noted = tmp_path / "noted"
+    with a_worker(vhost, "quorum", tmp_path), Management(address_of(vhost)) as management:
+        topology = adopted(admin, vhost)
+        broker = topology.broker
+        firehose.switch_on(admin, broker)
+        with (
+            recording(broker),
+            running(lambda stop: record(topology.pk, stop=stop, beat=lambda told: None)),
+        ):
+            eventually(lambda: Recording.objects.exists(), "the entry tap is read")
+            delay_a_note(vhost, noted)
+            management.unbind(BOUND)
+            watch, follower = BindingWatch(), Follower(event_log)
+
+            def stuck() -> str:
+                """What Now reports first, once a message is known to be stuck."""
+                follower.step()
+                latest._latest.clear()
+                if not watch.look()["stuck"]:
+                    return ""
+                first, *_ = now.overview([broker], datetime.now(UTC), FRESH).troubles
+                return first.sentence
+
+            sentence = eventually(stuck, "the task is reported as stuck")
+            assert STUCK in sentence
+            assert sentence.endswith("1 message is stuck.")
+            page = client.get(reverse("topology:topology", args=[topology.slug]))
+            assert "Restore binding" in page.content.decode()
+            scheduled = client.get(reverse("analytics:scheduled"), {"stuck": "1"})
+            assert "<strong>1</strong><span>stuck" in scheduled.content.decode()
+            failed = [c.sentence for c in provision.check(None, topology).checks if not c.holds]
+            assert any(one.startswith(STUCK) for one in failed)
+            assert not noted.exists()
+
+            answer = client.post(
+                reverse("topology:topology_restore", args=[topology.slug]),
+                {"destination": "orders"},
+            )
+            assert answer.status_code == 302
+            assert BOUND in observe(management).declared.bindings
+            assert AuditEntry.objects.filter(action="binding restored", outcome="done").exists()
+            eventually(lambda: noted.exists() and noted.read_text(), "the task runs")
+
+            def left() -> ScheduledMessage | None:
+                follower.step()
+                return ScheduledMessage.objects.filter(left_at__isnull=False).first()
+
+            row = eventually(left, "its arrival is recorded")
+            eventually(lambda: watch.look()["missing"] == 0, "nothing is stuck any more")
+    assert row.lateness is not None
+    assert row.lateness > timedelta(seconds=1)
+    assert row.requested_delay == DELAY
+    (minute,) = Minute.objects.filter(late__gt=0)
+    assert (minute.topology, minute.late) == (topology, 1)
+    assert counts.count_stuck(counts.scope([broker], datetime.now(UTC))) == 0
+
+
+def adopted(admin: User, vhost: Vhost) -> Topology:
+    """The levels of the worker, adopted and recorded where messages enter."""
+    params = Params("celery", destinations="exchanges")
+    topology = provision.take_over(admin, make_broker(vhost), delay_levels.KIND, params)
+    provision.start_recording(admin, topology)
+    topology.refresh_from_db()
+    return topology
