@@ -132,8 +132,9 @@ def put_prepared(
     )
     named = [
         (tag, Came(p.message.properties, p.content_id, p.sha256, key))
-        for key, p in zip(keys, prepared, strict=True)
-        if (tag := p.message.tag(REPLAY_HEADER))
+        for key, p, earlier in zip(keys, prepared, again, strict=True)
+        # A possible repeat came back with the row that it repeats.
+        if earlier is None and (tag := p.message.tag(REPLAY_HEADER))
     ]
     if named:
         outcome.noted(broker, named, at)

@@ -37,8 +37,8 @@ REPLAYED = Rule(
     "Replayed letters",
     "KEEP_REPLAYED_DAYS",
     30,
-    "Parked letters so long after their replay; never while a replay that runs has them, or while "
-    "they were handed to a delay and not seen to arrive.",
+    "Parked letters so long after their replay; never while a replay that runs has them, while "
+    "they were handed to a delay and not seen to arrive, or while a possible repeat is parked.",
 )
 # What somebody has done something about: only these are ever deleted.
 RULES = {LetterState.DISCARDED: DISCARDED, LetterState.REPLAYED: REPLAYED}
@@ -54,6 +54,8 @@ HAVE_IT = Exists(DeadLetter.objects.filter(body=OuterRef("pk"))) | Exists(
 )
 # A draft whose letter was deleted leaves that one out.
 _AT_REST = (*ENDED_BATCH, BatchState.DRAFT, BatchState.PREPARING)
+# A repeat goes first: the message that it may repeat says under which replay id it was sent.
+_REPEATED = Exists(DeadLetter.objects.filter(repeat_of=OuterRef("pk")))
 IN_USE = Exists(ReplayItem.objects.filter(letter=OuterRef("pk")).exclude(batch__state__in=_AT_REST))
 
 Alive = Callable[[], None]
@@ -141,7 +143,7 @@ def clean_letters(now: datetime, alive: Alive = lambda: None) -> dict[str, int]:
 
 
 def _past(state: LetterState, cutoff: datetime) -> Next:
-    rows = DeadLetter.objects.filter(~IN_USE, state=state, state_at__lt=cutoff)
+    rows = DeadLetter.objects.filter(~IN_USE, ~_REPEATED, state=state, state_at__lt=cutoff)
     return lambda number: list(
         rows.order_by("state_at", "pk").values_list("pk", flat=True)[:number]
     )
@@ -151,7 +153,9 @@ def _oldest(number: int) -> list[int]:
     """Of all that are resolved; each state has its own order in the index."""
     found: list[tuple[datetime, int]] = []
     for state in RULES:
-        rows = DeadLetter.objects.filter(~IN_USE, state=state).order_by("state_at", "pk")
+        rows = DeadLetter.objects.filter(~IN_USE, ~_REPEATED, state=state).order_by(
+            "state_at", "pk"
+        )
         found += rows.values_list("state_at", "pk")[:number]
     return [key for _, key in sorted(found)[:number]]
 

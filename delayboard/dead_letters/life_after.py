@@ -11,6 +11,7 @@ from django.urls import reverse
 from delayboard.dead_letters.life import Step
 from delayboard.dead_letters.masks_cause import hides_history
 from delayboard.dead_letters.replay.same import Came, sent_by
+from delayboard.dead_letters.replay.shared_ids import find_sharing
 from delayboard.models import DeadLetter, ItemState, LetterState, ReplayItem
 from delayboard.models.replay import OPEN, Outcome, ReplayEdit, parse_replay_id
 from topology.masks import HIDDEN, NOTHING, Masks
@@ -49,10 +50,16 @@ def _was_restored(letter: DeadLetter) -> bool:
 
 
 def _earlier(letter: DeadLetter) -> ReplayItem | None:
-    """The item that its replay header names, if there is one that was sent."""
-    parsed = parse_replay_id(letter.without_body.tag(REPLAY_HEADER))
+    """The item that it came from: of several under the replay id of its header the one that is
+    known to have come back as it; None where none was sent.
+    """
+    name = letter.without_body.tag(REPLAY_HEADER)
+    parsed = parse_replay_id(name)
     if parsed is None:
         return None
+    for item in find_sharing(letter.broker_id, [name]).get(name, ()):
+        if item.died_as_id == letter.pk:
+            return item
     uid, position = parsed
     rows = ReplayItem.objects.filter(
         batch__uid=uid, batch__broker=letter.broker_id, position=position, attempts__gt=0

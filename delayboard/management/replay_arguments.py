@@ -37,6 +37,7 @@ NAMES = {
     "most_replays": "most_replays",
     "stop_after": "stop_after",
     "limit": "limit",
+    "include_repeats": "include_repeats",
 }
 
 
@@ -67,6 +68,9 @@ def add_targets(parser: CommandParser) -> None:
 def add_manner(parser: CommandParser) -> None:
     how = parser.add_argument_group("how")
     how.add_argument("--limit", metavar="N", help="at most so many")
+    how.add_argument(
+        "--include-repeats", action="store_true", help="also what may be parked twice after a crash"
+    )
     how.add_argument("--rate", metavar="N", help="messages a second")
     how.add_argument("--order", choices=Order.values)
     how.add_argument("--undo", metavar="30s", help="waits so long before it publishes anything")

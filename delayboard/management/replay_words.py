@@ -34,12 +34,27 @@ def dry_run(batch: ReplayBatch) -> Iterator[str]:
     """The summary, then each target with its verdict."""
     found = told.dry_run(batch)
     yield f"Replay {batch.pk}: {many(found.number)}, of {plain(batch.said)}."
+    yield from repeats(batch)
     for ending in found.endings:
         yield f"  {'' if ending.is_good else '! '}{ending.number:,} {ending.words}"
     for route in found.routes:
         yield f"  {route.items_number:,}{target(route)}: {plain(route.verdict)}"
     if found.other_routes:
         yield f"  … and {many(found.other_routes, 'more target')}"
+
+
+def repeats(batch: ReplayBatch) -> Iterator[str]:
+    """What happens to the possible repeats; nothing where there is none."""
+    if batch.excluded:
+        yield (
+            f"  {many(batch.excluded, 'possible repeat')} excluded: still parked. Include them "
+            "with --include-repeats."
+        )
+    elif batch.repeats:
+        yield (
+            f"  {many(batch.repeats, 'possible repeat')} included, with the replay ids of the "
+            "messages that they may repeat."
+        )
 
 
 def target(route: ReplayRoute) -> str:
@@ -53,13 +68,23 @@ def target(route: ReplayRoute) -> str:
 def each(batch: ReplayBatch) -> Iterator[str]:
     for item in _items(batch):
         name = plain(item.message_id) or f"letter {item.letter_id}"
+        if item.state == ItemState.EXCLUDED:
+            yield f"  {item.position}. {name}: excluded, a possible repeat{_twin(item)}"
+            continue
         where = (
             f"{target(item.route)}: {plain(item.route.verdict)}"
             if item.route
             else f": {item.error}"
         )
         mark = "" if item.route and item.route.is_good else "! "
-        yield f"  {mark}{item.position}. {name}{where}"
+        again = f" (possible repeat{_twin(item)})" if item.is_repeat else ""
+        yield f"  {mark}{item.position}. {name}{where}{again}"
+
+
+def _twin(item: ReplayItem) -> str:
+    """The parked message that an item may repeat, as the end of a phrase."""
+    twin = item.letter.repeat_of_id if item.letter else None
+    return f" of message {twin}" if twin else ""
 
 
 def dry_run_lines(batch: ReplayBatch, *, with_messages: bool) -> Iterator[str]:
@@ -69,9 +94,22 @@ def dry_run_lines(batch: ReplayBatch, *, with_messages: bool) -> Iterator[str]:
         for item in _items(batch):
             named = {"letter": item.letter_id, "message_id": item.message_id}
             verdict = _route(item.route) if item.route else {}
+            if item.is_repeat:
+                verdict |= {
+                    "repeat_of": item.letter.repeat_of_id if item.letter else None,
+                    "is_excluded": item.state == ItemState.EXCLUDED,
+                }
             yield line("message", position=item.position, **named, **verdict)
-    some, number = good(batch)
-    yield line("dry-run", replay=batch.pk, state=batch.state, selected=number, good=some)
+    some, _ = good(batch)
+    yield line(
+        "dry-run",
+        replay=batch.pk,
+        state=batch.state,
+        selected=batch.selected,
+        repeats=batch.repeats,
+        excluded=batch.excluded,
+        good=some,
+    )
 
 
 def good(batch: ReplayBatch) -> tuple[int, int]:
@@ -82,7 +120,7 @@ def good(batch: ReplayBatch) -> tuple[int, int]:
 
 def progress(batch: ReplayBatch) -> str:
     """One line; with what hinders it, where something does."""
-    told = [f"{batch.done:,} of {batch.selected:,} done"]
+    told = [f"{batch.done:,} of {batch.to_send:,} done"]
     told += [f"{number:,} {name}" for name, number in _counts(batch) if name != "done" and number]
     hindered = batch.work.error if batch.work and not batch.work.is_ended else ""
     why = f" ({plain(hindered)})" if hindered else ""
@@ -101,6 +139,8 @@ def outcome(batch: ReplayBatch) -> Iterator[str]:
         yield f"  {batch.doubled:,} of them may be duplicated: the same replay id, sent twice."
     if batch.died:
         yield f"  {batch.died:,} have died again."
+    if batch.excluded:
+        yield f"  {many(batch.excluded, 'possible repeat')} excluded: still parked."
     failed = batch.items.exclude(state=ItemState.DONE).exclude(error="").order_by()
     reasons = failed.values("error").annotate(number=Count("pk")).order_by("-number", "error")
     for reason in reasons[:REASONS]:
@@ -136,7 +176,8 @@ def _counts(batch: ReplayBatch) -> Iterator[tuple[str, int]]:
 def _items(batch: ReplayBatch) -> Iterator[ReplayItem]:
     if batch.source == Source.QUEUE:
         return iter(())
-    return batch.items.select_related("route").order_by("position").iterator(1000)
+    rows = batch.items.select_related("route", "letter").defer("letter__properties")
+    return rows.order_by("position").iterator(1000)
 
 
 def _route(route: ReplayRoute) -> dict[str, Any]:

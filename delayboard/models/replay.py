@@ -38,7 +38,8 @@ class ItemState(models.TextChoices):
     """pending -> publishing -> one of the others.
 
     `publishing` is committed before anything is sent: one that is found so after a crash is
-    published again with the same replay id, and marked.
+    published again with the same replay id, and marked. `excluded` is a possible repeat that is
+    not to be sent: it stays parked.
     """
 
     PENDING = "pending", "pending"
@@ -48,6 +49,7 @@ class ItemState(models.TextChoices):
     NACKED = "nacked", "refused by a queue"
     FAILED = "failed", "failed"
     CANCELLED = "cancelled", "cancelled"
+    EXCLUDED = "excluded", "excluded as possible repeats"
 
 
 OPEN = (ItemState.PENDING, ItemState.PUBLISHING)
@@ -58,6 +60,7 @@ COUNTED = (
     ItemState.NACKED,
     ItemState.FAILED,
     ItemState.CANCELLED,
+    ItemState.EXCLUDED,
 )
 
 
@@ -100,8 +103,9 @@ class ReplayBatch(models.Model):
     had their letters claimed. With the source `queue` there are
     no items: all of `queue` goes straight through, and only the counts tell how far.
 
-    `selected` = done + returned + nacked + failed + cancelled + pending; the counts change in the
-    transaction that changes the items.
+    `selected` = done + returned + nacked + failed + cancelled + excluded + pending; the counts
+    change in the transaction that changes the items. `repeats` counts the items that may be
+    repeats, `excluded` those of them that are not sent.
     """
 
     broker = models.ForeignKey(Broker, models.CASCADE)
@@ -115,6 +119,7 @@ class ReplayBatch(models.Model):
     query = models.CharField(max_length=500, blank=True)
     newest = models.BigIntegerField(null=True)
     limit = models.PositiveIntegerField(null=True)
+    include_repeats = models.BooleanField(default=False)
     prepared_to = models.BigIntegerField(default=0)
     claimed_to = models.PositiveIntegerField(default=0)
 
@@ -150,6 +155,8 @@ class ReplayBatch(models.Model):
     nacked = models.PositiveIntegerField(default=0)
     failed = models.PositiveIntegerField(default=0)
     cancelled = models.PositiveIntegerField(default=0)
+    excluded = models.PositiveIntegerField(default=0)
+    repeats = models.PositiveIntegerField(default=0)
     doubled = models.PositiveIntegerField(default=0, help_text="Those that may be duplicated.")
     delivered = models.PositiveIntegerField(default=0)
     died = models.PositiveIntegerField(default=0, help_text="Those that died again.")
@@ -182,6 +189,11 @@ class ReplayBatch(models.Model):
     def pending(self) -> int:
         ended: int = sum(getattr(self, state) for state in COUNTED)
         return self.selected - ended
+
+    @property
+    def to_send(self) -> int:
+        """How many are sent when all goes well: all but the excluded ones."""
+        return self.selected - self.excluded
 
     def counts(self) -> dict[str, int]:
         """How many ended how, and how many are pending; these add up to `selected`."""
@@ -219,7 +231,8 @@ class ReplayItem(models.Model):
     """One letter of a batch, at its `position` from 1.
 
     `attempts` is 0 before it is begun, then 1, and one more for each connection that broke while
-    it was on its way.
+    it was on its way. `is_repeat` says that its letter may be a repeat. `shared_replay_id` is the
+    replay id of another item, where both letters may be one message; "" is an id of its own.
     `letter` is None where its row was cleaned away since. `died_as` is the letter as which it came
     back dead.
     """
@@ -235,6 +248,8 @@ class ReplayItem(models.Model):
     state = models.CharField(max_length=10, choices=ItemState.choices, default=ItemState.PENDING)
     attempts = models.PositiveSmallIntegerField(default=0)
     may_be_duplicated = models.BooleanField(default=False)
+    is_repeat = models.BooleanField(default=False)
+    shared_replay_id = models.CharField(max_length=64, blank=True)
     error = models.TextField(blank=True)
     ended_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=10, choices=Outcome.choices, blank=True)
@@ -255,6 +270,11 @@ class ReplayItem(models.Model):
             models.Index(
                 fields=("batch",), condition=models.Q(outcome="died"), name="items_that_died"
             ),
+            models.Index(
+                fields=("shared_replay_id",),
+                condition=models.Q(shared_replay_id__gt=""),
+                name="items_by_shared_replay_id",
+            ),
         )
 
     def __str__(self) -> str:
@@ -262,7 +282,7 @@ class ReplayItem(models.Model):
 
     @property
     def replay_id(self) -> str:
-        return replay_id(self.batch.uid, self.position)
+        return self.shared_replay_id or replay_id(self.batch.uid, self.position)
 
 
 def replay_id(uid: uuid.UUID, position: int) -> str:

@@ -53,6 +53,10 @@ def texts(request: HttpRequest, batch: ReplayBatch) -> dict[str, str]:
         found["key"] = sent.get("destination", "")
     if batch.limit is not None:
         found["limit"] = str(batch.limit)
+    # Only a draft that has repeats asks about them.
+    found["include_repeats"] = (
+        sent.get("include_repeats", "") if batch.repeats else "yes" * batch.include_repeats
+    )
     return found
 
 
@@ -106,4 +110,6 @@ def words(known: Options, source: str = Source.JOURNAL) -> str:
         told.append(f"{format_delay(options.SECOND * known.undo_seconds)} to undo it")
     if known.stop_after and not is_straight:
         told.append(f"stops itself when {known.stop_after} died again")
+    if known.include_repeats and not is_straight:
+        told.append("possible repeats are included")
     return ", ".join(told)

@@ -91,8 +91,8 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
         "is_found": batch.group_id is not None or bool(batch.query),
         "broker": batch.broker,
         "counts": _counts(batch),
-        "settled": batch.selected - batch.pending,
-        "sent": batch.selected - batch.pending - batch.cancelled,
+        "settled": batch.to_send - batch.pending,
+        "sent": batch.to_send - batch.pending - batch.cancelled,
         "refused": batch.returned + batch.nacked + batch.failed,
         "progress": told.progress(batch),
         "may_run": access.may(request.user, batch.broker, Role.OPERATOR),
@@ -150,7 +150,11 @@ def _counts(batch: ReplayBatch) -> list[tuple[str, str, int]]:
     if batch.source == Source.QUEUE:
         is_through = batch.state == BatchState.DONE
         labels["cancelled"] = "no longer in the queue" if is_through else "not sent"
-    return [(state, labels[state], number) for state, number in batch.counts().items()]
+    counts = batch.counts()
+    if not batch.excluded:
+        # Nothing is excluded after the start.
+        del counts[ItemState.EXCLUDED]
+    return [(state, labels[state], number) for state, number in counts.items()]
 
 
 def _live(batch: ReplayBatch) -> str:

@@ -75,12 +75,16 @@ def test_a_body_stays_as_long_as_one_letter_has_it(broker: Broker, user: User) -
     assert Body.objects.count() == 1
 
 
-def test_the_repeat_of_a_letter_that_goes_is_kept(broker: Broker, user: User) -> None:
+def test_a_letter_stays_as_long_as_a_possible_repeat_of_it(broker: Broker, user: User) -> None:
     old, young = some(broker, "o", "y")
     DeadLetter.objects.filter(pk=young.pk).update(repeat_of=old)
     discarded(user, old, days=31)
-    clean_letters(timezone.now())
-    assert left() == ["y"]
+    assert clean_letters(timezone.now())[DISCARDED.setting] == 0
+    assert left() == ["o", "y"]
+    assert DeadLetter.objects.get(pk=young.pk).repeat_of == old
+    discarded(user, young, days=31)
+    assert clean_letters(timezone.now())[DISCARDED.setting] == 2
+    assert left() == []
 
 
 def test_by_size_the_longest_discarded_go_first_and_only_as_many_as_must(

@@ -65,6 +65,7 @@ def test_old_replays_are_kept_add_up_and_no_longer_run(old: Any) -> None:
         "nacked": 0,
         "failed": 1,
         "cancelled": 0,
+        "excluded": 0,
         "pending": 0,
     }
     assert (batches[running].cancelled, batches[running].doubled) == (2, 1)

@@ -142,13 +142,13 @@ def test_the_first_ones_are_watched_until_a_moment(broker: Broker) -> None:
 
 
 def test_the_counters_add_up_to_what_was_chosen(broker: Broker) -> None:
-    batch = a_batch(broker, some(broker, 14), BatchState.RUNNING, list(ItemState), doubled=2)
+    batch = a_batch(broker, some(broker, 16), BatchState.RUNNING, list(ItemState), doubled=2)
     text = page(batch, Role.VIEWER)
     numbers = {
         name: f'data-live="replay/{name}">{count}<' for name, count in batch.counts().items()
     }
     assert all(cell in text for cell in numbers.values())
-    assert sum(batch.counts().values()) == 14
+    assert sum(batch.counts().values()) == 16
     assert 'data-live="replay/settled">10<' in text
     assert 'data-live="replay/doubled">2</strong> may be duplicated' in text
 

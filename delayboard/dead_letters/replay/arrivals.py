@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import NamedTuple
 
 import orjson
@@ -13,7 +14,7 @@ from django.db.models.expressions import RawSQL
 
 from analytics.models import Firehose, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED
-from delayboard.dead_letters.replay import marks, same
+from delayboard.dead_letters.replay import marks, same, shared_ids
 from delayboard.dead_letters.replay.content import contents
 from delayboard.dead_letters.replay.marks import Mark
 from delayboard.dead_letters.states import change_letters
@@ -32,6 +33,8 @@ _SEEN = (
     "entered_at",
     "left_at",
     "headers_json",
+    "topology_id",
+    "attempt",
 )
 # The very words of the index items_to_follow: with values apart SQLite does not use it.
 _IS_FOLLOWED = RawSQL(
@@ -48,6 +51,7 @@ class Item(NamedTuple):
     outcome: str
     message_id: str
     size: int
+    shared_replay_id: str
 
 
 def is_recorded(batch: ReplayBatch) -> bool:
@@ -66,13 +70,17 @@ def open_items(batch: ReplayBatch, after: int) -> list[Item]:
 
 def note(batch: ReplayBatch, items: Iterable[Item]) -> int:
     """Write down which of these were seen to arrive; how many."""
-    named = {f"{REPLAYED}{replay_id(batch.uid, item.position)}": item for item in items}
+    named: dict[str, list[Item]] = {}
+    for item in items:
+        name = item.shared_replay_id or replay_id(batch.uid, item.position)
+        named.setdefault(f"{REPLAYED}{name}", []).append(item)
     moments = {item.pk: at for item, at in _seen(batch, named)}
     if not moments:
         return 0
     handed = {
         item.letter_id
-        for item in named.values()
+        for some in named.values()
+        for item in some
         if item.pk in moments and item.letter_id and item.outcome == Outcome.HANDED
     }
     with transaction.atomic():
@@ -84,25 +92,52 @@ def note(batch: ReplayBatch, items: Iterable[Item]) -> int:
     return len(fresh)
 
 
-def _seen(batch: ReplayBatch, named: Mapping[str, Item]) -> list[tuple[Item, datetime]]:
+def _seen(batch: ReplayBatch, named: Mapping[str, Sequence[Item]]) -> list[tuple[Item, datetime]]:
     """Which of these came out of a delay or past every one, or were refused by a consumer.
 
     What names an item and is another message is passed over.
     """
     rows = ScheduledMessage.objects.filter(broker=batch.broker_id, tracking_id__in=named)
-    found: list[tuple[Item, datetime]] = []
-    nameless: list[tuple[Item, datetime, ScheduledMessage]] = []
+    arrived: dict[str, list[tuple[datetime, ScheduledMessage]]] = {}
     # Said as the index has it, or the index is not used.
     for row in rows.exclude(tracking_id="").only(*_SEEN):
-        item = named[row.tracking_id]
-        at = _arrived_at(row)
-        if at is None or (row.message_id, row.size) != (item.message_id, item.size):
+        if (at := _arrived_at(row)) is not None:
+            arrived.setdefault(row.tracking_id, []).append((at, row))
+    found: list[tuple[Item, datetime]] = []
+    nameless: list[tuple[Item, datetime, ScheduledMessage]] = []
+    for item, at, row in _paired(batch, named, arrived):
+        if (row.message_id, row.size) != (item.message_id, item.size):
             continue
         if item.message_id:
             found.append((item, at))
         else:
             nameless.append((item, at, row))
     return found + _equal(batch, nameless)
+
+
+def _paired(
+    batch: ReplayBatch,
+    named: Mapping[str, Sequence[Item]],
+    arrived: Mapping[str, Sequence[tuple[datetime, ScheduledMessage]]],
+) -> Iterator[tuple[Item, datetime, ScheduledMessage]]:
+    """Each item with what was seen under its replay id.
+
+    Of items that share one, as many have arrived as were seen in one round of one topology. Those
+    of which the end is known already are among them.
+    """
+    texts = [text.removeprefix(REPLAYED) for text in arrived]
+    sharing = shared_ids.find_sharing(batch.broker_id, texts) if texts else {}
+    for text, seen in arrived.items():
+        if text.removeprefix(REPLAYED) not in sharing:
+            yield from ((named[text][0], at, row) for at, row in seen)
+            continue
+        items = sharing[text.removeprefix(REPLAYED)]
+        known = sum(item.outcome in (Outcome.DELIVERED, Outcome.DIED) for item in items)
+        rounds: dict[tuple[int | None, int], list[tuple[datetime, ScheduledMessage]]] = {}
+        for at, row in seen:
+            rounds.setdefault((row.topology_id, row.attempt), []).append((at, row))
+        fresh = sorted(max(rounds.values(), key=lambda some: len(some)), key=itemgetter(0))[known:]
+        yield from ((item, *one) for item, one in zip(named[text], fresh, strict=False))
 
 
 def _equal(

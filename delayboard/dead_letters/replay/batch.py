@@ -26,6 +26,11 @@ AT_ONCE = 5000
 # The work of a paused batch can be claimed from then on.
 NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
+ONLY_REPEATS = (
+    "All of these messages are possible repeats and are excluded. Include them to replay them, or "
+    "discard them."
+)
+
 _BAD = {
     "loops": "loop back",
     "unroutable": "reach no queue",
@@ -47,6 +52,8 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
         if not locked.is_draft:
             raise BatchError(_not_a_draft(locked))
+        if locked.excluded and not locked.pending:
+            raise BatchError(ONLY_REPEATS)
         bad = bad_verdicts(locked)
         if bad and not despite_verdict:
             raise BatchError(f"{_told(bad)} Type “yes” to replay them all the same.")
@@ -56,7 +63,7 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
             "replay started",
             broker=locked.broker,
             what=locked.said,
-            details={"batch": locked.pk, "messages": locked.selected, "bad_verdicts": bad},
+            details={"batch": locked.pk, "messages": locked.pending, "bad_verdicts": bad},
         )
 
 
@@ -149,7 +156,7 @@ def _begin(user: Any, batch: ReplayBatch) -> None:
     batch.state_at = batch.started_at = now
     batch.started_by = user
     batch.publish_at = now + timedelta(seconds=batch.undo_seconds) if waits else None
-    batch.work = work.ask(KIND, batch.pk, broker=batch.broker, user=user, total=batch.selected)
+    batch.work = work.ask(KIND, batch.pk, broker=batch.broker, user=user, total=batch.to_send)
     batch.save(
         update_fields=["state", "state_at", "started_at", "started_by", "publish_at", "work"]
     )

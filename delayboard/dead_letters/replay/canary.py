@@ -70,7 +70,11 @@ def judged(batch: ReplayBatch, now: datetime) -> Judged:
 def _first(batch: ReplayBatch) -> list[tuple[str, str]]:
     """The states and outcomes of those that were sent; some others may lie between them."""
     way = "-position" if batch.order == Order.NEWEST else "position"
-    rows = batch.items.order_by(way).values_list("state", "outcome", "attempts")
+    rows = (
+        batch.items.exclude(state=ItemState.EXCLUDED)
+        .order_by(way)
+        .values_list("state", "outcome", "attempts")
+    )
     return [(state, outcome) for state, outcome, tries in rows[: batch.canary + BETWEEN] if tries]
 
 

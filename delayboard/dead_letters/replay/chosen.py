@@ -27,7 +27,10 @@ Pulse = Callable[[], None]
 
 
 class Row(NamedTuple):
-    """What is frozen and judged of a letter; `properties` None where it is gone."""
+    """What is frozen and judged of a letter; `properties` None where it is gone.
+
+    `repeat_of` is the earlier letter that it may be a repeat of.
+    """
 
     pk: int
     group: int | None
@@ -35,6 +38,11 @@ class Row(NamedTuple):
     properties: bytes | None
     message_id: str
     size: int
+    repeat_of: int | None
+
+    @property
+    def is_repeat(self) -> bool:
+        return self.repeat_of is not None
 
 
 class Chosen:
@@ -172,4 +180,7 @@ def _read(rows: QuerySet[DeadLetter], number: int) -> list[Row]:
     return [Row(*row) for row in found]
 
 
-_COLUMNS: Sequence[str] = ("pk", "group_id", "queue", "properties", "message_id", "size")
+_COLUMNS: Sequence[str] = (
+    *("pk", "group_id", "queue", "properties", "message_id", "size"),
+    "repeat_of_id",
+)

@@ -12,6 +12,8 @@ from typing import Any
 from django.db.models import Count, F
 from django.utils import timezone
 
+from delayboard.dead_letters.replay import shared_ids
+from delayboard.dead_letters.replay.shared_ids import Claimed
 from delayboard.dead_letters.states import change_each, change_letters
 from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Outcome, Source
@@ -32,7 +34,8 @@ DISCARDED = "It was discarded."
 def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
     """Claim the letters of the next so many items; at how many it looked, 0 when it is through.
 
-    An item whose letter is not free is cancelled, and says why. `state_why` sums that up.
+    An item whose letter is not free is cancelled, and says why. `state_why` sums that up. Items
+    whose letters may be one message get one replay id.
     """
     last = min(batch.claimed_to + number, batch.selected)
     looked = last - batch.claimed_to
@@ -41,13 +44,24 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
     rows = batch.items.filter(
         position__gt=batch.claimed_to, position__lte=last, state=ItemState.PENDING
     )
-    found = dict(rows.values_list("pk", "letter_id"))
+    found: dict[int, int | None] = {}
+    positions: dict[int, int] = {}
+    for item, letter, position in rows.values_list("pk", "letter_id", "position"):
+        found[item], positions[item] = letter, position
     at = timezone.now()
     wanted = {letter for letter in found.values() if letter is not None}
+    families = shared_ids.find_families(wanted)
+    shared_ids.lock_families(families, wanted)
     claimed = set(
         change_letters(wanted, FREE, LetterState.REPLAYING, by=batch.started_by_id, at=at)
     )
     missed = {item: letter for item, letter in found.items() if letter not in claimed}
+    taken = [
+        Claimed(item, positions[item], letter)
+        for item, letter in found.items()
+        if letter in claimed and letter is not None
+    ]
+    shared_ids.assign_ids(batch, taken, families)
     if missed:
         _leave_out(batch, missed, at)
     batch.claimed_to = last

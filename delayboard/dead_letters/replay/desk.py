@@ -113,6 +113,7 @@ class Desk:
             most_replays=options.most_replays,
         )
         self._targets = Targets(broker, options, self._judge.index)
+        self._include_repeats = options.include_repeats
 
     @property
     def index(self) -> Index:
@@ -121,6 +122,14 @@ class Desk:
     def letter(self, group: int | None, queue: str, raw: bytes | None) -> Judged:
         """A letter of this group that lay in this queue, `raw` its properties; None: it is gone."""
         return self.look(group, queue, raw).judged
+
+    def item(
+        self, group: int | None, queue: str, raw: bytes | None, *, is_repeat: bool
+    ) -> Judged | None:
+        """The same of an item of the batch; None for a repeat that is excluded."""
+        if is_repeat and not self._include_repeats:
+            return None
+        return self.letter(group, queue, raw)
 
     def look(self, group: int | None, queue: str, raw: bytes | None) -> Looked:
         """The same, with the queues that it gets into."""

@@ -17,7 +17,7 @@ from delayboard.dead_letters.replay.finish import finish
 from delayboard.dead_letters.replay.headers import EditError, Header, Typed, edited, headers_of
 from delayboard.dead_letters.replay.options import OptionError, of_batch
 from delayboard.dead_letters.replay.routes import Routes, leave
-from delayboard.models import Body, DeadLetter, ReplayBatch, ReplayEdit, ReplayItem
+from delayboard.models import Body, DeadLetter, ItemState, ReplayBatch, ReplayEdit, ReplayItem
 from topology import audit, masks
 from topology.broker.properties import read_properties
 from topology.masks import NOTHING, Masks
@@ -25,6 +25,7 @@ from topology.masks import NOTHING, Masks
 __all__ = ["EditError", "Header", "Typed", "edit", "shown_headers", "undo"]
 
 LARGEST_BODY = 8_000_000
+EXCLUDED = "It is excluded as a possible repeat. Include possible repeats, then edit it."
 HIDDEN = "It is hidden from you: only who may see it may change it."
 
 
@@ -113,6 +114,8 @@ def _raw(item: ReplayItem) -> bytes:
 def _letter(item: ReplayItem) -> DeadLetter:
     if item.letter is None:
         raise EditError({"": "Its letter was deleted from the journal."})
+    if item.state == ItemState.EXCLUDED:
+        raise EditError({"": EXCLUDED})
     return item.letter
 
 

@@ -85,7 +85,7 @@ class Follower:
         if self.looked_at is not None and now - self.looked_at < LOOK_EVERY:
             return []
         self.looked_at = now
-        sent = batch.selected - batch.pending - batch.cancelled
+        sent = batch.to_send - batch.pending - batch.cancelled
         if not batch.done or batch.died >= sent:
             return []
         scene = self._scene(batch, now)

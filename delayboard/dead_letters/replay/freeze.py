@@ -13,7 +13,7 @@ from delayboard.dead_letters.replay.batch import KIND_PREPARE, BatchError
 from delayboard.dead_letters.replay.chosen import Chosen, Row, chosen_of, not_searchable
 from delayboard.dead_letters.replay.desk import Desk, Judged, look_anew
 from delayboard.dead_letters.replay.finish import finish
-from delayboard.dead_letters.replay.items import insert_items
+from delayboard.dead_letters.replay.items import count_excluded, insert_items
 from delayboard.dead_letters.replay.lacking import lacking, nothing
 from delayboard.dead_letters.replay.options import Options, columns
 from delayboard.dead_letters.replay.routes import Routes
@@ -56,16 +56,20 @@ def frozen_of(
         return batch
     if not rows:
         raise BatchError(nothing(batch))
-    judged = [desk.letter(row.group, row.queue, row.properties) for row in rows]
+    judged = [
+        desk.item(row.group, row.queue, row.properties, is_repeat=row.is_repeat) for row in rows
+    ]
     batch.state = BatchState.DRAFT
     with transaction.atomic():
         batch.save()
         insert_items(batch, rows, judged, Routes(batch))
         finish(batch, desk)
         batch.selected, batch.prepared_to = len(rows), rows[-1].pk
+        batch.repeats = sum(row.is_repeat for row in rows)
+        batch.excluded = count_excluded(judged)
         said = (aimless_of(judged), lacking(batch), seen.age_said)
         batch.state_why = " ".join(filter(None, said))
-        batch.save(update_fields=["selected", "prepared_to", "state_why"])
+        batch.save(update_fields=["selected", "prepared_to", "repeats", "excluded", "state_why"])
         record(user, batch, len(rows))
     return batch
 
@@ -78,11 +82,12 @@ def leave_to_worker(user: Any, batch: ReplayBatch, number: int) -> None:
     record(user, batch, number)
 
 
-def aimless_of(judged: Collection[Judged]) -> str:
-    """Why none of them has a target; "" when one has."""
-    if any(one.has_target for one in judged):
+def aimless_of(judged: Collection[Judged | None]) -> str:
+    """Why none of those that are sent has a target; "" when one has, or none is sent."""
+    some = [one for one in judged if one is not None]
+    if not some or any(one.has_target for one in some):
         return ""
-    said = {one.verdict for one in judged}
+    said = {one.verdict for one in some}
     return said.pop() if len(said) == 1 else ALL_NOT_TOLD
 
 

@@ -40,8 +40,8 @@ class Hold:
         batch = self.batch
         kept = self._ours().update(
             leased_until_at=timezone.now() + work.LEASE,
-            done=batch.selected - batch.pending,
-            total=batch.selected,
+            done=batch.to_send - batch.pending,
+            total=batch.to_send,
             error="",
         )
         if not kept:

@@ -12,11 +12,14 @@ from delayboard.dead_letters import journal
 from delayboard.dead_letters.replay.chosen import Row
 from delayboard.dead_letters.replay.desk import Judged
 from delayboard.dead_letters.replay.routes import Routes
-from delayboard.models import ReplayBatch, ReplayItem
+from delayboard.models import ItemState, ReplayBatch, ReplayItem
 
 
 class Frozen(NamedTuple):
-    """An item with what it is judged by; `edited` and `properties` None where there is none."""
+    """An item of a draft with what it is judged by.
+
+    `edited` and `properties` are None where there is none.
+    """
 
     pk: int
     position: int
@@ -24,6 +27,12 @@ class Frozen(NamedTuple):
     queue: str | None
     properties: bytes | None
     edited: bytes | None
+    is_repeat: bool
+    state: str
+
+    @property
+    def is_excluded(self) -> bool:
+        return self.state == ItemState.EXCLUDED
 
 
 _COLUMNS = (
@@ -33,21 +42,28 @@ _COLUMNS = (
     "letter__queue",
     "letter__properties",
     "edit__properties",
+    "is_repeat",
+    "state",
 )
 
 
 def insert_items(
-    batch: ReplayBatch, rows: Sequence[Row], judged: Sequence[Judged], routes: Routes
+    batch: ReplayBatch, rows: Sequence[Row], judged: Sequence[Judged | None], routes: Routes
 ) -> None:
-    """Add items behind the `selected` ones, in the caller's transaction."""
-    keys = routes.add(Counter(judged))
+    """Add items behind the `selected` ones, in the caller's transaction.
+
+    One that is judged None is excluded, and has no route.
+    """
+    keys = routes.add(Counter(one for one in judged if one is not None))
     journal.insert(
         ReplayItem(batch=batch),
         [
             {
                 "position": position,
                 "letter_id": row.pk,
-                "route_id": keys[one],
+                "route_id": None if one is None else keys[one],
+                "state": _state(one),
+                "is_repeat": row.is_repeat,
                 "message_id": row.message_id,
                 "size": row.size,
             }
@@ -77,15 +93,28 @@ def frozen_at(batch: ReplayBatch, positions: Collection[int]) -> Mapping[int, Fr
     return {row[1]: Frozen(*row) for row in rows}
 
 
-def reroute(items: Sequence[Frozen], judged: Sequence[Judged], routes: Routes) -> None:
-    """Each goes as it was judged, in the caller's transaction."""
-    keys = routes.add(Counter(judged))
-    of_route: dict[int, list[int]] = {}
+def reroute(items: Sequence[Frozen], judged: Sequence[Judged | None], routes: Routes) -> None:
+    """Each goes as it was judged, in the caller's transaction; None excludes it."""
+    keys = routes.add(Counter(one for one in judged if one is not None))
+    alike: dict[tuple[int | None, ItemState], list[int]] = {}
     for item, one in zip(items, judged, strict=True):
-        of_route.setdefault(keys[one], []).append(item.pk)
-    if len(of_route) <= len(items) // 10 + 1:
-        for route, some in of_route.items():
-            ReplayItem.objects.filter(pk__in=some).update(route=route)
+        route = None if one is None else keys[one]
+        alike.setdefault((route, _state(one)), []).append(item.pk)
+    if len(alike) <= len(items) // 10 + 1:
+        for (route, state), some in alike.items():
+            ReplayItem.objects.filter(pk__in=some).update(route=route, state=state)
         return
-    changed = [ReplayItem(pk=pk, route_id=route) for route, some in of_route.items() for pk in some]
-    ReplayItem.objects.bulk_update(changed, ["route"])
+    changed = [
+        ReplayItem(pk=pk, route_id=route, state=state)
+        for (route, state), some in alike.items()
+        for pk in some
+    ]
+    ReplayItem.objects.bulk_update(changed, ["route", "state"])
+
+
+def count_excluded(judged: Sequence[Judged | None]) -> int:
+    return sum(one is None for one in judged)
+
+
+def _state(judged: Judged | None) -> ItemState:
+    return ItemState.EXCLUDED if judged is None else ItemState.PENDING

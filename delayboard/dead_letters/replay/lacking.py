@@ -52,11 +52,13 @@ def lacking(batch: ReplayBatch) -> str:
 
 
 def aimless(batch: ReplayBatch) -> str:
-    """Why none of its items has a target; "" when one has."""
+    """Why none of its items has a target; "" when one has, or all are excluded."""
     used = batch.routes.filter(items_number__gt=0)
     if used.exclude(exchange="", routing_key="").exists():
         return ""
     said = set(used.values_list("verdict", flat=True)[:2])
+    if not said:
+        return ""
     return said.pop() if len(said) == 1 else ALL_NOT_TOLD
 
 

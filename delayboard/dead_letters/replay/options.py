@@ -62,12 +62,13 @@ class Options:
     most_replays: int = 3
     stop_after: int = 10
     limit: int | None = None
+    include_repeats: bool = False
 
     @property
     def judged(self) -> tuple[object, ...]:
         """What verdicts depend on; the rest says how the sending goes."""
         target = (self.mode, self.exchange, self.key, self.topology_id, self.delay)
-        return (*target, self.most_replays, self.limit)
+        return (*target, self.most_replays, self.limit, self.include_repeats)
 
 
 DEFAULTS = Options()
@@ -118,6 +119,7 @@ def written(options: Options) -> dict[str, str]:
         "most_replays": str(options.most_replays),
         "stop_after": str(options.stop_after),
         "limit": "" if options.limit is None else str(options.limit),
+        "include_repeats": "yes" if options.include_repeats else "",
     }
 
 
@@ -138,6 +140,7 @@ def columns(options: Options) -> dict[str, Any]:
         "most_replays": options.most_replays,
         "stop_after": options.stop_after,
         "limit": options.limit,
+        "include_repeats": options.include_repeats,
     }
 
 
@@ -159,6 +162,7 @@ def of_batch(batch: ReplayBatch) -> Options:
         most_replays=batch.most_replays,
         stop_after=batch.stop_after,
         limit=batch.limit,
+        include_repeats=batch.include_repeats,
     )
 
 
@@ -226,4 +230,5 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
         number(0, MOST, "Say after how many that died again it stops itself; 0 is never."),
     ),
     "limit": ("limit", number(1, MOST, "Say how many at most: 1 or more; empty is all.")),
+    "include_repeats": ("include_repeats", yes),
 }

@@ -33,11 +33,8 @@ def noted(broker: Broker, named: Iterable[tuple[str, Came]], at: datetime) -> No
     In the transaction that writes them, be they parked or imported. Anybody can write the header:
     what is not what an item of the broker sent is passed over.
     """
-    found = same.by_position(named)
-    batches = ReplayBatch.objects.filter(broker=broker, uid__in=found).defer("letters")
-    for batch in batches.order_by("pk"):
-        if positions := same.sent_by(batch, found[batch.uid]):
-            died(batch.pk, positions, at)
+    for batch, positions in same.find_sent(broker, list(named)):
+        died(batch, positions, at)
 
 
 def died(batch: int, positions: Mapping[int, int | None], at: datetime) -> int:
@@ -106,11 +103,11 @@ def follow(*, stop: Event, beat: Beat) -> None:
 def look_at(batch: ReplayBatch, follower: following.Follower, now: datetime) -> None:
     """Write down what taps and looks tell of its messages since the last time."""
     follower.arrivals(batch)
-    looked = same.by_position(follower.looked(batch, now))
-    positions = same.sent_by(batch, looked.get(batch.uid, {}))
-    if positions:
-        with transaction.atomic():
-            died(batch.pk, positions, now)
+    looked = follower.looked(batch, now)
+    for found, positions in same.find_sent(batch.broker, looked) if looked else ():
+        if found == batch.pk:
+            with transaction.atomic():
+                died(batch.pk, positions, now)
     follower.resolve(batch, now)
     if follower.is_over(batch, now):
         following.close(batch, now)

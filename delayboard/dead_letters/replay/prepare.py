@@ -16,7 +16,7 @@ from delayboard.dead_letters.replay.batch import KIND_PREPARE, BatchError
 from delayboard.dead_letters.replay.chosen import chosen_of, not_searchable
 from delayboard.dead_letters.replay.desk import Desk, NotSeen, Seen, look_anew
 from delayboard.dead_letters.replay.finish import finish
-from delayboard.dead_letters.replay.items import frozen, insert_items, reroute
+from delayboard.dead_letters.replay.items import count_excluded, frozen, insert_items, reroute
 from delayboard.dead_letters.replay.lacking import aimless, lacking, left_out, nothing, waiting
 from delayboard.dead_letters.replay.options import OptionError, of_batch
 from delayboard.dead_letters.replay.routes import Routes
@@ -112,12 +112,18 @@ class _Preparing:
             rows = chosen.next(after, number, self._pulse)
             if not rows:
                 break
-            judged = [desk.letter(row.group, row.queue, row.properties) for row in rows]
+            judged = [
+                desk.item(row.group, row.queue, row.properties, is_repeat=row.is_repeat)
+                for row in rows
+            ]
+            batch.repeats += sum(row.is_repeat for row in rows)
+            batch.excluded += count_excluded(judged)
             after = rows[-1].pk
             with transaction.atomic():
                 self._advance(len(rows))
                 insert_items(batch, rows, judged, routes)
-                self._write(selected=self._done, prepared_to=after)
+                counts = {"repeats": batch.repeats, "excluded": batch.excluded}
+                self._write(selected=self._done, prepared_to=after, **counts)
             batch.selected = self._done
         if not batch.selected:
             raise BatchError(nothing(batch))
@@ -149,13 +155,19 @@ class _Preparing:
         while items := frozen(batch, self._done, CHUNK):
             self._pulse()
             judged = [
-                desk.letter(item.group, item.queue or "", item.edited or item.properties)
+                desk.item(
+                    item.group,
+                    item.queue or "",
+                    item.edited or item.properties,
+                    is_repeat=item.is_repeat,
+                )
                 for item in items
             ]
+            batch.excluded += count_excluded(judged) - sum(item.is_excluded for item in items)
             with transaction.atomic():
                 self._advance(items[-1].position - self._done)
                 reroute(items, judged, routes)
-                self._write()
+                self._write(excluded=batch.excluded)
         finish(batch, desk, self._pulse)
         last = batch.items.aggregate(last=Max("letter"))["last"]
         self._end(state_why=self._why(), prepared_to=last or 1)

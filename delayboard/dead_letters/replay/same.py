@@ -9,14 +9,16 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
+from delayboard.dead_letters.replay import shared_ids
 from delayboard.dead_letters.replay.content import Content
 from delayboard.dead_letters.replay.options import OptionError
 from delayboard.dead_letters.replay.target import way_of
 from delayboard.models import ReplayBatch, ReplayItem, TargetMode
-from delayboard.models.replay import parse_replay_id
+from delayboard.models.replay import Outcome, parse_replay_id
 from topology.broker.properties import read_properties
 from topology.definitions import DELAY_HEADER
 from topology.message import ATTEMPT_HEADER, Headers, Properties, content_id, kept_by_streams
+from topology.models import Broker
 from topology.patterns.pattern import ParamsError
 
 
@@ -37,6 +39,45 @@ def by_position(named: Iterable[tuple[str, Came]]) -> dict[UUID, dict[int, list[
             uid, position = parsed
             found.setdefault(uid, {}).setdefault(position, []).append(came)
     return found
+
+
+def find_sent(
+    broker: Broker, named: Sequence[tuple[str, Came]]
+) -> list[tuple[int, dict[int, int | None]]]:
+    """What these messages, each with the replay id that it names, were sent as.
+
+    Batches in the order of their keys, each with the positions and the letters as `sent_by`. Of
+    several items under one replay id each is found once: the message tells no more.
+    """
+    sharing = shared_ids.find_sharing(broker.pk, [name for name, _ in named])
+    plain = by_position(one for one in named if one[0] not in sharing)
+    found: dict[int, dict[int, int | None]] = {}
+    batches = ReplayBatch.objects.filter(broker=broker, uid__in=plain).defer("letters")
+    for batch in batches:
+        if positions := sent_by(batch, plain[batch.uid]):
+            found[batch.pk] = positions
+    for name, items in sharing.items():
+        for item, letter in _deal([came for other, came in named if other == name], items):
+            found.setdefault(item.batch_id, {})[item.position] = letter
+    return sorted(found.items())
+
+
+def _deal(
+    came: Sequence[Came], items: Sequence[ReplayItem]
+) -> Iterator[tuple[ReplayItem, int | None]]:
+    """Each of the messages to one of the items that it may be of.
+
+    An item that a look saw dead is the first to be found again; one that is known to be parked
+    again is none of these.
+    """
+    waiting = [item for item in items if item.died_as_id is None]
+    waiting.sort(key=lambda item: item.outcome != Outcome.DIED)
+    for one in came:
+        for item in waiting:
+            if item.position in sent_by(item.batch, {item.position: [one]}):
+                waiting.remove(item)
+                yield item, one.letter
+                break
 
 
 def sent_by(batch: ReplayBatch, came: Mapping[int, Sequence[Came]]) -> dict[int, int | None]:

@@ -28,7 +28,7 @@ from delayboard.dead_letters.replay.freeze import (
     new_batch,
     record,
 )
-from delayboard.dead_letters.replay.items import frozen, reroute
+from delayboard.dead_letters.replay.items import count_excluded, frozen, reroute
 from delayboard.dead_letters.replay.lacking import lacking
 from delayboard.dead_letters.replay.options import OptionError, Options, columns, of_batch
 from delayboard.dead_letters.replay.routes import Routes, clear
@@ -164,12 +164,16 @@ def change(user: Any, batch: ReplayBatch, options: Options) -> None:
     edits = _edits(batch)
     is_small = batch.selected <= AT_ONCE
     items = frozen(batch, 0, AT_ONCE) if is_small and batch.source == Source.JOURNAL else []
-    judged = [desk.letter(i.group, i.queue or "", i.edited or i.properties) for i in items]
+    judged = [
+        desk.item(i.group, i.queue or "", i.edited or i.properties, is_repeat=i.is_repeat)
+        for i in items
+    ]
     if items and (why := aimless_of(judged)):
         raise BatchError(why)
     values = {**columns(options), "limit": batch.limit}
     if items:
         values["state_why"] = " ".join(filter(None, (lacking(batch), found.age_said)))
+        values["excluded"] = count_excluded(judged)
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
         if not locked.is_draft:

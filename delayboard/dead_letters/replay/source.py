@@ -53,6 +53,7 @@ class Row(NamedTuple):
     attempts: int
     size: int
     is_marked: bool
+    shared_replay_id: str
 
     @property
     def breaks(self) -> int:
@@ -179,7 +180,7 @@ class JournalSource:
             rows = rows.filter(**beyond)
         columns = (
             *("pk", "position", "letter_id", "route_id", "state", "attempts", "size"),
-            "may_be_duplicated",
+            *("may_be_duplicated", "shared_replay_id"),
         )
         ordered = rows.order_by("-position" if newest else "position")
         found = [Row(*values) for values in ordered.values_list(*columns)[:most]]
@@ -216,7 +217,7 @@ class JournalSource:
 
     def _step(self, row: Row, route: int, content: Content) -> Step[Taken]:
         way = self._ways.of(route)
-        name = replay_id(self._batch.uid, row.position)
+        name = row.shared_replay_id or replay_id(self._batch.uid, row.position)
         publish = self._ways.publish(way, content, name)
         return Step(
             Taken(

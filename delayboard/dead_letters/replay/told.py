@@ -12,7 +12,7 @@ from delayboard.dead_letters.masks_cause import seen_group
 from delayboard.dead_letters.replay.batch import AT_ONCE
 from delayboard.dead_letters.replay.claims import FREE
 from delayboard.dead_letters.search.rights import tells
-from delayboard.models import Outcome, ReplayBatch, ReplayRoute
+from delayboard.models import ItemState, Outcome, ReplayBatch, ReplayRoute
 from topology import masks
 from topology.access import User
 from topology.masks import HIDDEN, Masks
@@ -145,13 +145,14 @@ def dry_run(batch: ReplayBatch) -> DryRun:
 
 
 def no_longer_free(batch: ReplayBatch) -> int:
-    """How many items of a draft are in another replay by now, or replayed, discarded, or gone.
+    """How many that a draft would send are in another replay, or replayed, discarded, or gone.
 
     Only of those that are claimed while the page waits: more are not counted.
     """
     if batch.selected > AT_ONCE:
         return 0
-    return batch.items.exclude(letter__state__in=FREE).count()
+    pending = batch.items.filter(state=ItemState.PENDING)
+    return pending.exclude(letter__state__in=FREE).count()
 
 
 def _words(ending: str, number: int, most: int) -> str:

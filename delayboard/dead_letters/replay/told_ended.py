@@ -33,7 +33,10 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Rest:
-    """Those of a journal's replay that were not replayed: `kept` ones are there as before."""
+    """Those of a journal's replay that were not replayed: `kept` ones are there as before.
+
+    Possible repeats that were excluded are none of them.
+    """
 
     kept: int
     left_out: tuple[LeftOut, ...]
@@ -64,7 +67,7 @@ def rest(batch: ReplayBatch) -> Rest:
     gone = batch.items.filter(state=ItemState.FAILED, letter=None).count() if batch.failed else 0
     if gone:
         found.append(LeftOut(gone, _it(gone, "it was", "they were") + " deleted from the journal"))
-    kept = batch.selected - batch.done - sum(one.number for one in found)
+    kept = batch.to_send - batch.done - sum(one.number for one in found)
     return Rest(max(0, kept), tuple(found))
 
 

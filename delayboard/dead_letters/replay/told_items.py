@@ -22,6 +22,7 @@ _FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
 SHOWN = {
     **{str(state): state.label for state in ItemState},
     "bad": "a bad dry run",
+    "repeats": "possible repeats",
     "doubled": "may be duplicated",
     "edited": "edited",
     **{f"was-{outcome}": outcome.label for outcome in Outcome},
@@ -81,7 +82,8 @@ def page(batch: ReplayBatch, asked: Asked) -> Items:
     """In the order of their positions."""
     rows = _fitting(batch, asked).filter(position__gt=asked.after)
     edits = ReplayEdit.objects.filter(item=OuterRef("pk"))
-    rows = rows.select_related("route", "letter").defer("letter__properties")
+    rows = rows.select_related("route", "letter__repeat_of")
+    rows = rows.defer("letter__properties", "letter__repeat_of__properties")
     found = list(rows.annotate(is_edited=Exists(edits)).order_by("position")[: PAGE + 1])
     is_more = len(found) > PAGE
     left_out = [row.error for row in found if row.state == ItemState.CANCELLED]
@@ -115,6 +117,8 @@ def _fitting(batch: ReplayBatch, asked: Asked) -> QuerySet[ReplayItem]:
         return rows.filter(route__in=batch.routes.filter(is_good=False).order_by().values("pk"))
     if asked.shown == ItemState.PENDING:
         return rows.filter(state__in=OPEN)
+    if asked.shown == "repeats":
+        return rows.filter(is_repeat=True)
     if asked.shown == "doubled":
         return rows.filter(may_be_duplicated=True)
     if asked.shown == "edited":
@@ -132,7 +136,10 @@ def offered(batch: ReplayBatch, bad: int, asked: str) -> list[tuple[str, str, in
         numbers: dict[str, int | None] = {"bad": bad, "edited": None}
     else:
         numbers = {**batch.counts(), "doubled": batch.doubled, "bad": bad}
+        # They are found among the repeats.
+        del numbers[ItemState.EXCLUDED]
         numbers |= {"was-delivered": batch.delivered, "was-died": batch.died, "was-handed": None}
+    numbers["repeats"] = batch.repeats
     numbers.setdefault(asked, None)
     return [
         (value, SHOWN[value], number)

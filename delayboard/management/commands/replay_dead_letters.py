@@ -109,7 +109,7 @@ class Command(BaseCommand):
         bad = sum(batches.bad_verdicts(batch).values())
         if bad and not despite_verdict:
             raise batches.BatchError(
-                f"{bad:,} of {words.many(batch.selected)} have a bad verdict. Start them all the "
+                f"{bad:,} of {words.many(batch.pending)} have a bad verdict. Start them all the "
                 f"same with --resume {batch.pk} --yes, or drop it with --cancel {batch.pk}."
             )
         if refusal := unconfirmed(batch.broker, given, f"--resume {batch.pk}"):
@@ -125,7 +125,7 @@ class Command(BaseCommand):
             self.stderr.write(
                 f"Go on with --resume {batch.pk}, or end it with --cancel {batch.pk}."
             )
-        sys.exit(_code(batch.done, batch.selected))
+        sys.exit(_code(batch.done, batch.to_send))
 
     def _stopped(self, batch: ReplayBatch) -> NoReturn:
         self.stderr.write(_goes_on(batch))

@@ -1,0 +1,320 @@
+"""Possible repeats in a replay: excluded by default, else under the replay id of their twin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+
+from analytics.recorder.index import index
+from delayboard.dead_letters import journal
+from delayboard.dead_letters.discard import DISCARD, change_these
+from delayboard.dead_letters.life_after import after
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay import claims, edit, following, freeze, outcome, prepare, select
+from delayboard.dead_letters.replay.batch import BatchError
+from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.same import Came
+from delayboard.dead_letters.states import change_letters
+from delayboard.management import replay_words as words
+from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, TargetMode
+from delayboard.models.replay import Outcome, replay_id
+from tests.analytics.builders import an_event, an_exit
+from tests.delayboard.builders import a_death, a_message, deaths_header, parked
+from tests.delayboard.carrying import adds_up, carried
+from tests.delayboard.pipes import Pipes
+from tests.delayboard.preparing import know, letters_of, routes_of, work_off
+from topology.message import REPLAY_HEADER
+from topology.models import Broker, Topology
+
+pytestmark = pytest.mark.usefixtures("seen")
+PLAIN = Options(mode=TargetMode.TYPED, exchange="orders", key="orders")
+INCLUDED = Options(mode=TargetMode.TYPED, exchange="orders", key="orders", include_repeats=True)
+EXCLUDED = ItemState.EXCLUDED
+
+
+def twins(broker: Broker, number: int = 3, *, of: Sequence[int] = (0,)) -> list[DeadLetter]:
+    """So many letters, and behind them a possible repeat of each of these."""
+    found = parked(broker, *(a_letter(one) for one in range(number)))
+    for place in of:
+        (again,) = parked(broker, a_letter(int(found[place].message_id[1:])))
+        DeadLetter.objects.filter(pk=again.pk).update(repeat_of=found[place])
+        found.append(again)
+    return found
+
+
+def a_letter(number: int, name: str = "") -> Any:
+    headers = {**deaths_header(a_death()), **({REPLAY_HEADER: name} if name else {})}
+    return a_message(b"%d" % number, headers, message_id=f"m{number}")
+
+
+def of_letters(letters: Sequence[DeadLetter], options: Options = PLAIN) -> ReplayBatch:
+    return select.of_letters(None, letters[0].broker, [one.pk for one in letters], options)
+
+
+def replayed(letters: Sequence[DeadLetter], options: Options = INCLUDED) -> ReplayBatch:
+    batch = of_letters(letters, options)
+    batches.start(None, batch, despite_verdict=True)
+    carried(batch)
+    return batch
+
+
+def states(batch: ReplayBatch) -> list[str]:
+    return list(batch.items.values_list("state", flat=True))
+
+
+def counts(batch: ReplayBatch) -> tuple[int, int, int, int]:
+    batch.refresh_from_db()
+    return batch.selected, batch.repeats, batch.excluded, batch.pending
+
+
+def test_repeats_are_excluded_and_listed(broker: Broker) -> None:
+    batch = of_letters(twins(broker, 3, of=(0, 2)))
+    assert counts(batch) == (5, 2, 2, 3)
+    assert states(batch) == ["pending"] * 3 + ["excluded"] * 2
+    assert routes_of(batch) == {("orders", "orders", "delivered"): 3}
+    assert not batch.items.filter(state=EXCLUDED, route__isnull=False).exists()
+    adds_up(batch)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_worker_excludes_them_too_and_judges_them_when_they_are_included(
+    broker: Broker,
+) -> None:
+    twins(broker, 5, of=(0, 1, 4))
+    batch = select.of_query(None, broker, "", PLAIN)
+    work_off(batch)
+    assert counts(batch) == (8, 3, 3, 5)
+    select.change(None, batch, INCLUDED)
+    work_off(batch)
+    assert counts(batch) == (8, 3, 0, 8)
+    assert routes_of(batch) == {("orders", "orders", "delivered"): 8}
+    select.change(None, batch, PLAIN)
+    work_off(batch)
+    assert counts(batch) == (8, 3, 3, 5)
+    adds_up(batch)
+
+
+def test_a_small_draft_takes_them_in_and_leaves_them_out_again(broker: Broker) -> None:
+    batch = of_letters(twins(broker))
+    select.change(None, batch, INCLUDED)
+    assert counts(batch) == (4, 1, 0, 4)
+    assert routes_of(batch) == {("orders", "orders", "delivered"): 4}
+    select.change(None, batch, PLAIN)
+    assert counts(batch) == (4, 1, 1, 3)
+    assert routes_of(batch) == {("orders", "orders", "delivered"): 3}
+
+
+@pytest.mark.parametrize("by_worker", [False, True])
+def test_a_replay_of_nothing_but_repeats_says_so_and_does_not_start(
+    broker: Broker, by_worker: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, again = twins(broker)
+    if by_worker:
+        monkeypatch.setattr(freeze, "AT_ONCE", 0)
+        batch = select.of_query(None, broker, "repeat:yes", PLAIN)
+        work_off(batch)
+    else:
+        batch = of_letters([again])
+    assert (batch.state, batch.state_why) == ("draft", "")
+    with pytest.raises(BatchError, match="possible repeats and are excluded"):
+        batches.start(None, batch, despite_verdict=True)
+    assert letters_of(batch) == [again.pk]
+
+
+def test_excluded_ones_stay_parked_whatever_becomes_of_the_replay(
+    broker: Broker, pipes: Pipes
+) -> None:
+    *_, again = letters = twins(broker)
+    batch = replayed(letters, PLAIN)
+    assert pipes.bodies == [b"0", b"1", b"2"]
+    assert (batch.done, batch.excluded, batch.pending, batch.state) == (3, 1, 0, "done")
+    again.refresh_from_db()
+    assert again.state == LetterState.PARKED
+    cancelled = of_letters(twins(broker))
+    batches.cancel(None, cancelled)
+    cancelled.refresh_from_db()
+    assert (cancelled.cancelled, cancelled.excluded) == (3, 1)
+    adds_up(cancelled)
+
+
+def test_an_included_repeat_carries_the_replay_id_of_its_twin(broker: Broker, pipes: Pipes) -> None:
+    letters = twins(broker, 2, of=(1, 2))  # the second repeats the first repeat
+    batch = replayed(letters)
+    first, second = replay_id(batch.uid, 1), replay_id(batch.uid, 2)
+    assert pipes.names == [first, second, second, second]
+    assert [item.replay_id for item in batch.items.all()] == pipes.names
+
+
+def test_several_repeats_of_one_and_the_newest_first(broker: Broker, pipes: Pipes) -> None:
+    letters = twins(broker, 2, of=(0, 0))
+    batch = replayed(letters, Options(**{**INCLUDED.__dict__, "order": "newest"}))
+    assert pipes.names == [replay_id(batch.uid, one) for one in (1, 1, 2, 1)]
+
+
+def test_a_repeat_carries_the_id_of_an_earlier_replay(broker: Broker, pipes: Pipes) -> None:
+    first, *_, again = twins(broker)
+    earlier = replayed([first])
+    later = replayed([again])
+    assert pipes.names == [replay_id(earlier.uid, 1)] * 2
+    assert later.items.get().replay_id == pipes.names[0]
+
+
+def test_a_twin_that_another_replay_has_claimed_lends_its_id(broker: Broker, pipes: Pipes) -> None:
+    first, *_, again = twins(broker)
+    waiting = of_letters([first])
+    batches.start(None, waiting, despite_verdict=True)
+    changed = ReplayBatch.objects.filter(pk=waiting.pk)
+    batches.pause(None, changed.get())
+    replayed([again])
+    batches.resume(None, changed.get())
+    carried(changed.get())
+    assert pipes.names == [replay_id(waiting.uid, 1)] * 2
+
+
+def test_a_repeat_whose_twin_never_went_has_its_own_id_and_the_twin_gets_it_later(
+    broker: Broker, user: User, pipes: Pipes
+) -> None:
+    first, second, *_, again, another = twins(broker, of=(0, 1))
+    change_these(user, broker, DISCARD, [first.pk])
+    draft = of_letters([second])
+    batch = replayed([again, another])
+    assert pipes.names == [replay_id(batch.uid, 1), replay_id(batch.uid, 2)]
+    batches.start(None, draft, despite_verdict=True)
+    carried(draft)
+    assert pipes.names[2] == pipes.names[1]
+
+
+def test_to_send_a_message_again_on_purpose_takes_a_new_id(broker: Broker, pipes: Pipes) -> None:
+    first, *_, again = twins(broker)
+    replayed([first])
+    with transaction.atomic():
+        before = (LetterState.REPLAYED,)
+        change_letters([first.pk], before, LetterState.HANDED, by=None, at=timezone.now())
+    batch = replayed([first, again])
+    assert pipes.names[1:] == [replay_id(batch.uid, 1)] * 2
+
+
+@pytest.mark.usefixtures("small")
+def test_ids_are_shared_across_chunks_of_claims(
+    broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "AT_ONCE", 0)
+    twins(broker, 4, of=(0, 3))
+    batch = select.of_query(None, broker, "", INCLUDED)
+    work_off(batch)
+    batches.start(None, batch, despite_verdict=True)
+    monkeypatch.setattr(claims, "claim_chunk", partial(claims.claim_chunk, number=2))
+    carried(batch)
+    assert pipes.names == [replay_id(batch.uid, one) for one in (1, 2, 3, 4, 1, 4)]
+
+
+def test_each_copy_that_dies_again_is_found_as_its_own_item(broker: Broker, pipes: Pipes) -> None:
+    batch = replayed(twins(broker, 2))
+    name = replay_id(batch.uid, 1)
+    (one,) = parked(broker, a_letter(0, name))
+    assert outcomes(batch) == [("died", one.pk), ("", None), ("", None)]
+    (two,) = parked(broker, a_letter(0, name))
+    assert outcomes(batch) == [("died", one.pk), ("", None), ("died", two.pk)]
+    parked(broker, a_letter(0, name))
+    batch.refresh_from_db()
+    assert batch.died == 2
+    again = batch.items.get(position=3).letter
+    assert f"letter {again.pk if again else 0}" in after(two)[0].told
+
+
+def test_a_copy_that_is_parked_twice_is_one(broker: Broker, pipes: Pipes) -> None:
+    batch = replayed(twins(broker, 2))
+    message = a_letter(0, replay_id(batch.uid, 1))
+    (one,) = parked(broker, message)
+    journal.put_prepared(
+        broker, "dead", [journal.prepare(message)], at=timezone.now(), repeats=[one.pk]
+    )
+    assert outcomes(batch) == [("died", one.pk), ("", None), ("", None)]
+
+
+def test_copies_in_a_queue_are_found_again_at_each_look(broker: Broker, pipes: Pipes) -> None:
+    batch = replayed(twins(broker, 2))
+    name, at = replay_id(batch.uid, 1), timezone.now()
+    message = a_letter(0, name)
+    prepared = (message.properties, message.content_id, "")
+    for copies, died in ((1, 1), (1, 1), (2, 2), (2, 2)):
+        outcome.noted(broker, [(name, Came(*prepared))] * copies, at)
+        batch.refresh_from_db()
+        assert batch.died == died
+    parked(broker, message, message)
+    batch.refresh_from_db()
+    assert batch.died == 2
+    assert not batch.items.filter(outcome=Outcome.DIED, died_as=None).exists()
+
+
+def test_as_many_arrived_as_a_tap_saw(pair: Topology, pipes: Pipes) -> None:
+    know(pair.broker)
+    batch = replayed(twins(pair.broker, 2))
+    stated = {"message_id": "m0", "size_bytes": 1, "replay_id": replay_id(batch.uid, 1)}
+    index(pair, [an_exit(**stated), an_exit(**stated, attempt=2)])
+    assert seen_of(batch) == ["delivered", "", ""]
+    index(pair, [an_event(**stated, kind="published", attempt=0)])
+    assert seen_of(batch) == ["delivered", "", ""]
+    index(pair, [an_exit(**stated)])
+    assert seen_of(batch) == ["delivered", "", "delivered"]
+    batch.refresh_from_db()
+    assert batch.delivered == 2
+
+
+def test_an_excluded_repeat_is_not_edited(broker: Broker) -> None:
+    batch = of_letters(twins(broker))
+    item = batch.items.get(state=EXCLUDED)
+    with pytest.raises(edit.EditError, match="Include possible repeats"):
+        edit.edit(None, item, body=b"other")
+    assert routes_of(batch) == {("orders", "orders", "delivered"): 3}
+
+
+def test_what_the_command_says(broker: Broker) -> None:
+    first, *_, again = letters = twins(broker)
+    batch = of_letters(letters)
+    said = "\n".join([*words.dry_run(batch), *words.each(batch)])
+    assert f"Replay {batch.pk}: 3 messages" in said
+    assert "1 possible repeat excluded: still parked. Include them with --include-repeats." in said
+    assert f"4. m0: excluded, a possible repeat of message {first.pk}" in said
+    *_, message, end = (json.loads(one) for one in words.dry_run_lines(batch, with_messages=True))
+    assert (message["letter"], message["repeat_of"]) == (again.pk, first.pk)
+    assert message["is_excluded"]
+    assert (end["selected"], end["repeats"], end["excluded"], end["good"]) == (4, 1, 1, 3)
+    select.change(None, batch, INCLUDED)
+    assert "1 possible repeat included" in "\n".join(words.dry_run(batch))
+
+
+def test_a_worker_that_fails_while_it_judges_anew_leaves_counts_that_add_up(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(select, "AT_ONCE", 1)
+    monkeypatch.setattr(prepare, "CHUNK", 2)
+    batch = of_letters(twins(broker, 4, of=(0, 1)))
+    select.change(None, batch, INCLUDED)
+    calls = []
+
+    def finish(*args: Any) -> None:
+        calls.append(args)
+        raise BatchError("No more.")
+
+    monkeypatch.setattr(prepare, "finish", finish)
+    work_off(batch)
+    assert calls
+    assert (batch.state, batch.cancelled) == ("failed", 6)
+    adds_up(batch)
+
+
+def outcomes(batch: ReplayBatch) -> list[tuple[str, int | None]]:
+    return list(batch.items.values_list("outcome", "died_as"))
+
+
+def seen_of(batch: ReplayBatch) -> list[str]:
+    following.Follower().arrivals(batch)
+    return list(batch.items.values_list("outcome", flat=True))
