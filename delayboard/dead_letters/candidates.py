@@ -51,7 +51,7 @@ def candidates(
             continue
         numbers = snapshot.numbers.get(queue.name, QueueNumbers())
         into = fed.get(queue.name, ())
-        obstacle = _obstacle(queue, numbers, into, queue.name in in_topologies)
+        obstacle = find_obstacle(queue, numbers, into, in_topology=queue.name in in_topologies)
         why = obstacle or _reasons(into)
         named = bool(_ERROR_NAMES.fullmatch(queue.name))
         found.append(Candidate(queue.name, queue.type, numbers, not obstacle, why, into, named))
@@ -62,8 +62,13 @@ def _place(one: Candidate) -> tuple[bool, bool, int, str]:
     return (not one.is_likely, not one.has_telling_name, -(one.numbers.messages or 0), one.queue)
 
 
-def _obstacle(queue: Queue, numbers: QueueNumbers, into: Sequence[Feed], in_topology: bool) -> str:
-    """Why it is probably none; "" when nothing speaks against it."""
+def find_obstacle(
+    queue: Queue, numbers: QueueNumbers, into: Sequence[Feed], *, in_topology: bool
+) -> str:
+    """Why it is probably no dead-letter queue; "" when nothing speaks against it.
+
+    Whoever advises somebody to confirm, watch or park a queue asks this first.
+    """
     if queue.type == "stream":
         return "a stream: nothing is ever taken out of it"
     if in_topology:

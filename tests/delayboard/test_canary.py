@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from analytics.models import Firehose
 from delayboard.dead_letters.replay import canary, rounds, seeing
-from delayboard.models import BatchState, DeadLetterQueue, Duty, ItemState, ReplayBatch
+from delayboard.models import BatchState, DeadLetter, DeadLetterQueue, Duty, ItemState, ReplayBatch
 from delayboard.models.duty import parker_key
 from delayboard.models.replay import Order, Outcome
 from tests.delayboard.builders import a_message, parked, shop
@@ -234,3 +234,55 @@ def test_a_target_without_a_dead_letter_exchange_loses_what_fails(broker: Broker
     batch.items.update(letter=None)
     snapshot = a_snapshot(Definitions.of([a_queue("orders")]))
     assert "no dead-letter exchange" in seeing.deaths_unseen(batch, seeing.scene(batch, snapshot))
+
+
+# What orders rejects goes to every subscriber of a fanout exchange.
+FANNED = Definitions.of(
+    [
+        Exchange("orders"),
+        Exchange("failures", "fanout"),
+        a_queue("orders", dlx="failures"),
+        a_queue("dead"),
+        a_queue("audit"),
+        Binding("orders", "orders", "orders"),
+        Binding("failures", "dead", ""),
+        Binding("failures", "audit", ""),
+    ]
+)
+
+
+def test_only_queues_that_failures_feed_and_nobody_consumes_are_proposed(broker: Broker) -> None:
+    batch = watching(broker, ItemState.DONE)
+    numbers = {**CONSUMED, "audit": QueueNumbers(consumers=2)}
+    said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(FANNED, numbers)))
+    assert "into “dead”, which is not watched: confirm and watch it" in said
+    assert "Deaths into “audit” (has consumers: a work queue) are not observed" in said
+    watch(broker)
+    said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(FANNED, numbers)))
+    assert said.startswith("Deaths into “audit”")
+    assert "confirm" not in said
+
+
+def test_a_subscriber_from_which_messages_were_parked_is_not_proposed(broker: Broker) -> None:
+    batch = watching(broker, ItemState.DONE)
+    DeadLetter.objects.update(queue="audit")
+    numbers = {**CONSUMED, "audit": QueueNumbers(consumers=2)}
+    events = Definitions.of(
+        [Exchange("events", "fanout"), a_queue("audit"), Binding("events", "audit", "")]
+    )
+    scene = seeing.scene(batch, a_snapshot(shop(*events), numbers))
+    assert "“audit” (has consumers" in seeing.deaths_unseen(batch, scene)
+    DeadLetterQueue.objects.create(
+        broker=broker, queue="audit", is_confirmed=True, decided_at=timezone.now()
+    )
+    assert "“audit” (has consumers" in seeing.deaths_unseen(batch, scene)
+    silent = {**CONSUMED, "audit": QueueNumbers(messages=2000, consumers=0)}
+    scene = seeing.scene(batch, a_snapshot(shop(*events), silent))
+    assert "“audit”, “dead”, which are not watched" in seeing.deaths_unseen(batch, scene)
+
+
+def test_a_queue_that_is_gone_is_not_proposed(broker: Broker) -> None:
+    batch = watching(broker, ItemState.DONE)
+    DeadLetter.objects.update(queue="gone")
+    said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(shop(), CONSUMED)))
+    assert "gone" not in said.replace("is gone", "")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple, TypeAlias
 
-from delayboard.dead_letters.feeds import feeds
+from delayboard.dead_letters.feeds import Feeds, feeds
 from topology.definitions import MAXIMUM_TTL_MS, Queue
 from topology.routing.consumer import delivery_limit
 from topology.routing.walk import Index, walk
@@ -29,10 +29,13 @@ class Reached(NamedTuple):
     after: timedelta
 
 
-def ways(snapshot: Snapshot) -> Ways:
-    """Of every queue with a dead-letter exchange; Delayboard's taps aside."""
+def ways(snapshot: Snapshot, fed: Feeds | None = None) -> Ways:
+    """Of every queue with a dead-letter exchange; Delayboard's taps aside.
+
+    `fed` is what `feeds` found in this snapshot, for those who know it already.
+    """
     found: dict[str, list[str]] = {}
-    for target, into in feeds(snapshot).items():
+    for target, into in (feeds(snapshot) if fed is None else fed).items():
         for feed in into:
             for source in feed.queues:
                 found.setdefault(source, []).append(target)

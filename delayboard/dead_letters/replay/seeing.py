@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from analytics.models import Firehose
 from delayboard.dead_letters import browse
+from delayboard.dead_letters.candidates import find_obstacle
+from delayboard.dead_letters.feeds import Feeds, feeds
+from delayboard.dead_letters.queues import destinations
 from delayboard.dead_letters.replay.rounds import Reached, Ways, dead_ends, longest, reached, ways
 from delayboard.models import DeadLetterQueue, Duty, ReplayBatch, ReplayRoute
 from delayboard.models.duty import parker_key
@@ -31,12 +34,14 @@ ZERO = timedelta(0)
 class Scene:
     """A batch's targets in one snapshot: where its messages end, and where they lie when they die.
 
-    `ends` are the names of queues, those from which the letters were parked among them.
+    `fed` tells what dies into which queue. `ends` are the names of queues that are there, those
+    from which the letters were parked among them.
     """
 
     snapshot: Snapshot
     routes: Sequence[ReplayRoute]
     starts: Sequence[Reached]
+    fed: Feeds
     leading: Ways
     ends: Sequence[str]
 
@@ -44,13 +49,18 @@ class Scene:
 def scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
     # In the order of the index routes_by_number, and no further, or all would be sorted.
     routes = list(batch.routes.order_by("-items_number")[:MOST_ROUTES])
-    leading = ways(snapshot)
+    fed = feeds(snapshot)
+    leading = ways(snapshot, fed)
     starts = reached(snapshot, [(route.exchange, route.routing_key) for route in routes])
     found = set(dead_ends(leading, {one.queue for one in starts})) | _parked_from(batch)
     rows = DeadLetterQueue.objects.filter(broker=batch.broker)
     said = dict(rows.values_list("queue", "is_confirmed"))
-    ends = [name for name in sorted(found) if said.get(name, True) and not is_tap(name)]
-    return Scene(snapshot, routes, starts, leading, ends)
+    ends = [
+        name
+        for name in sorted(found)
+        if said.get(name, True) and not is_tap(name) and snapshot.definitions.queue(name)
+    ]
+    return Scene(snapshot, routes, starts, fed, leading, ends)
 
 
 def _parked_from(batch: ReplayBatch) -> set[str]:
@@ -129,19 +139,70 @@ def deaths_unseen(batch: ReplayBatch, seen: Scene) -> str:
             "what is rejected there is gone."
         )
     rows = DeadLetterQueue.objects.filter(broker=batch.broker, queue__in=seen.ends)
-    watched = {row.queue: row for row in rows if row.is_confirmed and row.is_watched}
+    confirmed = {row.queue: row for row in rows if row.is_confirmed}
     free = {queue.name for queue in free_to_look(batch.broker, seen)}
-    blind = [name for name in seen.ends if name not in watched and name not in free]
-    if blind:
-        names = ", ".join(f"“{name}”" for name in blind[:NAMED])
-        more = f" and {len(blind) - NAMED} more queues" if len(blind) > NAMED else ""
-        be = "is" if len(blind) == 1 else "are"
-        it = "it" if len(blind) == 1 else "them"
-        return (
-            f"Nobody would see them die again into {names}{more}, which {be} not watched: confirm "
-            f"and watch {it} under Dead letters, Queues."
+    unseen = [
+        name
+        for name in seen.ends
+        if name not in free and not (name in confirmed and confirmed[name].is_watched)
+    ]
+    if unseen:
+        return _advise(batch.broker, seen, unseen, confirmed)
+    watched = (row for row in confirmed.values() if row.is_watched)
+    return next(filter(None, map(_parker_problem, watched)), "")
+
+
+def _advise(broker: Broker, seen: Scene, unseen: Sequence[str], confirmed: Collection[str]) -> str:
+    """What to do about queues that nobody watches: only dead-letter queues are to be watched."""
+    obstacles = _obstacles(broker, seen, unseen, confirmed)
+    proposed = [name for name in unseen if not obstacles[name]]
+    told = []
+    if proposed:
+        do = "watch" if all(name in confirmed for name in proposed) else "confirm and watch"
+        be, it = ("is", "it") if len(proposed) == 1 else ("are", "them")
+        told.append(
+            f"Nobody would see them die again into {_listed(proposed)}, which {be} not watched: "
+            f"{do} {it} under Dead letters, Queues."
         )
-    return next(filter(None, map(_parker_problem, watched.values())), "")
+    if others := [f"“{name}” ({why})" for name, why in obstacles.items() if why]:
+        told.append(
+            f"Deaths into {_joined(others)} are not observed: Delayboard parks only dead-letter "
+            "queues."
+        )
+    return " ".join(told)
+
+
+def _obstacles(
+    broker: Broker, seen: Scene, names: Sequence[str], confirmed: Collection[str]
+) -> dict[str, str]:
+    """Why each of these is not to be watched; "" for a dead-letter queue.
+
+    A person may know a queue that no structure tells of, but whatever has consumers is theirs.
+    """
+    in_topologies = destinations(broker, seen.snapshot)
+    found = {}
+    for name in names:
+        queue = seen.snapshot.definitions.queue(name)
+        numbers = seen.snapshot.numbers.get(name, QueueNumbers())
+        assert queue is not None, "an end is a queue of the snapshot"
+        is_known = name in confirmed and not numbers.consumers
+        found[name] = (
+            ""
+            if is_known
+            else find_obstacle(
+                queue, numbers, seen.fed.get(name, ()), in_topology=name in in_topologies
+            )
+        )
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return _joined([f"“{name}”" for name in names])
+
+
+def _joined(told: Sequence[str]) -> str:
+    more = len(told) - NAMED
+    return ", ".join(told[:NAMED]) + (f" and {more} more queues" if more > 0 else "")
 
 
 def free_to_look(broker: Broker, seen: Scene) -> list[Queue]:
