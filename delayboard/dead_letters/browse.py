@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from math import inf
+from typing import Any, TypeAlias
 
 from delayboard.dead_letters import look_budget
 from delayboard.dead_letters.look_budget import Budget, costs_of, deliveries
-from topology.broker.consumer import Getter, getter
+from topology.broker.consumer import Delivery, Getter, getter
 from topology.broker.errors import Unsupported
 from topology.deaths import History, read_history
 from topology.definitions import Queue
@@ -30,6 +31,9 @@ MAXIMUM_BYTES = 8_000_000
 HOLDING_SECONDS = 1.5
 REQUEST_HEARTBEAT_SECONDS = 2
 SHORT_TTL_MS = 10_000
+
+# Stores a message durably; it is acknowledged afterwards.
+Store: TypeAlias = Callable[[Message], object]
 
 
 @dataclass(frozen=True)
@@ -58,11 +62,24 @@ class Letter:
 
 @dataclass(frozen=True)
 class Look:
-    """The messages at the head of a queue, in order. `more` says that there are others."""
+    """The messages at the head of a queue, in order. `more` says that there are others.
+
+    `permission` is for the next peek. `has_stored` says that the last message of the list left
+    the queue, because putting it back would have destroyed it.
+    """
 
     letters: tuple[Letter, ...]
     more: bool
     permission: Permission
+    has_stored: bool = False
+
+
+class PeekRefused(Unsupported):
+    """The message says why; `permission` is what holds now."""
+
+    def __init__(self, permission: Permission) -> None:
+        super().__init__(" ".join(permission.sentences))
+        self.permission = permission
 
 
 def permission(queue: Queue, snapshot: Snapshot, budget: Budget | None = None) -> Permission:
@@ -89,25 +106,54 @@ def permission(queue: Queue, snapshot: Snapshot, budget: Budget | None = None) -
     return Permission(True, (*notes, budget.sentence), budget, parks=True)
 
 
-def look(broker: Broker, queue: Queue, snapshot: Snapshot, limit: int = MAXIMUM_MESSAGES) -> Look:
-    """Get from the head, put everything back by nack. Raises BrokerError, Unsupported."""
-    allowed = permission(queue, snapshot, look_budget.budget(broker, queue, snapshot))
-    if not allowed.allowed:
-        raise Unsupported(" ".join(allowed.sentences))
-    budget = allowed.budget
+def look(
+    broker: Broker,
+    queue: Queue,
+    snapshot: Snapshot,
+    limit: int = MAXIMUM_MESSAGES,
+    *,
+    store: Store | None = None,
+) -> Look:
+    """Get from the head, put everything back by nack. Raises BrokerError, PeekRefused.
+
+    Where a peek costs deliveries, the limit is read from the broker immediately before it.
+    `store` takes a message that has no delivery left: putting it back would destroy it.
+    """
+    _allowed(broker, (queue,), snapshot)
+    in_force = (queue, *look_budget.read_now(broker, queue, snapshot.version_tuple))
+    budget = _allowed(broker, in_force, snapshot).budget
     counted = look_budget.spend(broker, queue, budget) if budget else 0
     with getter(broker.address, queue.name, heartbeat=REQUEST_HEARTBEAT_SECONDS) as source:
-        messages, more = _taken(source, limit, budget)
+        messages, more, last = _taken(source, limit, budget)
+        if has_stored := last is not None and store is not None:
+            store(last.message)
+            source.ack(last)
     if budget:
         numbers = snapshot.numbers.get(queue.name)
         said = max(map(deliveries, messages), default=0)
         saw_all = not more and numbers is not None and not numbers.consumers
         look_budget.learn(broker, queue, counted, said, saw_all=saw_all)
-    return Look(number(messages), more, allowed)
+    return Look(number(messages), more, _strictest(broker, in_force, snapshot), has_stored)
 
 
-def _taken(source: Getter, limit: int, budget: Budget | None) -> tuple[list[Message], bool]:
-    """What one look takes, and whether there is more behind it.
+def _allowed(broker: Broker, in_force: tuple[Queue, ...], snapshot: Snapshot) -> Permission:
+    """The strictest permission. Raises PeekRefused where it allows nothing."""
+    found = _strictest(broker, in_force, snapshot)
+    if not found.allowed:
+        raise PeekRefused(found)
+    return found
+
+
+def _strictest(broker: Broker, in_force: tuple[Queue, ...], snapshot: Snapshot) -> Permission:
+    """The permission that allows least, of what may be in force."""
+    found = (permission(q, snapshot, look_budget.budget(broker, q, snapshot)) for q in in_force)
+    return min(found, key=lambda one: (one.allowed, one.budget.limit if one.budget else inf))
+
+
+def _taken(
+    source: Getter, limit: int, budget: Budget | None
+) -> tuple[list[Message], bool, Delivery | None]:
+    """What one look takes, whether there is more behind it, and a message with no delivery left.
 
     It ends at the first message that has few deliveries left, so that it costs no other one.
     """
@@ -115,14 +161,16 @@ def _taken(source: Getter, limit: int, budget: Budget | None) -> tuple[list[Mess
     size = 0
     until = time.monotonic() + HOLDING_SECONDS
     while (delivery := source.get()) is not None:
-        if len(messages) == limit:
-            return messages, True
+        left = Budget(budget.limit, deliveries(delivery.message)) if budget else None
+        last = delivery if left and not left.left else None
+        if len(messages) == limit and last is None:
+            return messages, True, None
         messages.append(delivery.message)
         size += len(delivery.message.body)
-        is_short = budget and Budget(budget.limit, deliveries(delivery.message)).is_short
+        is_short = left is not None and left.is_short
         if is_short or size > MAXIMUM_BYTES or time.monotonic() > until:
-            return messages, True
-    return messages, False
+            return messages, True, last
+    return messages, False, None
 
 
 def number(messages: list[Message]) -> tuple[Letter, ...]:

@@ -16,13 +16,18 @@ from django.utils import timezone
 
 from analytics.events import clean
 from delayboard.models import LookCount
-from topology.broker.errors import Unsupported
+from topology.broker.errors import BrokerError, NotFound, Unsupported
+from topology.broker.management import Management
+from topology.broker.nearby import read_queue
 from topology.definitions import Queue
 from topology.message import Message
 from topology.models import Broker
 from topology.routing.consumer import delivery_limit
 from topology.snapshot import Snapshot
 
+# Each of the three calls that read a queue and its policies takes at most this long.
+READ_SECONDS = 1.0
+NOT_PEEKED = "Without the queue's delivery limit, a peek may destroy messages: park them instead."
 # The broker counts every five seconds: what is said to be empty was so at some time before.
 STATISTICS_LAG = timedelta(seconds=15)
 # So many deliveries are left to whoever the messages are meant for.
@@ -63,6 +68,26 @@ class Budget:
 def costs_of(queue: Queue, version: tuple[int, ...]) -> int | None:
     """The delivery limit that looks are counted against; None where they cost nothing."""
     return None if version >= (4, 3) else delivery_limit(queue, version)
+
+
+def read_now(broker: Broker, queue: Queue, version: tuple[int, ...]) -> tuple[Queue, ...]:
+    """Returns the queue as it may be in force now; each of them has to allow the peek.
+
+    Reads the policies from the broker on versions where a peek can cost a delivery: a snapshot
+    may show a delivery limit that was lowered since. Raises NotFound, and Unsupported when they
+    cannot be read.
+    """
+    if queue.type != "quorum" or version >= (4, 3):
+        return (queue,)
+    if not version:
+        raise Unsupported(f"The broker does not report its version. {NOT_PEEKED}")
+    try:
+        with Management(broker.address, seconds=READ_SECONDS) as management:
+            return read_queue(management, queue.name)
+    except NotFound:
+        raise
+    except BrokerError as error:
+        raise Unsupported(f"{error} {NOT_PEEKED}") from error
 
 
 def budget(broker: Broker, queue: Queue, snapshot: Snapshot) -> Budget | None:

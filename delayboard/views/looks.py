@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -13,6 +14,8 @@ from django.views.decorators.http import require_http_methods
 
 from analytics.events import clean
 from delayboard.dead_letters import browse, groups, look_budget
+from delayboard.dead_letters.parking.keep import JournalFailed
+from delayboard.dead_letters.parking.store_last import store_last
 from delayboard.dead_letters.replay.target import delay_queues
 from delayboard.dead_letters.show import Shown, show
 from delayboard.models import DeadLetterQueue
@@ -53,7 +56,6 @@ def dead_letter_queue(request: HttpRequest, broker: Broker) -> HttpResponse:
         if not access.may(request.user, broker, Role.OPERATOR):
             raise PermissionDenied("Reading messages needs the role operator.")
         context |= _looked(request, broker, queue, known)
-        context["permission"] = _permission(broker, queue, known)
     return render(request, "delayboard/dead_letter_queue.html", context)
 
 
@@ -81,8 +83,11 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
         return {"look_error": known.error}
     try:
         with audit.recorded(request.user, "queue looked into", broker=broker, what=queue.name):
-            seen = browse.look(broker, queue, known.snapshot)
-    except BrokerError as error:
+            store = partial(store_last, broker, queue.name, request.user)
+            seen = browse.look(broker, queue, known.snapshot, store=store)
+    except browse.PeekRefused as error:
+        return {"look_error": str(error), "permission": error.permission}
+    except (BrokerError, JournalFailed) as error:
         return {"look_error": str(error)}
     costs = seen.permission.budget is not None
     waits = delay_queues(broker)
@@ -105,6 +110,7 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
     ]
     return {
         "look": seen,
+        "permission": seen.permission,
         "letters": shown,
         "groups": groups.seen_in(broker, seen.letters, rules),
         "replays_cost": REPLAYS_COST if costs else "",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from delayboard.dead_letters import look_budget
+from delayboard.dead_letters import browse, look_budget
 from delayboard.dead_letters.look_budget import Budget, costs_of, deliveries
 from delayboard.models import LookCount
 from tests.builders import make_broker
@@ -136,3 +136,13 @@ def test_queues_and_brokers_are_counted_apart(broker: Broker) -> None:
 )
 def test_deliveries_are_what_the_broker_counted(headers: dict[str, Any], count: int) -> None:
     assert deliveries(a_message(headers=headers)) == count
+
+
+def test_without_the_policies_of_this_moment_nothing_is_peeked(broker: Broker) -> None:
+    with pytest.raises(Unsupported, match="Without the queue's delivery limit, a peek may"):
+        browse.look(broker, QUEUE, known())
+    with pytest.raises(Unsupported, match="does not report its version"):
+        look_budget.read_now(broker, QUEUE, ())
+    assert not LookCount.objects.exists()
+    assert look_budget.read_now(broker, QUEUE, (4, 3, 6)) == (QUEUE,)
+    assert look_budget.read_now(broker, a_queue("classic"), (4, 0, 5)) == (a_queue("classic"),)

@@ -147,6 +147,8 @@ def test_a_queue_that_destroys_what_is_put_back_is_not_taken_from(
 ) -> None:
     told = {"type": "quorum", "arguments": {"x-delivery-limit": 0}}
     monkeypatch.setattr(Management, "queue", lambda *args: told)
+    monkeypatch.setattr(Management, "policies", lambda *args: [])
+    monkeypatch.setattr(Management, "operator_policies", lambda *args: [])
     with pytest.raises(Conflict, match="delivery limit 0"):
         limits_of(Broker(host="127.0.0.1"), "dead")
 

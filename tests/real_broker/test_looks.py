@@ -7,6 +7,7 @@ import json
 import urllib.request
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -14,8 +15,10 @@ import pytest
 
 from delayboard.dead_letters import browse
 from delayboard.dead_letters.look_budget import deliveries
-from delayboard.models import LookCount
-from tests.brokers import Vhost
+from delayboard.dead_letters.parking.store_last import store_last
+from delayboard.demo.node import PrivateNode
+from delayboard.models import DeadLetter, LookCount
+from tests.brokers import Vhost, call_api
 from tests.builders import address_of, eventually, make_broker
 from tests.topology.builders import NOON, a_queue
 from topology import latest
@@ -239,3 +242,43 @@ def test_a_look_that_breaks_off_gives_back_by_nack(vhost: Vhost) -> None:
             source.get()
             raise Broken
     assert [body for _, body, _ in content(vhost, "dead")] == [b"body 0", b"body 1", b"body 2"]
+
+
+def set_limit(node: PrivateNode, vhost: Vhost, limit: int, kind: str = "policies") -> None:
+    body = {"pattern": "^dead$", "definition": {"delivery-limit": limit}, "apply-to": "queues"}
+    call_api(node, "PUT", f"{kind}/{vhost.name}/limit", body)
+
+
+@pytest.mark.parametrize("kind", ["policies", "operator-policies"])
+def test_a_lowered_limit_counts_for_the_next_peek(
+    vhost: Vhost, broker_node: PrivateNode, kind: str
+) -> None:
+    """The broker enforces it at once; the queue's own answer shows it seconds later."""
+    broker = make_broker(vhost)
+    filled(vhost, a_queue("dead", type="quorum", x_delivery_limit=20))
+    queue, snapshot = seen(broker, "dead")
+    assert looked(broker, queue, snapshot, 6)[0] == 6
+    set_limit(broker_node, vhost, 5, kind)
+    peeked, _ = looked(broker, queue, snapshot, 5)
+    assert peeked == (5 if snapshot.version_tuple >= (4, 3) else 0)
+    assert [body for _, body, _ in content(vhost, "dead")] == [b"body 0", b"body 1", b"body 2"]
+
+
+def test_what_others_left_no_delivery_is_stored_before_it_is_acknowledged(
+    vhost: Vhost, broker_node: PrivateNode
+) -> None:
+    broker = make_broker(vhost)
+    filled(vhost, a_queue("dead", type="quorum", x_delivery_limit=20))
+    management_looks(vhost, 7)
+    queue, snapshot = seen(broker, "dead")
+    set_limit(broker_node, vhost, 6)
+    store = partial(store_last, broker, "dead", None)
+    found = browse.look(broker, queue, snapshot, store=store)
+    is_counted = snapshot.version_tuple < (4, 3)
+    assert (len(found.letters), found.has_stored) == ((1, True) if is_counted else (3, False))
+    if is_counted:
+        assert bytes(DeadLetter.objects.get().body.data) == b"body 0"
+        with pytest.raises(browse.PeekRefused):
+            browse.look(broker, queue, snapshot, store=store)
+    left = [body for _, body, _ in content(vhost, "dead")]
+    assert left == [b"body 0", b"body 1", b"body 2"][is_counted:]

@@ -83,7 +83,20 @@ def looked(monkeypatch: pytest.MonkeyPatch, budget: Budget | None = None) -> Non
     message = a_message(b'{"card": 4111, "name": "Ada"}', headers={"token": "s3cret"})
     allowed = browse.Permission(True, (), budget)
     seen = browse.Look(browse.number([message]), False, allowed)
-    monkeypatch.setattr(browse, "look", lambda *_: seen)
+    monkeypatch.setattr(browse, "look", lambda *_, **__: seen)
+
+
+def test_a_message_that_could_not_be_put_back_is_reported_as_parked(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(broker, a_queue("dead", type="quorum"))
+    allowed = browse.Permission(False, ("No delivery is left.",), Budget(20, 21))
+    seen = browse.Look(browse.number([a_message()]), True, allowed, has_stored=True)
+    monkeypatch.setattr(browse, "look", lambda *_, **__: seen)
+    text = look()
+    assert "Delayboard parked it. The others are still in the queue." in text
+    assert "all of them are still in the queue" not in text
+    assert "No delivery is left." in text
 
 
 def test_only_a_post_looks_and_its_answer_is_kept_nowhere(
@@ -112,7 +125,7 @@ def test_a_look_shows_what_they_died_of_above_them(
     parked(broker, often[0])
     group = LetterGroup.objects.get()
     seen = browse.Look(browse.number([rare, *often]), False, browse.Permission(True, ()))
-    monkeypatch.setattr(browse, "look", lambda *_: seen)
+    monkeypatch.setattr(browse, "look", lambda *_, **__: seen)
     rows = groups.seen_in(broker, seen.letters)
     assert [(row.group.died_in, row.number, row.first) for row in rows] == [
         ("orders", 3, 2),
@@ -148,7 +161,7 @@ def test_a_hidden_history_is_not_told_by_a_look(
     known(broker, a_queue("dead"))
     seen = browse.number([a_message()])
     monkeypatch.setattr(
-        browse, "look", lambda *_: browse.Look(seen, False, browse.Permission(True, ()))
+        browse, "look", lambda *_, **__: browse.Look(seen, False, browse.Permission(True, ()))
     )
     assert "rejected" in look()
     MaskRule.objects.create(kind=MaskKind.HEADER, pattern="X-Death", least_role=Role.ADMIN)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from topology.broker.consumer import Delivery
-from topology.broker.errors import Conflict
+from topology.broker.errors import Conflict, Refused, Unsupported
 from topology.broker.management import PATIENCE_SECONDS, Management
+from topology.broker.nearby import read_reports
 from topology.message import Message
 from topology.models import Broker
 
@@ -60,9 +62,17 @@ class Limits:
 
 
 def limits_of(broker: Broker, queue: str) -> Limits:
-    """What the broker says of the queue now. Raises BrokerError."""
+    """What the broker says of the queue now. Raises BrokerError.
+
+    Parking acknowledges what it takes, so it goes on with an account that may not read policies.
+    """
     with Management(broker.address, seconds=PATIENCE_SECONDS) as management:
-        limits = read(management.queue(queue))
+        try:
+            reports = [*read_reports(management, queue)]
+        except (Refused, Unsupported):
+            reports = [management.queue(queue)]
+    found = [read(told) for told in reports]
+    limits = min(found, key=lambda one: inf if one.deliveries is None else one.deliveries)
     if limits.deliveries == 0:
         raise Conflict(
             f"“{queue}” has the delivery limit 0: a message that is put back but once is gone, so "

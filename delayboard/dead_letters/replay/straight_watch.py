@@ -6,9 +6,16 @@ import time
 from contextlib import suppress
 
 from delayboard.dead_letters.replay.straight_limits import Costly, costly
-from topology.broker.errors import Blocked, BrokerError, NotFound, alarm_sentence
+from topology.broker.errors import (
+    Blocked,
+    BrokerError,
+    NotFound,
+    Refused,
+    Unsupported,
+    alarm_sentence,
+)
 from topology.broker.management import Management
-from topology.broker.nearby import look_near
+from topology.broker.nearby import look_near, read_queue
 from topology.broker.observe import observe
 from topology.definitions import Queue
 from topology.routing.consumer import delivery_limit
@@ -28,15 +35,16 @@ class Watch:
     def __init__(self, management: Management, name: str) -> None:
         self._management, self._name = management, name
         self._known = look_near(management, [Queue(name)], observe(management))
-        queue = self._known.definitions.queue(name)
-        if queue is None:
+        if self._known.definitions.queue(name) is None:
             raise NotFound(f"There is no queue “{name}” any more.")
-        if why := costly(queue, self._known.version_tuple):
+        queues = self._in_force()
+        if why := self._costly(queues):
             raise Costly(why)
         if self._known.alarms:
             raise Blocked(alarm_sentence(self._known.alarms))
         self._looked_at = time.monotonic()
-        self.limit = delivery_limit(queue, self._known.version_tuple)
+        limits = [delivery_limit(queue, self._known.version_tuple) for queue in queues]
+        self.limit = min((limit for limit in limits if limit is not None), default=None)
         self.definitions = self._known.definitions
 
     @property
@@ -48,10 +56,21 @@ class Watch:
         """Why it is costly now, by a policy; "" when it is not, or cannot be asked just now."""
         self._looked_at = time.monotonic()
         with suppress(BrokerError), self._management.patience(LOOK_PATIENCE_SECONDS):
+            return self._costly(self._in_force())
+        return ""
+
+    def _in_force(self) -> tuple[Queue, ...]:
+        """The queue as it may be in force now; as reported where policies cannot be read."""
+        try:
+            return read_queue(self._management, self._name)
+        except (Refused, Unsupported):
             near = look_near(self._management, [Queue(self._name)], self._known)
             queue = near.definitions.queue(self._name)
-            return costly(queue, near.version_tuple) if queue else ""
-        return ""
+            return () if queue is None else (queue,)
+
+    def _costly(self, queues: tuple[Queue, ...]) -> str:
+        found = (costly(queue, self._known.version_tuple) for queue in queues)
+        return next(filter(None, found), "")
 
     def average(self) -> int:
         """The size of a body (bytes), 0 where it is not known. Raises BrokerError."""
