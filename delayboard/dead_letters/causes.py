@@ -51,6 +51,11 @@ def exception_of(headers: Headers) -> str:
     return _first(headers, EXCEPTIONS)
 
 
+def exception_message_of(headers: Headers) -> str:
+    """The first line of what the exception said, "" when no header has it."""
+    return _first(headers, MESSAGES)
+
+
 def message_type_of(message: Message) -> str:
     """What kind of message it is, as its publisher says; "" when it does not.
 
@@ -115,6 +120,19 @@ def _as_it_is(text: str) -> str:
     return text.strip()
 
 
+def _first_line(text: str) -> str:
+    lines = (" ".join(line.split()) for line in text[:READ_CHARACTERS].splitlines())
+    return next(filter(None, lines), "")
+
+
+def _message_of_trace(trace: str) -> str:
+    """What stands behind the class in the first line: “java.io.IOException: gone”."""
+    first = _first_line(trace)
+    if _class_of(first).endswith(SPRING_WRAPPER):
+        return ""
+    return first.partition(": ")[2]
+
+
 Rule = tuple[str, Callable[[str], str]]
 
 EXCEPTIONS: tuple[Rule, ...] = (
@@ -131,6 +149,18 @@ EXCEPTIONS: tuple[Rule, ...] = (
     ("exception-type", _as_it_is),
     # Rebus, Headers.ErrorDetails: sentences and ToString() of the exceptions.
     ("rbs2-error-details", _exception_in),
+)
+
+MESSAGES: tuple[Rule, ...] = (
+    # NServiceBus, “Error forwarding headers”.
+    ("NServiceBus.ExceptionInfo.Message", _first_line),
+    # MassTransit, MessageHeaders.FaultMessage.
+    ("MT-Fault-Message", _first_line),
+    # spring-rabbit, RepublishMessageRecoverer.X_EXCEPTION_MESSAGE and X_EXCEPTION_STACKTRACE.
+    ("x-exception-message", _first_line),
+    ("x-exception-stacktrace", _message_of_trace),
+    # Wolverine, DeadLetterQueueConstants.
+    ("exception-message", _first_line),
 )
 
 TYPES: tuple[Rule, ...] = (
@@ -156,7 +186,7 @@ TYPES: tuple[Rule, ...] = (
 )
 
 
-NAMES = frozenset(name for name, _ in (*EXCEPTIONS, *TYPES))
+NAMES = frozenset(name for name, _ in (*EXCEPTIONS, *MESSAGES, *TYPES))
 
 
 def _first(headers: Headers, rules: tuple[Rule, ...]) -> str:

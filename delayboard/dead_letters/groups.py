@@ -30,6 +30,7 @@ _SEARCHED = (
     "exchange",
     "routing_key",
     "exception",
+    "exception_message",
     "message_type",
     "note",
     "owner__username",

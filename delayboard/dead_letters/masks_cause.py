@@ -9,7 +9,7 @@ from __future__ import annotations
 from copy import copy
 from functools import lru_cache
 
-from delayboard.dead_letters.causes import EXCEPTIONS, TYPES
+from delayboard.dead_letters.causes import EXCEPTIONS, MESSAGES, TYPES
 from delayboard.models import DeadLetter, LetterGroup
 from topology.masks import HIDDEN, Masks
 
@@ -36,11 +36,13 @@ _BEHIND: dict[str, tuple[str, ...]] = {
     "routing_key": (*_PLACES, "routing-keys"),
     "exception": tuple(name for name, _ in EXCEPTIONS),
     "message_type": tuple(name for name, _ in TYPES),
+    "exception_message": tuple(name for name, _ in MESSAGES),
     "deaths": ("x-death", "count"),
     "died_at": ("x-death", "time"),
 }
-_OF_GROUP = ("died_in", "reason", "exchange", "routing_key", "exception", "message_type")
-_HISTORY = frozenset(_BEHIND) - {"exception", "message_type"}
+_CAUSES = ("exception", "exception_message", "message_type")
+_OF_GROUP = ("died_in", "reason", "exchange", "routing_key", *_CAUSES)
+_HISTORY = frozenset(_BEHIND).difference(_CAUSES)
 
 
 @lru_cache(maxsize=256)

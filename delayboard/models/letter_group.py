@@ -14,8 +14,9 @@ REPUBLISHED_WORDS = "its consumer failed and published it to where it was found"
 class LetterGroup(models.Model):
     """What is the same in all of them, how many there are, and what people wrote about it.
 
-    `died_in`, `reason`, `exchange` and `routing_key` are those of the first failure. The counts
-    change in the transaction that changes a letter.
+    `died_in`, `reason`, `exchange` and `routing_key` are those of the first failure. `routing_key`
+    and `exception_message` have placeholders for ids. The counts change in the transaction that
+    changes a letter.
     """
 
     broker = models.ForeignKey(Broker, models.CASCADE)
@@ -26,6 +27,7 @@ class LetterGroup(models.Model):
     routing_key = models.CharField(max_length=255, blank=True)
     exception = models.CharField(max_length=255, blank=True)
     message_type = models.CharField(max_length=255, blank=True)
+    exception_message = models.CharField(max_length=255, blank=True)
     parked = models.PositiveIntegerField(default=0)
     discarded = models.PositiveIntegerField(default=0)
     replaying = models.PositiveIntegerField(default=0)

@@ -10,6 +10,7 @@ from heapq import merge
 from django.db import connection
 from django.db.models import QuerySet
 
+from delayboard.dead_letters.placeholders import put_placeholders
 from delayboard.dead_letters.search.query import Compared, Condition, Pattern, Query, fold
 from delayboard.models import DeadLetter, LetterGroup, LetterState
 from topology.models import Broker
@@ -160,6 +161,9 @@ def _holds(condition: Condition, value: str | int) -> bool:
     wanted = condition.value
     if isinstance(wanted, Pattern):
         fits = wanted.fits(fold(str(value)))
+        if condition.field == "key" and wanted.is_exact:
+            # A group's key has placeholders: a whole key finds the group that it belongs to.
+            fits = fits or fold(put_placeholders(wanted.pieces[0])) == fold(str(value))
     else:
         assert isinstance(wanted, Compared)
         fits = wanted.fits(float(value))

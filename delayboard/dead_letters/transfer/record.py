@@ -89,6 +89,7 @@ def record(letter: DeadLetter, body: bytes, hidden: Masks) -> dict[str, Any]:
             "exchange": group.exchange,
             "routing_key": group.routing_key,
             "exception": group.exception,
+            "exception_message": group.exception_message,
             "message_type": group.message_type,
             "note": group.note,
             "link": group.link,
