@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("delayboard", "0009_left_out_letters"),
+        ("delayboard", "0011_regroup_dead_letters"),
     ]
 
     operations = [

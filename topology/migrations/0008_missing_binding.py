@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("topology", "0006_mask_rule"),
+        ("topology", "0007_replaced_tap"),
     ]
 
     operations = [
