@@ -67,15 +67,21 @@ def record(topology_id: int, *, stop: Event, beat: Beat) -> None:
     _settle_what_was_unseen(_row(topology_id))
     while not stop.is_set():
         topology = _row(topology_id)
-        if topology.retired_tap or topology.tap_type == "stream":
-            # Only one may write a stream's lines: another's would be the same ones again.
-            with held(settings.EVENT_LOG, f"tap.{topology.slug}") as is_ours:
-                if is_ours:
-                    _record_stream(_row(topology_id), stop, beat)
-                    continue
-            stop.wait(LOCKED_WAIT_SECONDS)
-        else:
+        if not _reads_stream(topology):
             _record_queue(topology, stop, beat)
+            continue
+        # Only one may write a stream's lines: another's would be the same ones again.
+        with held(settings.EVENT_LOG, f"tap.{topology.slug}") as is_ours:
+            # Who held it before may have read a retired stream to its end.
+            topology = _row(topology_id)
+            if is_ours and _reads_stream(topology):
+                _record_stream(topology, stop, beat)
+        if not is_ours:
+            stop.wait(LOCKED_WAIT_SECONDS)
+
+
+def _reads_stream(topology: Topology) -> bool:
+    return bool(topology.retired_tap) or topology.tap_type == "stream"
 
 
 def _row(topology_id: int) -> Topology:

@@ -54,9 +54,9 @@ def death(value: bytes) -> bytes:
 
 # Every type that RabbitMQ reads: it refuses “U” and numbers that are none, whatever is bound.
 VALUES = {
-    "text": b"S" + sized(b"y" * 255),
+    "text": b"S" + sized(b"y" * 4096),
     "no text": b"S" + sized(b"\xff\xfe"),
-    "long text": b"S" + sized(b"y" * 256),
+    "long text": b"S" + sized(b"y" * 4097),
     "s": b"s\x00\x05",
     "u": b"u\xff\xff",
     "I": b"I\xff\xff\xff\xff",
