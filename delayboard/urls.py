@@ -59,6 +59,16 @@ urlpatterns = [
         name="letter_queue_decide",
     ),
     path(
+        "dead-letters/<slug:broker_slug>/groups/merge/",
+        letter_groups.merge_letter_groups,
+        name="merge_letter_groups",
+    ),
+    path(
+        "dead-letters/<slug:broker_slug>/groups/<int:pk>/undo-merge/",
+        letter_groups.undo_merge,
+        name="undo_merge",
+    ),
+    path(
         "dead-letters/<slug:broker_slug>/groups/<int:pk>/",
         letter_groups.letter_group,
         name="letter_group",

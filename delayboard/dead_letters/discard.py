@@ -169,7 +169,7 @@ def cancel(user: Any, change: LetterChange) -> None:
 def _rows(change: LetterChange, now: datetime) -> tuple[Letters, bool]:
     """What it is about, ages counted from `now`; and whether each must be looked at for that."""
     if change.group is not None:
-        return DeadLetter.objects.filter(broker=change.broker, group=change.group), False
+        return DeadLetter.objects.filter(group__in=change.group.member_ids), False
     assert change.created_by is not None
     query = parse(change.query, now)
     rights.check(change.created_by, change.broker, query)

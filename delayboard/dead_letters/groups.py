@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import F, Max, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce, Greatest
 
 from analytics.events import clean
 from delayboard.dead_letters.browse import Letter
@@ -75,15 +77,44 @@ def parse(values: Mapping[str, str]) -> Asked:
 
 def page(broker: Broker, asked: Asked, rules: Masks = NOTHING) -> Page:
     """The groups of a broker that fit, at most PAGE of them, as `rules` let them be seen."""
-    rows = LetterGroup.objects.filter(broker=broker).select_related("owner")
+    rows = LetterGroup.objects.filter(broker=broker, merged_into=None).select_related("owner")
+    merged = LetterGroup.objects.filter(broker=broker, merged_into__isnull=False)
+    rows = _with_merged(rows) if (has_merged := merged.exists()) else rows
     hidden = hidden_columns(rules)
     searched = [name for name in _SEARCHED if name not in hidden]
     open_ones = Q(parked__gt=0) | Q(replaying__gt=0) | Q(handed__gt=0)
+    if has_merged:
+        open_ones |= Q(pk__in=merged.filter(open_ones).values("merged_into"))
     rows = _fitting(rows if asked.with_gone else rows.filter(open_ones), asked.text, searched)
-    found = list(_after(rows, asked)[: PAGE + 1])
+    found = with_merged_counts(list(_after(rows, asked, has_merged=has_merged)[: PAGE + 1]))
     last = found[PAGE - 1] if len(found) > PAGE else None
     seen = [seen_group(group, rules) for group in found[:PAGE]]
     return Page(seen, f"{_sorted_by(last, asked.sort)},{last.pk}" if last else "")
+
+
+def _with_merged(rows: QuerySet[LetterGroup]) -> QuerySet[LetterGroup]:
+    """With what the list is sorted by, of a group and of those merged into it."""
+    members = (
+        LetterGroup.objects.filter(merged_into=OuterRef("pk")).order_by().values("merged_into")
+    )
+    parked = members.annotate(number=Sum("parked")).values("number")
+    last_at = members.annotate(at=Max("last_at")).values("at")
+    return rows.annotate(
+        parked_in_all=F("parked") + Coalesce(Subquery(parked), 0),
+        last_in_all=Greatest(F("last_at"), Coalesce(Subquery(last_at), F("last_at"))),
+    )
+
+
+def with_merged_counts(groups: Sequence[LetterGroup]) -> list[LetterGroup]:
+    """The groups with the counts and times of those merged into them; to be shown, not saved."""
+    found = {group.pk: copy(group) for group in groups}
+    for one in LetterGroup.objects.filter(merged_into__in=found):
+        group = found[one.merged_into_id or 0]
+        for name in (*LetterState.values, "total"):
+            setattr(group, name, getattr(group, name) + getattr(one, name))
+        group.first_at = min(group.first_at, one.first_at)
+        group.last_at = max(group.last_at, one.last_at)
+    return list(found.values())
 
 
 def _fitting(
@@ -98,19 +129,17 @@ def _fitting(
     return rows
 
 
-def _after(rows: QuerySet[LetterGroup], asked: Asked) -> QuerySet[LetterGroup]:
+def _after(rows: QuerySet[LetterGroup], asked: Asked, *, has_merged: bool) -> QuerySet[LetterGroup]:
     if asked.sort == "count":
-        rows = rows.order_by("-parked", "-pk")
-        if asked.after is not None:
-            parked, pk = asked.after
-            rows = rows.filter(Q(parked__lt=parked) | Q(parked=parked, pk__lt=pk))
+        name = "parked_in_all" if has_merged else "parked"
+    else:
+        name = "last_in_all" if has_merged else "last_at"
+    rows = rows.order_by(f"-{name}", "-pk")
+    if asked.after is None:
         return rows
-    rows = rows.order_by("-last_at", "-pk")
-    if asked.after is not None:
-        microseconds, pk = asked.after
-        at = EPOCH + timedelta(microseconds=min(microseconds, LATEST))
-        rows = rows.filter(Q(last_at__lt=at) | Q(last_at=at, pk__lt=pk))
-    return rows
+    number, pk = asked.after
+    value = number if asked.sort == "count" else EPOCH + timedelta(microseconds=min(number, LATEST))
+    return rows.filter(Q(**{f"{name}__lt": value}) | Q(**{name: value}, pk__lt=pk))
 
 
 def _sorted_by(group: LetterGroup, sort: str) -> int:
@@ -145,19 +174,22 @@ def seen_in(broker: Broker, letters: Sequence[Letter], rules: Masks = NOTHING) -
     found = grouped(letters)
     fingerprints = [failure.fingerprint for failure, _ in found]
     rows = LetterGroup.objects.filter(broker=broker, fingerprint__in=fingerprints)
-    kept = {group.fingerprint: group for group in rows}
+    causes = {group.fingerprint: group for group in rows.select_related("merged_into")}
+    shown = {group.merged_into or group for group in causes.values()}
+    counted = {group.pk: group for group in with_merged_counts(list(shown))}
     places = {letter.handle: place for place, letter in enumerate(letters, start=1)}
-    return [
-        Seen(
-            seen_group(
-                kept.get(failure.fingerprint) or LetterGroup(broker=broker, **asdict(failure)),
-                rules,
-            ),
-            len(members),
-            places[members[0].handle],
-        )
-        for failure, members in found
-    ]
+    seen: dict[int | str, Seen] = {}
+    for failure, members in found:
+        cause = causes.get(failure.fingerprint)
+        group = LetterGroup(broker=broker, **asdict(failure))
+        if cause is not None:
+            group = counted[cause.merged_into_id or cause.pk]
+        known = seen.get(group.pk or failure.fingerprint)
+        number, first = len(members), places[members[0].handle]
+        if known is not None:
+            number, first = number + known.number, min(first, known.first)
+        seen[group.pk or failure.fingerprint] = Seen(seen_group(group, rules), number, first)
+    return sorted(seen.values(), key=lambda one: -one.number)
 
 
 def by_state(broker: Broker) -> list[tuple[str, str, int]]:
@@ -174,6 +206,10 @@ def by_state(broker: Broker) -> list[tuple[str, str, int]]:
 
 def newest_of(group: LetterGroup) -> int:
     """The id of its newest letter, 0 without one: what is parked later is not meant."""
-    states = (DeadLetter.objects.filter(group=group, state=state) for state in LetterState.values)
+    states = (
+        DeadLetter.objects.filter(group=pk, state=state)
+        for pk in group.member_ids
+        for state in LetterState.values
+    )
     keys = (rows.order_by("-pk").values_list("pk", flat=True).first() for rows in states)
     return max((key for key in keys if key is not None), default=0)

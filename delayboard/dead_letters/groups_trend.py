@@ -117,15 +117,17 @@ def counted(rows: Iterable[tuple[datetime, int]], span: Span, now: datetime) -> 
 
 
 def trends(groups: Collection[LetterGroup], span: Span, now: datetime) -> dict[int, Trend]:
-    """The trend of each group, by its id."""
+    """The trend of each group with those merged into it, by its id."""
     from_at = begin(span, now)
-    rows = GroupHour.objects.filter(group__in=[group.pk for group in groups], hour__gte=from_at)
     hours: dict[int, list[tuple[datetime, int]]] = {group.pk: [] for group in groups}
+    merged = LetterGroup.objects.filter(merged_into__in=hours).values_list("pk", "merged_into")
+    shown = {**dict(merged), **{pk: pk for pk in hours}}
+    rows = GroupHour.objects.filter(group__in=shown, hour__gte=from_at)
     for pk, hour, died in rows.values_list("group", "hour", "died"):
-        hours[pk].append((hour, died))
+        hours[shown[pk] or pk].append((hour, died))
     return {pk: counted(found, span, now) for pk, found in hours.items()}
 
 
 def has_earlier(group: LetterGroup, trend: Trend) -> bool:
     """Whether some of the group died before its trend begins."""
-    return GroupHour.objects.filter(group=group, hour__lt=trend.from_at).exists()
+    return GroupHour.objects.filter(group__in=group.member_ids, hour__lt=trend.from_at).exists()

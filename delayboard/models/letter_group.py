@@ -41,6 +41,15 @@ class LetterGroup(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+"
     )
     link = models.URLField(max_length=500, blank=True)
+    name = models.CharField(max_length=100, blank=True, help_text="Given when groups are merged.")
+    merged_into = models.ForeignKey(
+        "self",
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="merged",
+        help_text="The group that shows the messages of this one. They keep this group.",
+    )
 
     class Meta:
         ordering = ("-last_at", "-pk")
@@ -54,8 +63,14 @@ class LetterGroup(models.Model):
 
     @property
     def title(self) -> str:
-        """What it is known by: its exception, or why it died."""
-        return self.exception or self.reason or "no cause is told"
+        """What it is known by: its name, its exception, or why it died."""
+        return self.name or self.exception or self.reason or "no cause is told"
+
+    @property
+    def member_ids(self) -> list[int]:
+        """The ids of all groups whose messages it shows: its own, then those merged into it."""
+        merged = LetterGroup.objects.filter(merged_into=self.pk).order_by("pk")
+        return [self.pk, *merged.values_list("pk", flat=True)]
 
     @property
     def why(self) -> str:

@@ -14,7 +14,7 @@ from playwright.sync_api import Page
 
 from analytics.firehose import switch_on
 from analytics.models import ScheduledMessage
-from delayboard.models import BatchState, ItemState, Publication, ReplayBatch
+from delayboard.models import BatchState, ItemState, LetterGroup, Publication, ReplayBatch
 from delayboard.models.publication import Sent
 from tests.brokers import Vhost
 from tests.browser import contents, died, replays, rows
@@ -199,6 +199,9 @@ def _add_rows(
     causes = ["shop.NoStock", "System.TimeoutException"] if queue == PARKED else crowd(60)
     group = died.groups(broker, scene.user, queue, causes)
     scene.add("letter-group", "letter_group", broker.slug, group.pk)
+    some = LetterGroup.objects.filter(broker=broker).exclude(pk=group.pk).order_by("pk")[:2]
+    chosen = {"group": [one.pk for one in some]}
+    scene.add("merge-groups", "merge_letter_groups", broker.slug, query=chosen)
     scene.add("letter-group-days", "letter_group", broker.slug, group.pk, query={"by": "day"})
     scene.add("retrying", "retrying", broker.slug)
     _add_letters(scene, broker, queue, causes)

@@ -33,7 +33,7 @@ class Scene:
     def add(self, name: str, view: str, *arguments: object, **options: object) -> None:
         """A sight of the view's address; `query` becomes its query string."""
         query = options.pop("query", None)
-        tail = f"?{urlencode(query)}" if isinstance(query, dict) else ""
+        tail = f"?{urlencode(query, doseq=True)}" if isinstance(query, dict) else ""
         address = reverse(view, args=arguments) + tail
         self.sights.append(Sight(name, view, address, **options))  # type: ignore[arg-type]
 

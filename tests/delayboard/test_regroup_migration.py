@@ -140,9 +140,9 @@ def test_one_group_with_two_exception_messages_becomes_two(old: Any) -> None:
     rule = {"exchange": "new", "routing_key": "k", "set_at": NOON}
     rows.table("RedirectRule").create(group=group, **rule)
     said = {"x-exception-message": "HTTP 404 for order 1"}
-    rows.letter(group, **said)
-    rows.letter(group, **said, after=2)
-    rows.letter(group, "replayed", after=1, **{"x-exception-message": "HTTP 500 for order 2"})
+    rows.letter(group, "parked", 0, **said)
+    rows.letter(group, "parked", 2, **said)
+    rows.letter(group, "replayed", 1, **{"x-exception-message": "HTTP 500 for order 2"})
     rows.table("LetterGroup").filter(pk=group.pk).update(total=7)
     call_command("migrate", verbosity=0)
     found = {one.exception_message: one for one in LetterGroup.objects.all()}

@@ -320,3 +320,55 @@ def test_an_example_of_a_long_body_is_hidden_whole_by_any_rule(
     text = text_of(operator.get(address_of(letter.group)))
     assert "Its body is hidden by a rule." in text
     assert "4111" not in text
+
+
+def test_groups_are_merged_and_restored_without_javascript(
+    broker: Broker, operator: Client
+) -> None:
+    kept, other = a_group(broker, 3, note="Ask Ada"), a_group(broker, 2, exception_message="<b>")
+    text = page(operator)
+    assert 'form="merge-groups"' in text
+    assert f'name="group" value="{kept.pk}"' in text
+    address = reverse("merge_letter_groups", args=[broker.slug])
+    text = text_of(operator.get(address, {"group": [kept.pk, other.pk]}))
+    assert (
+        f'name="into" value="{kept.pk}" aria-label="Keep group shop.Exception003" checked' in text
+    )
+    assert "&lt;b&gt;" in text
+    sent = {"group": [kept.pk, other.pk], "into": kept.pk, "name": "No stock"}
+    text = text_of(operator.post(address, sent, follow=True))
+    assert "Merged 2 groups." in text
+    assert '<h1 class="name">No stock</h1>' in text
+    assert "5 parked" in text
+    assert "shop.Exception002" in text
+    assert operator.get(address_of(other)).headers["Location"] == address_of(kept)
+    assert "shop.Exception002" not in page(operator)
+    text = text_of(operator.post(address_of(kept, "undo_merge"), follow=True))
+    assert "Restored 1 merged group." in text
+    assert names(page(operator)) == ["shop.Exception002", "shop.Exception003"]
+    text = text_of(operator.post(address_of(kept, "undo_merge"), follow=True))
+    assert "Nothing was undone. No group is merged into this one." in text
+
+
+def test_a_merge_needs_two_groups_and_an_operator(broker: Broker, operator: Client) -> None:
+    group = a_group(broker)
+    address = reverse("merge_letter_groups", args=[broker.slug])
+    for chosen in ([], [group.pk], ["x"], [10**30]):
+        answer = operator.get(address, {"group": chosen})
+        assert "Fewer than two groups are selected" in text_of(answer)
+    sent = {"group": [group.pk], "into": group.pk}
+    assert "Nothing was merged. Choose two or more" in text_of(operator.post(address, sent))
+    viewer = signed_in(Role.VIEWER)
+    assert viewer.post(address, sent).status_code == 403
+    assert viewer.post(address_of(group, "undo_merge")).status_code == 403
+    a_group(broker, 2)
+    assert "merge-groups" not in page(viewer)
+
+
+def test_a_rule_hides_the_message_of_an_exception(broker: Broker, operator: Client) -> None:
+    group = a_group(broker, exception_message="Key (<email>) exists")
+    assert "Key (&lt;email&gt;) exists" in page(operator)
+    rule = {"kind": MaskKind.HEADER, "pattern": "x-exception-message"}
+    MaskRule.objects.create(**rule, least_role=Role.ADMIN)
+    for text in (page(operator), text_of(operator.get(address_of(group)))):
+        assert "Key (&lt;email&gt;) exists" not in text

@@ -46,13 +46,20 @@ class Row(NamedTuple):
 
 
 class Chosen:
-    """Those of one batch. `is_limited` where its limit counts."""
+    """Those of one batch. `is_limited` where its limit counts; `groups` is how many they are of."""
 
-    def __init__(self, rows: QuerySet[DeadLetter], batch: ReplayBatch, *, is_limited: bool) -> None:
+    def __init__(
+        self,
+        rows: QuerySet[DeadLetter],
+        batch: ReplayBatch,
+        *,
+        is_limited: bool,
+        groups: int | None = None,
+    ) -> None:
         self._rows = rows
         self._newest = batch.newest
         self._ids = None if batch.letters is None else sorted({int(key) for key in batch.letters})
-        self._is_slow = is_limited and batch.group_id is None
+        self._is_slow = is_limited and groups != 1
         self._broker = batch.broker
         self.limit = batch.limit if is_limited else None
         self._from_the_end = batch.order == Order.NEWEST
@@ -129,7 +136,8 @@ def chosen_of(batch: ReplayBatch) -> Chosen:
     if batch.parking is not None:
         return Chosen(parked.filter(session__parking=batch.parking), batch, is_limited=False)
     if batch.group is not None:
-        return Chosen(parked.filter(group=batch.group), batch, is_limited=True)
+        groups = batch.group.member_ids
+        return Chosen(parked.filter(group__in=groups), batch, is_limited=True, groups=len(groups))
     if not batch.query:
         raise BatchError("The group of these letters is gone: choose them again.")
     found = whole(_asked(batch)).filter(state=LetterState.PARKED)

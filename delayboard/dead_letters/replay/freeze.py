@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Sum
 from django.utils import timezone
 
 from analytics.events import clean
@@ -118,7 +119,8 @@ def _number(batch: ReplayBatch) -> int:
     """About how many it will have, 0 where counting them takes long."""
     number = len(batch.letters or ())
     if batch.group is not None:
-        number = LetterGroup.objects.values_list("parked", flat=True).get(pk=batch.group.pk)
+        groups = LetterGroup.objects.filter(pk__in=batch.group.member_ids)
+        number = groups.aggregate(parked=Sum("parked", default=0))["parked"]
     return (
         number if batch.limit is None or batch.letters else min(number or batch.limit, batch.limit)
     )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from delayboard.dead_letters.replay.options import OptionError, Options, of_batch
 from delayboard.dead_letters.replay.verdict import Target, died, target_of
-from delayboard.models import RedirectRule, ReplayBatch, TargetMode
+from delayboard.models import LetterGroup, RedirectRule, ReplayBatch, TargetMode
 from topology.deaths import Death, read_history
 from topology.definitions import Definitions
 from topology.delays import format_delay
@@ -205,9 +205,11 @@ def way_of(batch: ReplayBatch, target: str) -> Route:
 
 
 def redirects(broker: Broker) -> dict[int, Target]:
-    """Where the letters of redirected groups go, by group."""
-    rules = RedirectRule.objects.filter(group__broker=broker)
-    return {rule.group_id: Target(rule.exchange, rule.routing_key, _REDIRECTED) for rule in rules}
+    """Where the letters of redirected groups go, by group; merged ones as the one they are in."""
+    rules = RedirectRule.objects.filter(group__broker=broker, group__merged_into=None)
+    found = {rule.group_id: Target(rule.exchange, rule.routing_key, _REDIRECTED) for rule in rules}
+    merged = LetterGroup.objects.filter(merged_into__in=found).values_list("pk", "merged_into")
+    return {**found, **{pk: found[into] for pk, into in merged if into is not None}}
 
 
 def _nowhere(way: Route, found: Definitions) -> str:

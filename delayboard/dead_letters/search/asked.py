@@ -148,13 +148,22 @@ def _groups(broker: Broker, query: Query) -> frozenset[int] | None:
     asked = [one for one in query.conditions if one.field in IN_GROUP]
     if not asked:
         return None
-    columns = ["pk", *(IN_GROUP[one.field] for one in asked)]
+    columns = ["pk", "merged_into", *(IN_GROUP[one.field] for one in asked)]
     rows = LetterGroup.objects.filter(broker=broker).order_by().values_list(*columns)
     return frozenset(
         pk
-        for pk, *values in rows
-        if all(_holds(one, value) for one, value in zip(asked, values, strict=True))
+        for pk, shown_in, *values in rows
+        if all(_is_meant(one, value, shown_in) for one, value in zip(asked, values, strict=True))
     )
+
+
+def _is_meant(condition: Condition, value: str | int, shown_in: int | None) -> bool:
+    """Whether a group is; `group:` with a number means those merged into that one too."""
+    holds = _holds(condition, value)
+    if condition.field != "group" or shown_in is None:
+        return holds
+    in_shown = _holds(condition, shown_in)
+    return holds and in_shown if condition.is_negated else holds or in_shown
 
 
 def _holds(condition: Condition, value: str | int) -> bool:

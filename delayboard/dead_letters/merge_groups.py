@@ -1,0 +1,100 @@
+"""Merging groups of parked messages, and undoing it.
+
+A merged group keeps its row, messages and counts, and new messages of its cause go on to it; only
+`merged_into` says that another group shows them. So an undo restores every group exactly. The note,
+owner, link and redirect of the group that stays hold for all; the others' rest until the undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from analytics.events import clean
+from delayboard.models import BatchState, LetterChange, LetterGroup, ReplayBatch
+from topology import audit
+from topology.models import Broker
+from topology.models.work import ENDED
+
+MOST_MERGED = 50
+LONGEST_NAME = 100
+
+
+class MergeError(ValueError):
+    """Nothing was changed; the sentence says why."""
+
+
+def merge(user: Any, broker: Broker, keys: Collection[int], into: int, name: str) -> LetterGroup:
+    """Shows the messages of these groups in the group `into`; its row. Raises MergeError.
+
+    Groups are locked by their ids, as everywhere (`states.py`).
+    """
+    name = " ".join(clean(name).split())
+    if len(name) > LONGEST_NAME:
+        raise MergeError(f"The name is longer than {LONGEST_NAME} characters.")
+    with transaction.atomic():
+        found = _locked(LetterGroup.objects.filter(broker=broker, pk__in={*keys, into}))
+        others = [group for group in found.values() if group.pk != into]
+        if into not in found or not others or len(found) != len({*keys, into}):
+            raise MergeError("Choose two or more groups of this broker, and the one that stays.")
+        _check(found, into)
+        group = found[into]
+        LetterGroup.objects.filter(pk__in=[one.pk for one in others]).update(merged_into=into)
+        LetterGroup.objects.filter(pk=into).update(name=name)
+        _record(user, group, "groups merged", [one.pk for one in others])
+    group.name = name
+    return group
+
+
+def undo(user: Any, group: LetterGroup) -> int:
+    """Restores the groups that were merged into this one; how many. Raises MergeError."""
+    with transaction.atomic():
+        found = _locked(LetterGroup.objects.filter(Q(pk=group.pk) | Q(merged_into=group.pk)))
+        merged = [pk for pk in found if pk != group.pk]
+        if not merged:
+            raise MergeError("No group is merged into this one.")
+        _check_pending(found)
+        LetterGroup.objects.filter(pk__in=merged).update(merged_into=None)
+        LetterGroup.objects.filter(pk=group.pk).update(name="")
+        _record(user, group, "merge of groups undone", merged)
+    return len(merged)
+
+
+def _locked(rows: Any) -> dict[int, LetterGroup]:
+    # In one order, as everywhere: two merges of the same groups do not wait in a circle.
+    return {group.pk: group for group in rows.select_for_update().order_by("pk")}
+
+
+def _check(found: dict[int, LetterGroup], into: int) -> None:
+    keys = [pk for pk in found if pk != into]
+    if any(group.merged_into_id is not None for group in found.values()):
+        raise MergeError("One of these groups is merged already: undo that merge first.")
+    if LetterGroup.objects.filter(merged_into__in=keys).exists():
+        raise MergeError(
+            "One of these groups holds merged groups: let it be the one that stays, or undo its "
+            "merge first."
+        )
+    held = LetterGroup.objects.filter(merged_into=into).count()
+    if held + len(found) > MOST_MERGED:
+        raise MergeError(f"At most {MOST_MERGED} groups can be merged into one.")
+    _check_pending(found)
+
+
+def _check_pending(found: Collection[int]) -> None:
+    """What was asked of a group must not change while the worker does it."""
+    is_changing = LetterChange.objects.filter(group__in=found, work__isnull=False).exclude(
+        work__state__in=ENDED
+    )
+    is_preparing = ReplayBatch.objects.filter(group__in=found, state=BatchState.PREPARING)
+    if is_changing.exists() or is_preparing.exists():
+        raise MergeError(
+            "A replay, discard or restore of one of these groups is under way: wait for its end."
+        )
+
+
+def _record(user: Any, group: LetterGroup, action: str, others: list[int]) -> None:
+    details = {"group": group.pk, "merged": others}
+    audit.record(user, action, broker=group.broker, what=str(group), details=details)

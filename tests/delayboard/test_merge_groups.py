@@ -1,0 +1,184 @@
+"""Merging groups: one shows the messages of all, and an undo restores each exactly."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import User
+
+from delayboard.dead_letters import discard, groups, groups_trend, journal, states
+from delayboard.dead_letters.browse import number
+from delayboard.dead_letters.groups import Asked
+from delayboard.dead_letters.merge_groups import MOST_MERGED, MergeError, merge, undo
+from delayboard.dead_letters.replay import select
+from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.target import redirects
+from delayboard.dead_letters.search.asked import ask
+from delayboard.dead_letters.search.query import parse
+from delayboard.models import (
+    BatchState,
+    DeadLetter,
+    LetterGroup,
+    LetterState,
+    RedirectRule,
+    ReplayBatch,
+    TargetMode,
+)
+from tests.builders import make_broker, make_user
+from tests.delayboard.builders import a_death, a_message, deaths_header, parked
+from tests.site.desk import know
+from topology.definitions import Queue
+from topology.message import Message
+from topology.models import AuditEntry, Broker, Role
+
+pytestmark = pytest.mark.django_db
+NOW = datetime.now(UTC).replace(microsecond=0)
+COUNTED = ("parked", "discarded", "total", "first_at", "last_at", "note", "name", "merged_into")
+
+
+def died_in(queue: str, number: int = 1, at: datetime = NOW) -> Message:
+    return a_message(b"%d" % number, deaths_header(a_death(queue, first_at=at)))
+
+
+def a_group(broker: Broker, queue: str, number: int, **stated: object) -> LetterGroup:
+    """A group of so many messages that died in this queue."""
+    parked(broker, *(died_in(queue, n) for n in range(number)), at=NOW)
+    group = LetterGroup.objects.get(broker=broker, died_in=queue)
+    LetterGroup.objects.filter(pk=group.pk).update(**stated)
+    group.refresh_from_db()
+    return group
+
+
+@pytest.fixture
+def user(broker: Broker) -> User:
+    return make_user("ada", Role.OPERATOR, broker)
+
+
+def rows() -> list[tuple[object, ...]]:
+    return list(LetterGroup.objects.order_by("pk").values_list("pk", *COUNTED))
+
+
+def shown(broker: Broker, **asked: object) -> list[tuple[str, int]]:
+    page = groups.page(broker, Asked(**asked))  # type: ignore[arg-type]
+    return [(group.title if group.name else group.died_in, group.parked) for group in page.groups]
+
+
+def test_an_undo_restores_every_group_with_its_messages_and_new_arrivals(
+    broker: Broker, user: User
+) -> None:
+    orders = a_group(broker, "orders", 3, note="Ask Ada")
+    stock = a_group(broker, "stock", 2, note="Ask Bob")
+    before = rows()
+    merge(user, broker, [orders.pk, stock.pk], orders.pk, "  No   stock ")
+    assert shown(broker) == [("No stock", 5)]
+    later = NOW + timedelta(hours=1)
+    journal.put(broker, "dead", [died_in("stock", 7, later)], at=later)
+    assert shown(broker) == [("No stock", 6)]
+    (seen,) = groups.page(broker, Asked()).groups
+    assert (seen.note, seen.last_at, seen.total) == ("Ask Ada", later, 6)
+    orders.refresh_from_db()
+    assert undo(user, orders) == 1
+    after = rows()
+    assert after[0] == before[0]
+    assert after[1][1:4] == (3, 0, 3)
+    assert after[1][6] == "Ask Bob"
+    assert shown(broker, sort="count") == [("stock", 3), ("orders", 3)]
+    assert DeadLetter.objects.filter(group=stock).count() == 3
+    done = AuditEntry.objects.filter(action__contains="merge").order_by("pk")
+    assert [entry.action for entry in done] == ["groups merged", "merge of groups undone"]
+    assert done[0].details == {"group": orders.pk, "merged": [stock.pk]}
+
+
+def test_lists_sort_and_page_by_all_messages_of_a_merged_group(
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {name: a_group(broker, name, size) for name, size in (("a", 1), ("b", 3), ("c", 4))}
+    merge(user, broker, [kept["a"].pk, kept["c"].pk], kept["a"].pk, "")
+    monkeypatch.setattr(groups, "PAGE", 1)
+    first = groups.page(broker, Asked(sort="count"))
+    assert [(one.died_in, one.parked) for one in first.groups] == [("a", 5)]
+    after = groups.parse({"sort": "count", "after": first.next_place})
+    assert [one.died_in for one in groups.page(broker, after).groups] == ["b"]
+    newest = groups.page(broker, Asked())
+    second = groups.page(broker, groups.parse({"after": newest.next_place}))
+    assert {one.died_in for one in (*newest.groups, *second.groups)} == {"a", "b"}
+    keys = list(DeadLetter.objects.filter(group=kept["a"]).values_list("pk", flat=True))
+    parked_only = (LetterState.PARKED,)
+    states.change_letters(keys, parked_only, LetterState.DISCARDED, by=user, at=NOW)
+    assert "a" in {one.died_in for one in groups.page(broker, Asked(sort="count")).groups}
+
+
+def test_a_search_a_trend_and_a_peek_mean_all_of_a_merged_group(broker: Broker, user: User) -> None:
+    orders, stock = a_group(broker, "orders", 3), a_group(broker, "stock", 2)
+    merge(user, broker, [orders.pk, stock.pk], stock.pk, "")
+    both = frozenset({orders.pk, stock.pk})
+    assert ask(broker, parse(f"group:{stock.pk}", NOW)).groups == both
+    assert ask(broker, parse(f"group:{orders.pk}", NOW)).groups == frozenset({orders.pk})
+    assert ask(broker, parse(f"-group:{stock.pk}", NOW)).groups == frozenset()
+    assert groups_trend.trends([stock], groups_trend.SPANS["day"], NOW)[stock.pk].total == 5
+    newest = DeadLetter.objects.order_by("-pk").values_list("pk", flat=True)[0]
+    assert groups.newest_of(stock) == newest
+    (seen,) = groups.seen_in(broker, number([died_in("orders"), died_in("stock")]))
+    assert (seen.group.pk, seen.number, seen.group.parked) == (stock.pk, 2, 5)
+
+
+def test_a_replay_and_a_discard_take_all_of_a_merged_group(broker: Broker, user: User) -> None:
+    know(broker, Queue("target"))
+    orders, stock, other = (a_group(broker, q, n) for q, n in (("orders", 3), ("s", 2), ("o", 1)))
+    merge(user, broker, [orders.pk, stock.pk], orders.pk, "")
+    options = Options(mode=TargetMode.TYPED, key="target")
+    batch = select.of_group(user, orders, options)
+    assert batch.selected == 5
+    limited = Options(mode=TargetMode.TYPED, key="target", limit=4)
+    assert select.of_group(user, orders, limited).selected == 4
+    change = discard.change_all(user, broker, discard.DISCARD, group=orders)
+    assert change.changed == 5
+    stock.refresh_from_db()
+    other.refresh_from_db()
+    assert (stock.discarded, stock.parked, other.parked) == (2, 0, 1)
+
+
+def test_the_redirect_of_the_group_that_stays_holds_for_all_until_the_undo(
+    broker: Broker, user: User
+) -> None:
+    orders, stock = a_group(broker, "orders", 1), a_group(broker, "stock", 1)
+    for group, key in ((orders, "new-orders"), (stock, "new-stock")):
+        RedirectRule.objects.create(group=group, routing_key=key, set_at=NOW)
+    merge(user, broker, [orders.pk, stock.pk], orders.pk, "")
+    assert {pk: one.routing_key for pk, one in redirects(broker).items()} == {
+        orders.pk: "new-orders",
+        stock.pk: "new-orders",
+    }
+    undo(user, orders)
+    assert redirects(broker)[stock.pk].routing_key == "new-stock"
+    RedirectRule.objects.filter(group=orders).delete()
+    merge(user, broker, [orders.pk, stock.pk], orders.pk, "")
+    assert redirects(broker) == {}
+
+
+def test_what_cannot_be_merged_changes_nothing(broker: Broker, user: User) -> None:
+    kept = {name: a_group(broker, name, 1).pk for name in ("a", "b", "c", "d")}
+    foreign = a_group(make_broker(name="Other"), "x", 1).pk
+    a, b, c, d = kept.values()
+
+    def refused(match: str, keys: list[int], into: int, name: str = "") -> None:
+        before = rows()
+        with pytest.raises(MergeError, match=match):
+            merge(user, broker, keys, into, name)
+        assert rows() == before
+
+    refused("two or more groups", [a], a)
+    refused("two or more groups", [a, foreign], a)
+    refused("two or more groups", [a, b], 0)
+    refused("longer than 100", [a, b], a, "x" * 101)
+    merge(user, broker, [a, b], a, "")
+    refused("merged already", [b, c], c)
+    refused("holds merged groups", [a, c], c)
+    merge(user, broker, [a, c], a, "")
+    ReplayBatch.objects.create(broker=broker, group_id=d, state=BatchState.PREPARING, state_at=NOW)
+    refused("under way", [a, d], a)
+    with pytest.raises(MergeError, match="No group is merged"):
+        undo(user, LetterGroup.objects.get(pk=d))
+    many = [a_group(broker, f"q{n}", 1).pk for n in range(MOST_MERGED)]
+    refused("At most 50", [*many, a], a)
