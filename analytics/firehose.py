@@ -12,7 +12,7 @@ from analytics.models import Firehose
 from topology import access, audit
 from topology.access import User
 from topology.broker.errors import BrokerError, NotFound
-from topology.broker.management import Management
+from topology.broker.management import REQUEST_SECONDS, Management
 from topology.models import Broker
 from topology.provisioning import firehose
 
@@ -82,9 +82,9 @@ def switch_off(user: User, broker: Broker) -> bool:
 
 
 def standing(broker: Broker, row: Firehose | None) -> Standing:
-    """Ask the broker, in a few seconds at most."""
+    """Ask the broker, for REQUEST_SECONDS in all."""
     try:
-        with Management(broker.address) as management:
+        with Management(broker.address, in_all=REQUEST_SECONDS) as management:
             if row is None:
                 return Standing(management.is_tracing())
             is_copying = firehose.is_copying(management, tap_of(row))

@@ -15,18 +15,20 @@ from delayboard.dead_letters.keeping import RULES as LETTERS
 from delayboard.dead_letters.keeping import limit_bytes
 from delayboard.dead_letters.replay.forget import REPLAYS
 from delayboard.publishing.forget_timeouts import IMPORTS
+from topology.broker.answers import max_bytes
+from topology.broker.errors import Unsupported
 
 
 @register()
-def check_retention(**options: Any) -> list[CheckMessage]:
+def check_numbers(**options: Any) -> list[CheckMessage]:
     errors: list[CheckMessage] = []
     now = datetime.now(UTC)
     rules = (*RULES, *LETTERS.values(), REPLAYS, IMPORTS)
     cutoffs: list[Callable[[], object]] = [partial(rule.cutoff, now) for rule in rules]
-    for read in (*cutoffs, limit_bytes):
+    for read in (*cutoffs, limit_bytes, max_bytes):
         try:
             read()
-        except BadSetting as error:
+        except (BadSetting, Unsupported) as error:
             errors.append(Error(str(error), id="delayboard.E001"))
     return errors
 

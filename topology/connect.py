@@ -64,7 +64,7 @@ def _try_amqp(address: Address) -> list[Trial]:
 
 def _try_management(address: Address) -> list[Trial]:
     try:
-        with Management(address) as management:
+        with Management(address, in_all=TRIAL_SECONDS) as management:
             overview = management.overview()
             queues = management.count_queues()
             alarms = management.alarms()

@@ -8,6 +8,8 @@ from datetime import datetime
 
 from topology.definitions import Definitions
 
+LONGEST_PART = 9
+
 
 @dataclass(frozen=True)
 class QueueNumbers:
@@ -63,10 +65,13 @@ class Snapshot:
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
-    """A version cut at the first part that is no number: "4.1.0-rc.1" is (4, 1, 0)."""
+    """A version cut at the first part that is no number: "4.1.0-rc.1" is (4, 1, 0).
+
+    Python reads no number of thousands of digits, and no version has one.
+    """
     numbers: list[int] = []
     for part in version.split("-")[0].split("."):
-        if not part.isdecimal():
+        if not part.isdecimal() or len(part) > LONGEST_PART:
             break
         numbers.append(int(part))
     return tuple(numbers)

@@ -162,6 +162,9 @@ def may_audit(context: template.Context) -> bool:
 
 
 @register.simple_tag(takes_context=True)
-def silent_brokers(context: template.Context) -> list[Broker]:
-    """The brokers of the user that did not answer lately; nobody is asked for that."""
-    return latest.silent(access.visible_brokers(context["user"]))
+def silent_brokers(context: template.Context) -> list[tuple[Broker, str]]:
+    """The brokers of the user that cannot be read, each with the reason, "" while it is unknown."""
+    silent = latest.silent(access.visible_brokers(context["user"]))
+    return [
+        (broker, known.error if (known := latest.latest(broker.pk)) else "") for broker in silent
+    ]

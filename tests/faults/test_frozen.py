@@ -8,27 +8,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver, reverse
-from django.utils import timezone
+from django.urls import reverse
 
-from analytics.models import ScheduledMessage
 from delayboard.demo.node import PrivateNode
 from delayboard.live.feed import Feed
 from delayboard.live.messages import State
 from delayboard.live.subjects import find
-from delayboard.models import LetterChange, Parking, Publication
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
-from tests.delayboard.builders import a_message, parked
+from tests.faults.every_page import QUERIES, addresses
 from tests.faults.freezing import answered_before, frozen
-from tests.site.desk import draft
 from topology import latest
 from topology.broker.background import in_background
 from topology.broker.consumer import getter
@@ -44,7 +39,6 @@ PAGE_SECONDS = 3.0
 ACTION_SECONDS = 5.0
 SILENT = "does not answer in time"
 HANDLE = f"{'0' * 32}.{'0' * 8}.1"
-QUERIES = {"dead_letter_queue": {"name": "orders"}, "letters_export": {"as": "csv"}}
 
 
 @pytest.fixture
@@ -57,55 +51,6 @@ def client(pair: Topology) -> Client:
     client = Client()
     client.force_login(make_user("ada", Role.ADMIN))
     return client
-
-
-def addresses(pair: Topology) -> dict[str, str]:
-    """Every address of the URL conf but the admin's, by its name, with objects that exist."""
-    publication = Publication.objects.create(broker=pair.broker, size=1)
-    batch = draft(pair.broker)
-    if not ScheduledMessage.objects.filter(pk=batch.pk).exists():
-        now = timezone.now()
-        ScheduledMessage.objects.create(
-            pk=batch.pk,
-            broker=pair.broker,
-            topology=pair,
-            attempt=1,
-            requested_delay=timedelta(hours=1),
-            entered_at=now,
-            due_at=now + timedelta(hours=1),
-        )
-    letter = parked(pair.broker, a_message())[0]
-    rows = {
-        "letter": letter.pk,
-        "letter_body": letter.pk,
-        "letter_group": letter.group_id,
-        "parking": Parking.objects.create(broker=pair.broker, queue="dead").pk,
-        "letters_change": LetterChange.objects.create(broker=pair.broker, newest=0, asked=0).pk,
-    }
-    there = {
-        ("slug", "SlugConverter"): pair.slug,
-        ("broker_slug", "SlugConverter"): pair.broker.slug,
-        ("kind", "SlugConverter"): pair.kind,
-        ("kind", "StringConverter"): pair.kind,
-        ("pk", "UUIDConverter"): publication.pk,
-        ("pk", "IntConverter"): batch.pk,
-        ("position", "IntConverter"): 1,
-    }
-    found = {}
-    for name, pattern in named(get_resolver().url_patterns):
-        converters = pattern.pattern.converters
-        values = {key: there[key, type(kind).__name__] for key, kind in converters.items()}
-        found[name] = reverse(name, kwargs=values | ({"pk": rows[name]} if name in rows else {}))
-    return found
-
-
-def named(patterns: list[Any], space: str = "") -> Iterator[tuple[str, URLPattern]]:
-    for pattern in patterns:
-        if isinstance(pattern, URLResolver) and pattern.namespace != "admin":
-            inner = f"{pattern.namespace}:" if pattern.namespace else ""
-            yield from named(pattern.url_patterns, space + inner)
-        elif isinstance(pattern, URLPattern) and pattern.name:
-            yield space + pattern.name, pattern
 
 
 def timed(client: Client, method: str, address: str, **data: Any) -> tuple[float, Any]:

@@ -1,8 +1,8 @@
-"""RabbitMQ's management API: every path part quoted, every call with a time-out."""
+"""RabbitMQ's management API: every path part quoted, every call and answer within limits."""
 
 from __future__ import annotations
 
-import ssl
+import math
 import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,13 @@ from typing import Any
 from urllib.parse import quote
 
 import requests
-import requests.adapters
 import urllib3
 
 from topology.broker.address import Address
+from topology.broker.answers import Answer, BoundedAdapter, Limits, read_answer
 from topology.broker.errors import Conflict, NotFound, Unreachable, Unsupported
 from topology.broker.refusals import explained, late, no_vhost
+from topology.broker.shapes import read_object, read_objects
 from topology.broker.tracing import switched
 from topology.definitions import Binding, Exchange, Queue
 
@@ -29,34 +30,32 @@ REQUEST_SECONDS = 2.7
 PATIENCE_SECONDS = 15.0
 
 
-class _TlsAdapter(requests.adapters.HTTPAdapter):
-    """Uses the same TLS context as AMQP does."""
-
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self._context = context
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, ssl_context=self._context, **kwargs)
-
-
 class Management:
     """A session with the management API of one broker, for one vhost and one thread.
 
-    Each call waits `seconds` for its answer, connecting included; somebody may be waiting for
-    a page. `heard` is when the last answer came, in monotonic seconds, None before the first.
+    Each call takes at most `seconds`, from connecting to the last byte of the answer, and all
+    calls together at most `in_all`: somebody may be waiting for a page. `heard` is when the last
+    answer came, in monotonic seconds, None before the first.
     """
 
-    def __init__(self, address: Address, *, seconds: float = REQUEST_SECONDS) -> None:
+    def __init__(
+        self, address: Address, *, seconds: float = REQUEST_SECONDS, in_all: float = math.inf
+    ) -> None:
         self.heard: float | None = None
         self._address = address
-        self._timeout = _timeout(seconds)
+        self._seconds = seconds
+        self._until = time.monotonic() + in_all
+        self._limits = Limits()
         self._session = requests.Session()
         self._session.trust_env = False
         self._session.headers["Authorization"] = _basic(address.username, address.password)
+        self._session.headers["Accept-Encoding"] = "gzip"
         self._session.verify = address.verify_tls
-        if address.management_url.startswith("https"):
-            self._session.mount("https://", _TlsAdapter(address.ssl_context()))
+        is_tls = address.management_url.startswith("https")
+        context = address.ssl_context() if is_tls else None
+        adapter = BoundedAdapter(self._limits, address.management_url, context)
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, adapter)
 
     def __enter__(self) -> Management:
         return self
@@ -72,14 +71,14 @@ class Management:
     @contextmanager
     def patience(self, seconds: float) -> Iterator[None]:
         """Let each call in this block wait so long for its answer."""
-        before, self._timeout = self._timeout, _timeout(seconds)
+        before, self._seconds = self._seconds, seconds
         try:
             yield
         finally:
-            self._timeout = before
+            self._seconds = before
 
     def overview(self) -> dict[str, Any]:
-        return _table(self._call("GET", path("overview")))
+        return read_object(self._call("GET", path("overview")))
 
     def exchanges(self) -> list[dict[str, Any]]:
         return self._all("exchanges")
@@ -88,38 +87,40 @@ class Management:
         return self._all("queues")
 
     def count_queues(self) -> int:
-        page = _table(self._of_vhost("queues", "page=1&page_size=1&disable_stats=true"))
+        page = read_object(self._of_vhost("queues", "page=1&page_size=1&disable_stats=true"))
         number = page.get("total_count")
-        return number if isinstance(number, int) else len(_tables(page.get("items")))
+        return number if isinstance(number, int) else len(read_objects(page.get("items")))
 
     def queue_totals(self) -> list[dict[str, Any]]:
         """Every queue with its numbers of messages, and without what costs the broker more."""
-        return _tables(self._of_vhost("queues", "disable_stats=true&enable_queue_totals=true"))
+        return read_objects(self._of_vhost("queues", "disable_stats=true&enable_queue_totals=true"))
 
     def consumers(self) -> list[dict[str, Any]]:
         return self._all("consumers")
 
     def exchange(self, name: str) -> dict[str, Any]:
         """Raises NotFound when there is no such exchange."""
-        return _table(self._call("GET", path("exchanges", self._address.vhost, name)))
+        return read_object(self._call("GET", path("exchanges", self._address.vhost, name)))
 
     def queue(self, name: str) -> dict[str, Any]:
         """Raises NotFound when there is no such queue."""
-        return _table(self._call("GET", path("queues", self._address.vhost, name)))
+        return read_object(self._call("GET", path("queues", self._address.vhost, name)))
 
     def bindings(self) -> list[dict[str, Any]]:
         return self._all("bindings")
 
     def bindings_from(self, exchange: str) -> list[dict[str, Any]]:
         where = path("exchanges", self._address.vhost, exchange, "bindings", "source")
-        return _tables(self._call("GET", where))
+        return read_objects(self._call("GET", where))
 
     def bindings_to_exchange(self, exchange: str) -> list[dict[str, Any]]:
         where = path("exchanges", self._address.vhost, exchange, "bindings", "destination")
-        return _tables(self._call("GET", where))
+        return read_objects(self._call("GET", where))
 
     def bindings_to_queue(self, queue: str) -> list[dict[str, Any]]:
-        return _tables(self._call("GET", path("queues", self._address.vhost, queue, "bindings")))
+        return read_objects(
+            self._call("GET", path("queues", self._address.vhost, queue, "bindings"))
+        )
 
     def is_tracing(self) -> bool:
         """Whether the firehose is on, as the node says that answers (3.10.8 to 4.3.6).
@@ -150,9 +151,10 @@ class Management:
 
     def alarms(self) -> list[str]:
         """The alarms in force as "disk on rabbit@host"; empty when there are none."""
+        self._begin()
         answer = self._send("GET", path("health", "checks", "alarms"))
-        if answer.status_code == 503:
-            told = _table(_json(answer)).get("alarms")
+        if answer.status == 503:
+            told = read_object(answer.json()).get("alarms")
             alarms = told if isinstance(told, list) else []
             named = [
                 f"{a.get('resource')} on {a.get('node')}" for a in alarms if isinstance(a, dict)
@@ -186,7 +188,7 @@ class Management:
     def unbind(self, binding: Binding) -> None:
         """Remove the binding; it is no error when it is gone already."""
         whole = self._binding_path(binding)
-        for found in _tables(self._call("GET", whole)):
+        for found in read_objects(self._call("GET", whole)):
             same_key = found.get("routing_key") == binding.routing_key
             if same_key and (found.get("arguments") or {}) == dict(binding.arguments):
                 self._delete(f"{whole}/{quote(str(found.get('properties_key')), safe='')}")
@@ -204,12 +206,12 @@ class Management:
 
     def _vhost(self) -> dict[str, Any]:
         try:
-            return _table(self._call("GET", path("vhosts", self._address.vhost)))
+            return read_object(self._call("GET", path("vhosts", self._address.vhost)))
         except NotFound as error:
             raise no_vhost(self._address) from error
 
     def _all(self, kind: str) -> list[dict[str, Any]]:
-        return _tables(self._of_vhost(kind))
+        return read_objects(self._of_vhost(kind))
 
     def _of_vhost(self, kind: str, query: str = "") -> Any:
         where = path(kind, self._address.vhost)
@@ -231,29 +233,39 @@ class Management:
         return path("bindings", vhost, "e", binding.source, kind, binding.destination)
 
     def _call(self, method: str, where: str, body: Mapping[str, Any] | None = None) -> Any:
+        self._begin()
         answer = self._send(method, where, body)
-        if method == "GET" and answer.status_code == 500:
+        if method == "GET" and answer.status == 500:
             # A queue that goes between the node's own two looks at it: asked again, it is a 404
             # (seen on 4.0.5 and 4.3.6 with x-expires).
             answer = self._send(method, where)
         self._check(answer)
-        return _json(answer) if answer.content else None
+        return answer.json()
 
-    def _send(
-        self, method: str, where: str, body: Mapping[str, Any] | None = None
-    ) -> requests.Response:
+    def _begin(self) -> None:
+        self._limits.begin(min(self._seconds, self._until - time.monotonic()))
+
+    def _send(self, method: str, where: str, body: Mapping[str, Any] | None = None) -> Answer:
         url = self._address.management_url
+        seconds = self._limits.seconds
+        timeout: Any = urllib3.Timeout(connect=min(CONNECT_SECONDS, seconds), total=seconds)
         try:
-            answer = self._session.request(
-                method, url + where, json=body, timeout=self._timeout, allow_redirects=False
+            response = self._session.request(
+                method, url + where, json=body, timeout=timeout, allow_redirects=False, stream=True
             )
+            answer = read_answer(response, url)
         except requests.exceptions.SSLError as error:
             raise Unreachable(
                 f"No trusted TLS connection with the management API at {url}: "
                 "is its certificate's authority known, is TLS switched on?"
             ) from error
-        except requests.exceptions.Timeout as error:
+        except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError) as error:
             raise late(self._address) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise Unreachable(
+                f"The management API at {url} sent an incomplete answer. Check for a proxy between "
+                "Delayboard and RabbitMQ."
+            ) from error
         except (requests.exceptions.RequestException, ValueError) as error:
             # A host name that none can have is a ValueError of the libraries below requests.
             raise Unreachable(
@@ -263,10 +275,9 @@ class Management:
         self.heard = time.monotonic()
         return answer
 
-    def _check(self, answer: requests.Response) -> None:
-        if answer.ok and answer.status_code < 300:
-            return
-        raise explained(answer.status_code, _reason(answer), self._address)
+    def _check(self, answer: Answer) -> None:
+        if answer.status >= 300:
+            raise explained(answer.status, answer.reason, self._address)
 
 
 def path(*parts: str) -> str:
@@ -281,38 +292,6 @@ def path(*parts: str) -> str:
     return "/api/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def _timeout(seconds: float) -> Any:
-    """requests takes one, though its types do not say so."""
-    return urllib3.Timeout(connect=min(CONNECT_SECONDS, seconds), total=seconds)
-
-
 def _basic(username: str, password: str) -> str:
     """In UTF-8: requests itself would write latin-1 and fail on anything else."""
     return "Basic " + b64encode(f"{username}:{password}".encode()).decode()
-
-
-def _reason(answer: requests.Response) -> str:
-    read = _json(answer) if "json" in answer.headers.get("Content-Type", "") else {}
-    told = read if isinstance(read, dict) else {}
-    return str(told.get("reason") or told.get("error") or answer.reason)[:500]
-
-
-def _json(answer: requests.Response) -> Any:
-    try:
-        return answer.json()
-    except ValueError as error:
-        raise Unreachable(
-            f"What answers at {answer.url.split('/api/')[0]} is no management API."
-        ) from error
-
-
-def _table(value: Any) -> dict[str, Any]:
-    if isinstance(value, dict):
-        return value
-    raise Unreachable("The management API answered something else than was asked for.")
-
-
-def _tables(value: Any) -> list[dict[str, Any]]:
-    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-        return value
-    raise Unreachable("The management API answered something else than was asked for.")

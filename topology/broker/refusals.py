@@ -19,6 +19,11 @@ def explained(status: int, reason: str, address: Address) -> BrokerError:
             return NotFound(f"The management API does not know it ({reason}).")
         case 400 | 405 | 409:
             return Conflict(f"RabbitMQ said: {reason}")
+    if 300 <= status < 400:
+        return Unreachable(
+            f"The management API answered {status}, which leads to another address. Enter that "
+            "address: Delayboard sends the password to no other one."
+        )
     return Unreachable(f"The management API answered {status}: {reason}")
 
 

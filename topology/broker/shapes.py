@@ -1,0 +1,92 @@
+"""The objects in the management API's answers, checked field by field before anything reads them.
+
+A name of another form than RabbitMQ's refuses the answer: nothing may act on a name that was made
+up from it. A number that no queue can have is not known. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topology.broker.errors import Unreachable
+
+# Short strings of AMQP 0-9-1. A policy is listed with "apply-to", and its name has no such limit.
+_NAMES = ("name", "source", "destination", "routing_key")
+LONGEST_NAME_BYTES = 255
+_OBJECTS = ("arguments", "message_stats", "effective_policy_definition", "definition")
+_COUNTS = (
+    "messages",
+    "messages_ready",
+    "messages_unacknowledged",
+    "message_bytes",
+    "consumers",
+    "total_count",
+)
+# No database holds more, and no queue either.
+_MOST = 2**63 - 1
+_OTHER = "The management API answered something else than was asked for."
+
+
+def read_object(value: Any) -> dict[str, Any]:
+    """The object with its known fields checked. Raises Unreachable."""
+    if not isinstance(value, dict):
+        raise Unreachable(_OTHER)
+    _check_names(value)
+    for field in _OBJECTS:
+        if field in value:
+            value[field] = _object(field, value[field])
+    for field in _COUNTS:
+        if field in value:
+            value[field] = _count(field, value[field])
+    if stats := value.get("message_stats"):
+        value["message_stats"] = {
+            name: part if isinstance(part, dict) else _known(part) for name, part in stats.items()
+        }
+    return value
+
+
+def read_objects(value: Any) -> list[dict[str, Any]]:
+    """A list of such objects. Raises Unreachable."""
+    if not isinstance(value, list):
+        raise Unreachable(_OTHER)
+    return [read_object(item) for item in value]
+
+
+def _check_names(row: dict[str, Any]) -> None:
+    for field in _NAMES:
+        name = row.get(field, "")
+        if not isinstance(name, str):
+            raise _wrong(field, "is not a text")
+        is_long = len(name) > LONGEST_NAME_BYTES or len(name.encode()) > LONGEST_NAME_BYTES
+        if is_long and "apply-to" not in row:
+            raise _wrong(field, f"has more than {LONGEST_NAME_BYTES} bytes")
+
+
+def _object(field: str, value: Any) -> dict[str, Any]:
+    """An empty list is an object without members: so RabbitMQ 3.10 writes it."""
+    if isinstance(value, dict):
+        return value
+    if value is None or value == [] or value == "":
+        return {}
+    raise _wrong(field, "is not an object")
+
+
+def _count(field: str, value: Any) -> int | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value not in (None, "") and not is_number:
+        raise _wrong(field, "is not a number")
+    count = _known(value)
+    return count if isinstance(count, int) else None
+
+
+def _known(value: Any) -> Any:
+    """The value, None for a number below zero or beyond 64 bits."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return None if is_number and not 0 <= value <= _MOST else value
+
+
+def _wrong(field: str, what: str) -> Unreachable:
+    return Unreachable(
+        f"The management API sent an object whose “{field}” {what}, which RabbitMQ never sends. "
+        "Check what answers at this address."
+    )
