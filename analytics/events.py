@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 import orjson
 
+from topology.text import make_encodable
+
 VERSION = 1
 HEADERS_LIMIT_BYTES = 8192
 VALUE_LIMIT_CHARACTERS = 1000
@@ -140,6 +142,8 @@ FIELDS: dict[str, FieldType] = {
 }
 
 
+# The name by which the packages above know it.
+clean = make_encodable
 _NUL = b"\\u0000"
 _MOMENTS = tuple(name for name, kind in FIELDS.items() if kind.startswith("moment"))
 _TYPES: dict[FieldType, tuple[type, ...]] = {
@@ -252,13 +256,6 @@ def bounded_headers(headers: Mapping[str, Any], limit: int = HEADERS_LIMIT_BYTES
     return orjson.dumps(shown).decode()
 
 
-def clean(text: object) -> str:
-    """A text that JSON and every database can hold; what cannot be held is shown escaped."""
-    if type(text) is str and text.isascii() and "\x00" not in text:
-        return text
-    return str(text).encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
-
-
 def _is_plain(value: Any, depth: int) -> bool:
     """Whether orjson alone writes it as `_plain` would."""
     kind = type(value)
@@ -278,7 +275,7 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**63 else str(value)
     if isinstance(value, (bytes, bytearray)):
-        return _cut(bytes(value).decode("utf-8", "backslashreplace"))
+        return _cut(clean(value))
     if isinstance(value, datetime):
         return value.isoformat()
     if depth == 0:

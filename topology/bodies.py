@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from topology.json_tree import BRACKETS, Tree, read_json, write_json
+from topology.text import make_encodable
 
 SHOWN_BYTES = 16_384
 HEX_BYTES = 2048
@@ -107,9 +108,11 @@ def show_body(body: bytes, content_type: str = "", content_encoding: str = "") -
         dump, is_cut = hex_dump(data[:HEX_BYTES]), len(data) > HEX_BYTES
         return Body("hex", dump, len(body), is_cut, size, charset, named, notes)
     if len(data) <= SHOWN_BYTES and (pretty := _pretty(text)) is not None:
-        return Body("json", pretty, len(body), False, size, charset, "", notes)
+        return Body("json", make_encodable(pretty), len(body), False, size, charset, "", notes)
     is_cut = len(text) > SHOWN_BYTES
-    return Body("text", text[:SHOWN_BYTES], len(body), is_cut, size, charset, "", notes)
+    return Body(
+        "text", make_encodable(text[:SHOWN_BYTES]), len(body), is_cut, size, charset, "", notes
+    )
 
 
 def unpack(body: bytes, content_encoding: str = "", most: int = UNPACKED_BYTES) -> Unpacked:
@@ -224,8 +227,9 @@ def folded(data: bytes) -> tuple[Line, ...]:
 
 
 def _lines(tree: Tree, name: str, depth: int) -> Iterator[Line]:
+    name = make_encodable(name)
     if not tree.parts or depth == FOLDED_DEPTH:
-        text = tree.text if tree.kind == "text" else _compact(tree)
+        text = make_encodable(tree.text if tree.kind == "text" else _compact(tree))
         yield Line("value", name, tree.kind, text, len(tree.parts), depth)
         return
     yield Line("open", name, tree.kind, "", len(tree.parts), depth)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from topology.message import Headers
+from topology.text import make_encodable
 
 REASONS = {
     "rejected": "a consumer rejected it",
@@ -183,6 +184,4 @@ def _written(value: Any) -> datetime | None:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, (bytes, bytearray)):
-        return bytes(value).decode("utf-8", "backslashreplace")
-    return "" if value is None else str(value)
+    return "" if value is None else make_encodable(value)

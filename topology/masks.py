@@ -19,6 +19,7 @@ from topology.access import User
 from topology.json_tree import Tree, read_json, write_json
 from topology.message import Message
 from topology.models import Broker, MaskKind, MaskRule
+from topology.text import is_encodable
 from topology.wildcards import fits
 
 HIDDEN = "hidden by a rule"
@@ -168,7 +169,7 @@ def check_pattern(kind: str, pattern: str) -> str:
     pattern = pattern.strip()
     if not pattern:
         raise PatternError("Give the name of a header or the path of a value.")
-    if len(pattern) > LONGEST or not _can_be_kept(pattern):
+    if len(pattern) > LONGEST or not is_encodable(pattern):
         raise PatternError(f"A pattern has at most {LONGEST} signs, all of which can be written.")
     if kind == MaskKind.BODY:
         path_steps(pattern)
@@ -196,15 +197,6 @@ def path_steps(pattern: str) -> tuple[str, ...]:
     if steps.count(ANY_DEPTH) > MOST_ANY_DEPTH:
         raise PatternError(f"A path has “..” at most {MOST_ANY_DEPTH} times.")
     return tuple(steps)
-
-
-def _can_be_kept(text: str) -> bool:
-    """Whether every database holds it: no zero, no half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\x00" not in text
 
 
 @lru_cache(maxsize=512)

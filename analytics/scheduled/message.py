@@ -11,6 +11,7 @@ from analytics.models import ScheduledBody, ScheduledMessage
 from analytics.scheduled.lines import Line, Reader
 from topology.bodies import Body, show_body, unpack
 from topology.masks import HIDDEN, Masks
+from topology.text import make_encodable
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ def told(row: ScheduledMessage, now: datetime, hidden: Masks) -> Told:
     has_body = ScheduledBody.objects.filter(message=row).exists()
     return Told(
         line=line,
-        headers=tuple((name, *_value(value)) for name, value in line.headers.items()),
+        headers=tuple(
+            (make_encodable(name), *_value(value)) for name, value in line.headers.items()
+        ),
         way=tuple(_way(row, reader, now)),
         has_body=has_body,
         is_masked=line.hides_something or (has_body and bool(hidden.body_paths)),
@@ -60,9 +63,10 @@ def body(row: ScheduledMessage, hidden: Masks) -> Body | None:
 
 def _value(value: Any) -> tuple[str, bool]:
     if isinstance(value, str):
-        return value, False
+        return make_encodable(value), False
     is_long = isinstance(value, (dict, list))
-    return json.dumps(value, indent=2 if is_long else None, ensure_ascii=False), is_long
+    text = json.dumps(value, indent=2 if is_long else None, ensure_ascii=False)
+    return make_encodable(text), is_long
 
 
 def _way(row: ScheduledMessage, reader: Reader, now: datetime) -> list[Stay]:

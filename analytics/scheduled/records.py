@@ -16,6 +16,7 @@ from analytics.scheduled import listing, search
 from analytics.scheduled.lines import Line, Reader
 from topology.delays import milliseconds
 from topology.masks import HIDDEN, Masks
+from topology.text import make_encodable
 
 # Read at a time, so that memory stays the same however many there are.
 CHUNK = 500
@@ -101,7 +102,7 @@ def record(line: Line) -> dict[str, Any]:
 
 def as_json_lines(read: Iterable[Line]) -> Iterator[str]:
     for line in read:
-        yield json.dumps(record(line), ensure_ascii=False, separators=(",", ":")) + "\n"
+        yield _json(record(line)) + "\n"
 
 
 def as_csv(read: Iterable[Line]) -> Iterator[str]:
@@ -131,10 +132,14 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "yes" if value else ""
     if isinstance(value, dict):
-        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        value = _json(value)
     if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
     return value
+
+
+def _json(value: Any) -> str:
+    return make_encodable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def _csv_line(cells: Iterable[Any]) -> str:

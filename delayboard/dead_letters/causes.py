@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from topology.message import Headers, Message
+from topology.text import make_encodable
 
 # What of a stack trace is read: the class stands in its first lines.
 READ_CHARACTERS = 20_000
@@ -200,7 +201,7 @@ def _text(headers: Headers, name: str) -> str:
     """A header that is a text, or the bytes of one; "" otherwise."""
     value = headers.get(name)
     if isinstance(value, (bytes, bytearray)):
-        return bytes(value).decode("utf-8", "backslashreplace")
+        return make_encodable(value)
     return value if isinstance(value, str) else ""
 
 

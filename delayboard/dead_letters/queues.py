@@ -11,7 +11,6 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from analytics.events import clean
 from delayboard.dead_letters.candidates import Candidate
 from delayboard.dead_letters.growth import Growth, growths
 from delayboard.models import DeadLetter, DeadLetterQueue, LetterState, Parking
@@ -21,6 +20,7 @@ from topology.models import Broker, State, Topology
 from topology.models.work import ENDED
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import QueueNumbers, Snapshot
+from topology.text import is_encodable
 
 # More parked messages than this are not counted, to keep the page quick.
 COUNTED = 10_000
@@ -197,7 +197,7 @@ def _cancel_parkings(broker: Broker, name: str) -> None:
 
 
 def _problem(broker: Broker, name: str, snapshot: Snapshot | None, *, is_confirmed: bool) -> str:
-    if not name or len(name) > LONGEST_NAME or clean(name) != name:
+    if not name or len(name) > LONGEST_NAME or not is_encodable(name):
         return "This is no name of a queue that can be kept."
     if is_tap(name):
         return "This is one of Delayboard’s own taps: what is in it are copies."

@@ -20,6 +20,7 @@ from topology.broker.properties import build_properties, strip_for_replay
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.patterns import delay_levels
 from topology.patterns.delay_levels import Params
+from topology.text import is_encodable, make_encodable
 
 LONGEST_LINE = 64 * 1024 * 1024
 TEXTS = (
@@ -166,7 +167,7 @@ def _object(line: bytes) -> dict[str, Any]:
     # What a database exports as null was not stated.
     values = {name: value for name, value in values.items() if value is not None}
     if unknown := sorted(set(values) - FIELDS):
-        raise Malformed(f"It has an unknown field “{_shown(unknown[0])}”.")
+        raise Malformed(f"It has an unknown field “{make_encodable(unknown[0])}”.")
     return values
 
 
@@ -174,7 +175,7 @@ def _destination(values: Mapping[str, Any]) -> str:
     destination = values.get("destination")
     if not isinstance(destination, str) or not destination:
         raise Malformed("It has no “destination”.")
-    if _shown(destination) != destination:
+    if not is_encodable(destination):
         raise Malformed("Its “destination” holds a character that is none in Unicode.")
     return destination
 
@@ -227,7 +228,3 @@ def _properties(values: Mapping[str, Any], headers: Mapping[str, Any]) -> dict[s
 def _is_empty(value: object) -> bool:
     """What a database exports for no text: nothing, or as many blanks as its column is wide."""
     return isinstance(value, str) and not value.strip()
-
-
-def _shown(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -14,6 +14,8 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
+from topology.text import make_encodable
+
 _made = cache(struct.Struct)
 
 # Tag -> the form of a value whose length the tag says: a decimal is its scale and its digits.
@@ -222,8 +224,9 @@ def encode_text(value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError as error:
-        shown = value[:40].encode("utf-8", "backslashreplace").decode()
-        raise FieldError(f"“{shown}” holds a character that is none in Unicode.") from error
+        raise FieldError(
+            f"“{make_encodable(value[:40])}” holds a character that is none in Unicode."
+        ) from error
 
 
 def _write_integer(value: int) -> bytes:

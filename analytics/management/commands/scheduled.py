@@ -17,6 +17,7 @@ from analytics.scheduled.filter import NAMES, Filter, parse
 from analytics.scheduled.lines import Line
 from topology.delays import format_delay
 from topology.models import Broker, Topology
+from topology.text import make_encodable
 
 HEADS = ("due", "state", "overdue by", "destination", "topology", "delay", "message")
 NARROW = 60
@@ -114,4 +115,4 @@ def _shown(cell: str) -> str:
 
 
 def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return make_encodable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

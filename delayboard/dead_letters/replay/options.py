@@ -20,6 +20,7 @@ from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.definitions import is_tap
 from topology.delays import format_delay, milliseconds
 from topology.routing.match import MAXIMUM_KEY_BYTES
+from topology.text import is_encodable
 
 MOST = 1_000_000_000
 SECOND = timedelta(seconds=1)
@@ -174,7 +175,7 @@ def target_problems(exchange: str, key: str) -> dict[str, str]:
             problems[name] = (
                 f"This has more than {MAXIMUM_KEY_BYTES} bytes, which AMQP cannot hold."
             )
-        elif "\x00" in text or text != text.encode("utf-8", "replace").decode():
+        elif not is_encodable(text):
             problems[name] = "This holds a sign that no name can hold."
     if not exchange and not key:
         problems["key"] = (

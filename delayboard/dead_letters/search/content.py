@@ -89,8 +89,6 @@ def _text(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, (bytes, bytearray)):
-        return clean(bytes(value).decode("utf-8", "backslashreplace"))
     return clean(value)
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
-from analytics.events import clean
 from topology.delays import DelayError, parse_delay
+from topology.text import is_encodable
 from topology.wildcards import fits
 
 LONGEST = 500
@@ -173,7 +173,7 @@ def parse(text: str, now: datetime) -> Query:
     """Read a query. Raises QueryError; `now` is what ages count from."""
     if len(text) > LONGEST:
         raise QueryError(f"This is longer than {LONGEST} characters.")
-    if clean(text) != text:
+    if not is_encodable(text):
         raise QueryError("This holds signs that no text has: they cannot be searched.")
     words: list[Word] = []
     conditions: list[Condition] = []

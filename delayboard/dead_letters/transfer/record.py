@@ -164,7 +164,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, datetime):
         return moment(value)
     if isinstance(value, (bytes, bytearray)):
-        return clean(bytes(value).decode("utf-8", "backslashreplace"))
+        return clean(value)
     if depth > DEEPEST:
         return "…"
     if isinstance(value, Mapping):

@@ -1,0 +1,25 @@
+"""Text that others wrote, made such that every page, file and database can hold it; pure.
+
+JSON can hold half of a surrogate pair (JavaScript makes one by cutting an emoji), which UTF-8
+cannot; bytes need not be UTF-8; and PostgreSQL takes no NUL.
+"""
+
+from __future__ import annotations
+
+
+def make_encodable(value: object) -> str:
+    """The value as text; what UTF-8 or a database cannot hold becomes a visible escape.
+
+    Such as \\ud83d, \\xff and \\x00. Bytes are read as UTF-8.
+    """
+    if isinstance(value, (bytes, bytearray)):
+        value = bytes(value).decode("utf-8", "backslashreplace")
+    text = value if isinstance(value, str) else str(value)
+    if text.isascii() and "\x00" not in text:
+        return text
+    return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+
+
+def is_encodable(text: str) -> bool:
+    """Whether every page, file and database holds the text as it is."""
+    return make_encodable(text) == text
