@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("delayboard", "0011_regroup_dead_letters"),
+        ("delayboard", "0012_merged_groups"),
     ]
 
     operations = [
