@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import groupby
-from typing import Literal
 
 from django.conf import settings
 from django.db.models import Q
@@ -19,22 +17,19 @@ from delayboard.flows import BEHIND, FlowLine, behind_by, flow_lines
 from delayboard.models import BatchState, Duty, Publication, ReplayBatch
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.templatetags.delayboard import bytesize
+from delayboard.troubles import Trouble, find_drifted, find_overdue, find_unroutable
 from topology import latest
 from topology.broker.errors import alarm_sentence
 from topology.definitions import is_tap
 from topology.delays import in_words
-from topology.drift import find_drift
-from topology.graph.cells import count_text
 from topology.latest import Latest
-from topology.models import Broker, MissingBinding, State, Topology
+from topology.models import Broker, State, Topology
 
 # As many topologies as a screen holds; the others are behind a fold.
 FLOWS = 12
 # Replays under way, and others.
 REPLAYS = 10
 LAST_REPLAYS = 5
-# So many destinations of a topology are named, more are counted.
-NAMED = 3
 # Nothing happens to these until somebody does something.
 RESTING = (BatchState.DRAFT, *ENDED_BATCH)
 
@@ -56,26 +51,6 @@ class Waits:
     waiting: int
     overdue: int
     stuck: int = 0
-
-
-@dataclass(frozen=True)
-class Link:
-    """A page by the name of its URL, as a template resolves it."""
-
-    label: str
-    url_name: str
-    arguments: tuple[str, ...] = ()
-    query: Mapping[str, str] = field(default_factory=dict)
-    fragment: str = ""
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """One sentence about what is wrong, and where to act. "error" needs somebody now."""
-
-    severity: Literal["error", "warning"]
-    sentence: str
-    link: Link | None = None
 
 
 @dataclass(frozen=True)
@@ -116,12 +91,13 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
     duties = duties_of(brokers)
     disk = room(settings.EVENT_LOG)
     flows = flow_lines(brokers, duties, now)
+    topologies = [one.topology for one in flows]
     scope = counts.scope(brokers, now)
     found = [
-        *_unroutable(brokers),
+        *find_unroutable(brokers),
         *(Trouble("error", sentence) for sentence in _troubles(lines, duties, disk)),
-        *_drifted(lines, flows),
-        *_overdue(scope, flows),
+        *find_drifted([(one.broker, one.latest) for one in lines], topologies),
+        *find_overdue(scope, [one.topology for one in flows if not one.unknown]),
         *(Trouble("warning", one) for one in (*_readings(lines), *_warnings(duties, disk))),
     ]
     return Overview(
@@ -157,61 +133,6 @@ def waits(brokers: Sequence[Broker], now: datetime) -> Waits:
 def _waits(scope: Scope) -> Waits:
     overdue, waiting = counts.before(scope, [scope.now - listing.OVERDUE_AFTER, None])
     return Waits(waiting, overdue, counts.count_stuck(scope))
-
-
-def _unroutable(brokers: Sequence[Broker]) -> Iterator[Trouble]:
-    """The destinations that RabbitMQ cannot route to, and stuck messages, by topology."""
-    rows = MissingBinding.objects.filter(
-        topology__broker__in=brokers, topology__state=State.APPLIED
-    ).select_related("topology")
-    of_topology = groupby(
-        sorted(rows, key=lambda row: (row.topology.name, row.topology_id)),
-        key=lambda row: row.topology,
-    )
-    found = [(topology, list(group)) for topology, group in of_topology]
-    for topology, group in sorted(found, key=lambda pair: -sum(row.stuck for row in pair[1])):
-        link = Link("Destinations", "topology:topology", (topology.slug,), fragment="destinations")
-        for row in group[:NAMED]:
-            severity: Literal["error", "warning"] = "warning" if row.restored_at else "error"
-            yield Trouble(severity, f"{topology.name}: {row.sentence}", link)
-        if rest := group[NAMED:]:
-            stuck = sum(row.stuck for row in rest)
-            sentence = f"{topology.name}: {len(rest)} more destinations cannot be reached, and "
-            yield Trouble("error", f"{sentence}{count_text(stuck)} messages are stuck.", link)
-
-
-def _drifted(lines: Sequence[BrokerLine], flows: Sequence[FlowLine]) -> Iterator[Trouble]:
-    """The applied topologies that differ from their definition in the last snapshot."""
-    for line in lines:
-        if line.latest.error or line.latest.snapshot is None:
-            continue
-        topologies = [one.topology for one in flows if one.topology.broker_id == line.broker.pk]
-        drifts = find_drift(line.broker.pk, topologies, line.latest.snapshot)
-        for topology in topologies:
-            if drift := drifts.get(topology.pk):
-                link = Link("Topology", "topology:topology", (topology.slug,))
-                # What was adopted incomplete was so before.
-                severity: Literal["error", "warning"] = (
-                    "warning" if topology.is_adopted else "error"
-                )
-                yield Trouble(severity, f"{topology.name}: {drift.sentence}", link)
-
-
-def _overdue(scope: Scope, flows: Sequence[FlowLine]) -> Iterator[Trouble]:
-    """The topologies with messages that should have left a minute ago, stuck ones aside.
-
-    Without those whose copies nobody reads at present: their messages may have left.
-    """
-    numbers, stuck = counts.by_topology(scope), counts.stuck_by_topology(scope)
-    for line in flows:
-        topology = line.topology
-        number = numbers.get(topology.pk, (0, 0))[1] - stuck[topology.pk]
-        if number <= 0 or line.unknown:
-            continue
-        many = "1 message is" if number == 1 else f"{count_text(number)} messages are"
-        query = {"topology": topology.slug, "overdue": "1"}
-        link = Link("Overdue messages", "analytics:scheduled", query=query)
-        yield Trouble("error", f"{topology.name}: {many} overdue by a minute or more.", link)
 
 
 def _line(broker: Broker, known: Latest) -> BrokerLine:

@@ -90,6 +90,8 @@ def update_missing_bindings(
         rows,
     )
     wanted = _rows(look, owned)
+    if not rows and not wanted:
+        return []
     with transaction.atomic():
         kept = [row.destination for row in wanted]
         MissingBinding.objects.filter(topology=topology).exclude(destination__in=kept).delete()

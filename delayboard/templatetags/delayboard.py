@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from django import template
@@ -15,14 +15,11 @@ from django.utils.safestring import SafeString
 
 from delayboard.models import DeadLetterQueue, Duty
 from delayboard.models.duty import parker_key, waiter_key
+from delayboard.troubles import Link
 from topology import access, latest
 from topology.delays import format_delay
 from topology.graph.cells import count_text
 from topology.models import Broker, State, Topology
-
-if TYPE_CHECKING:
-    # Now uses a filter of this module.
-    from delayboard.now import Link
 
 register = template.Library()
 

@@ -35,7 +35,7 @@ from delayboard.models import (
 from delayboard.models.publication import Sent
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
-from topology.models import AuditEntry, Broker, Topology, Work
+from topology.models import AuditEntry, Broker, MissingBinding, Topology, Work
 
 FAILURE = "Spark ended with status 1: java.lang.OutOfMemoryError: Java heap space"
 REFUSAL = (
@@ -71,6 +71,29 @@ def duties(*subjects: Topology, at: datetime | None = None, error: str = "") -> 
         )
         for topology in subjects
     )
+
+
+def missing_bindings(levels: Topology, target: str) -> None:
+    """Destinations that cannot be reached; two messages for the first are stuck."""
+    now = timezone.now()
+    since = now - timedelta(minutes=3)
+    stated = {"topology": levels, "since_at": since, "from_at": since}
+    MissingBinding.objects.create(destination=target, stuck=2, waiting=31, **stated)
+    MissingBinding.objects.create(destination="archive", waiting=1, **stated)
+    MissingBinding.objects.create(destination="letters", stuck=1, restored_at=now, **stated)
+    MissingBinding.objects.create(destination="", stuck=4, **stated)
+    for number in (1, 2):
+        ScheduledMessage.objects.create(
+            broker=levels.broker,
+            topology=levels,
+            key=f"stuck-{number}",
+            message_id=f"stuck-{number}",
+            attempt=1,
+            requested_delay=timedelta(minutes=1),
+            entered_at=since - timedelta(minutes=1),
+            due_at=since + timedelta(seconds=number),
+            destination=target,
+        )
 
 
 def firehose(broker: Broker, *, error: str = "") -> None:

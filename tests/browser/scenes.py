@@ -85,6 +85,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     contents.dead_letters(vhost, PARKED, names, deaths=3)
     levels, holds = _other_patterns(vhost, broker)
     rows.duties(pair, levels, holds)
+    rows.missing_bindings(levels, "returns")
     switch_on(user, broker)
     rows.firehose(broker)
     rows.audit_entries(user, broker, names)
@@ -103,6 +104,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     _add_scheduled(scene, letter)
     _add_acts(scene, broker, pair, planned)
     scene.add("levels", "topology:topology", levels.slug)
+    scene.add("scheduled-stuck", "analytics:scheduled", query={"stuck": "1"})
     scene.add("hold-queues", "topology:topology", holds.slug)
     scene.add("stream-tap", "topology:topology", planned.slug)
     built = {"kind": "delay_levels", "name": contents.half_built(vhost)}

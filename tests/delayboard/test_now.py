@@ -15,6 +15,7 @@ from analytics.scheduled.due import change
 from delayboard import now
 from delayboard.models import Duty
 from delayboard.templatetags.delayboard import link_url
+from delayboard.troubles import Trouble
 from delayboard.views.now import said
 from tests.builders import make_pair
 from tests.topology.builders import a_snapshot
@@ -47,7 +48,7 @@ def overview(broker: Broker) -> now.Overview:
     return now.overview([broker], timezone.now(), timedelta(seconds=5))
 
 
-def sentences(found: Iterable[now.Trouble]) -> tuple[str, ...]:
+def sentences(found: Iterable[Trouble]) -> tuple[str, ...]:
     return tuple(trouble.sentence for trouble in found)
 
 
@@ -124,7 +125,7 @@ def test_many_destinations_are_counted_and_a_restored_one_is_a_warning(
     seen = overview(broker).troubles
     assert len(seen) == 4
     assert seen[3].sentence == (
-        "orders: 2 more destinations cannot be reached, and 13 messages are stuck."
+        "orders: 2 more destinations cannot be reached (13 stuck, 0 waiting)."
     )
     MissingBinding.objects.exclude(destination="d0").delete()
     MissingBinding.objects.update(restored_at=at)

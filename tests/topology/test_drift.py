@@ -10,6 +10,8 @@ from topology import drift, provision
 from topology.definitions import Definitions
 from topology.drift import find_drift
 from topology.models import State, Topology
+from topology.provisioning.plan import Plan
+from topology.snapshot import Snapshot
 
 pytestmark = pytest.mark.django_db
 
@@ -45,11 +47,14 @@ def test_what_did_not_change_is_not_compared_again(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drift._known.clear()
-    compared = []
+    compared: list[Topology] = []
     plan_for = provision.plan_for
-    monkeypatch.setattr(
-        provision, "plan_for", lambda *given: compared.append(given) or plan_for(*given)
-    )
+
+    def counted(topology: Topology, snapshot: Snapshot) -> Plan:
+        compared.append(topology)
+        return plan_for(topology, snapshot)
+
+    monkeypatch.setattr(provision, "plan_for", counted)
     for _ in range(3):
         sentence(pair, pair.definitions)
     assert len(compared) == 1

@@ -1,0 +1,71 @@
+"""The worker's check of destinations: which topologies, and what it forgets."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from django.utils import timezone
+
+from analytics.scheduled import projection
+from delayboard.worker import watch_bindings
+from delayboard.worker.watch_bindings import BindingWatch, keep_watching_bindings
+from tests.analytics.builders import an_entry
+from tests.topology.builders import a_snapshot
+from topology import latest
+from topology.latest import Latest
+from topology.models import Broker, MissingBinding, State, Topology
+from topology.patterns import delay_levels
+from topology.provision import create_topology
+
+PARAMS = delay_levels.Params("own", "shop", 3)
+
+
+@pytest.fixture
+def levels(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Topology:
+    made = create_topology(None, broker, delay_levels.KIND, PARAMS, tap_type="classic")
+    Topology.objects.filter(pk=made.pk).update(state=State.APPLIED)
+    entry = an_entry(at=timezone.now(), destination="sales")
+    projection.project(made, [entry])
+    answer(monkeypatch)
+    return made
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, error: str = "") -> None:
+    snapshot = replace(a_snapshot(delay_levels.definitions(PARAMS)), taken_at=datetime.now(UTC))
+    known = Latest(None if error else snapshot, timezone.now(), error)
+    monkeypatch.setattr(latest, "fresh", lambda broker, age: known)
+
+
+def test_each_look_updates_the_rows_and_beats(levels: Topology, pair: Topology) -> None:
+    stop = threading.Event()
+    beats: list[object] = []
+
+    def beat(told: object) -> None:
+        beats.append(told)
+        stop.set()
+
+    keep_watching_bindings(stop, beat)
+    assert beats == [{"missing": 1, "stuck": 0, "waiting": 1}]
+    (row,) = levels.missing_bindings.all()
+    assert row.destination == "sales"
+
+
+def test_a_broker_that_does_not_answer_changes_nothing(
+    levels: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = BindingWatch()
+    watch.look()
+    answer(monkeypatch, error="It does not answer.")
+    assert watch.look()["missing"] == 1
+
+
+def test_rows_of_a_topology_that_is_no_longer_applied_go(levels: Topology) -> None:
+    watch = BindingWatch()
+    watch.look()
+    Topology.objects.update(state=State.TORN_DOWN)
+    assert watch.look()["missing"] == 0
+    assert not MissingBinding.objects.exists()
+    assert watch_bindings.LOOK_SECONDS <= 5
