@@ -194,6 +194,22 @@ if BEHIND_TLS:
 # A body of 8 MB grows when a form is encoded.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 
+
+def _whole_number(name: str, default: int, least: int, most: int) -> int:
+    """Raises ValueError with a sentence for what is no number between these."""
+    text = os.environ.get(name, "").strip() or str(default)
+    if not (text.isascii() and text.isdigit() and least <= int(text[:12]) <= most):
+        raise ValueError(
+            f"{name} is “{text[:40]}”. Set a whole number from {least:,} to {most:,}, or unset it "
+            f"for {default:,}."
+        )
+    return int(text)
+
+
+# So many messages of one queue or replay are on the way unconfirmed: what one kill may duplicate.
+# The default is measured: docs/replay.md.
+MESSAGES_IN_FLIGHT = _whole_number("MESSAGES_IN_FLIGHT", 1000, 1, 10_000)
+
 SERVE_PORT = int(os.environ.get("PORT", "8000"))
 POLL_SECONDS = float(os.environ.get("POLL_SECONDS", "2"))
 

@@ -162,6 +162,10 @@ class ReplayBatch(models.Model):
     died = models.PositiveIntegerField(default=0, help_text="Those that died again.")
     followed_to = models.DateTimeField(null=True, help_text="Outcomes up to here are known.")
 
+    in_flight = models.PositiveIntegerField(
+        default=1000, help_text="Of a whole queue: so many may be on the way in the latest run."
+    )
+
     work = models.OneToOneField(Work, models.PROTECT, null=True)
     started_at = models.DateTimeField(null=True)
     started_by = models.ForeignKey(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Event
 
+from django.conf import settings
+
 from analytics import nightly
 from analytics.models import Firehose
 from analytics.recorder.drain import drain
@@ -149,7 +151,8 @@ def _watch(queue_id: int, room: Room, stop: Event, beat: Beat) -> None:
 def _wait(topology_id: int, passing: Passing, stop: Event, beat: Beat) -> None:
     topology = Topology.objects.select_related("broker").get(pk=topology_id)
     (waiter,) = topology.waiters
-    wait(topology.broker.address, waiter, stop=stop, beat=beat, passing=passing)
+    window = settings.MESSAGES_IN_FLIGHT
+    wait(topology.broker.address, waiter, stop=stop, beat=beat, passing=passing, window=window)
 
 
 def _record(topology_id: int, stop: Event, beat: Beat) -> None:

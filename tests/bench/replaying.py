@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median
 from threading import Event
 from typing import Any
 
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 from django.db.models import Model
@@ -27,7 +30,9 @@ from tests.bench.replayed import carry_out
 from tests.brokers import Vhost, call_api
 from tests.builders import address_of, make_broker
 from tests.delayboard.builders import a_death, a_route, deaths_header, frozen, parked
+from tests.faults import processes
 from tests.faults.alarms import control
+from tests.faults.processes import environment, kill
 from topology import work
 from topology.broker.depths import live_depths
 from topology.broker.management import Management
@@ -35,11 +40,15 @@ from topology.broker.pipeline import pipeline
 from topology.broker.properties import build_properties
 from topology.definitions import Arguments, Queue
 from topology.message import Message, Publish
-from topology.models import Broker
+from topology.models import Broker, Work
 
 MESSAGES = 100_000
 # Of the shovel and of ours the best counts.
 ROUNDS = 2
+# For each of these numbers in flight, so often.
+WINDOWS = (100, 300, 1000, 3000)
+REPETITIONS = 3
+SOME = 20_000
 # Whose memory is measured.
 VERY_MANY = 1_000_000
 BODY = b"x" * 512
@@ -57,6 +66,7 @@ def measure(folder: Path) -> None:
         for kind in ("classic", "quorum"):
             shovel = beside_a_shovel(node, vhost, broker, kind)
             journaled(vhost, broker, kind, shovel)
+        in_flight(vhost, broker)
         memory(vhost, broker)
 
 
@@ -91,6 +101,57 @@ def journaled(vhost: Vhost, broker: Broker, kind: str, shovel: float) -> None:
     say(f"journaled, into a {kind} queue, to a shovel", ours / shovel, note)
 
 
+def in_flight(vhost: Vhost, broker: Broker) -> None:
+    """Into a quorum queue, by how many messages may be in flight: speed, and what a kill doubles.
+
+    All windows come round in turn, so that what else the machine does slows down each of them.
+    """
+    ways: dict[str, Callable[[Vhost, Broker], ReplayBatch]] = {
+        "journaled": a_journaled_one,
+        "straight": a_straight_one,
+    }
+    for name, make in ways.items():
+        paces: dict[int, list[float]] = {window: [] for window in WINDOWS}
+        doubled: dict[int, list[int]] = {window: [] for window in WINDOWS}
+        for window in WINDOWS * REPETITIONS:
+            settings.MESSAGES_IN_FLIGHT = window
+            batch = make(vhost, broker)
+            paces[window].append(SOME / seconds(partial(carry_out, batch.pk)))
+            doubled[window].append(doubled_by_a_kill(vhost, make(vhost, broker), window))
+        fastest = max(map(median, paces.values()))
+        for window in WINDOWS:
+            pace, most = median(paces[window]), max(doubled[window])
+            note = f"{pace:.0f}/s; sent twice at a kill: {doubled[window]}, the most {most}"
+            say(f"{name}, {window} in flight, to the fastest", pace / fastest, note)
+
+
+def a_journaled_one(vhost: Vhost, broker: Broker) -> ReplayBatch:
+    declare(vhost, "twice", arguments=None)
+    declare(vhost, "twice", arguments={"x-queue-type": "quorum"})
+    return of_letters(broker, "twice", SOME)
+
+
+def a_straight_one(vhost: Vhost, broker: Broker) -> ReplayBatch:
+    for name in ("once", "twice"):
+        declare(vhost, name, arguments=None)
+        declare(vhost, name, arguments={"x-queue-type": "quorum", "x-delivery-limit": -1})
+    fill(vhost, "once", SOME)
+    batch = ReplayBatch(broker=broker, source=Source.QUEUE, queue="once", target_key="twice")
+    return started(batch, kind=batches.KIND)
+
+
+def doubled_by_a_kill(vhost: Vhost, batch: ReplayBatch, window: int) -> int:
+    """How many more messages arrive than there are, when its worker is killed at some moment."""
+    goal = random.randint(SOME // 10, SOME // 2)
+    variables = {**environment(), "MESSAGES_IN_FLIGHT": str(window)}
+    with processes.started("run_replayer", variables=variables) as replayer:
+        await_that(lambda: live_depths(address_of(vhost), ["twice"])["twice"] >= goal)
+        kill(replayer)
+    Work.objects.update(leased_until_at=timezone.now())
+    carry_out(batch.pk)
+    return live_depths(address_of(vhost), ["twice"])["twice"] - SOME
+
+
 def memory(vhost: Vhost, broker: Broker) -> None:
     """Of a process that replays very many letters, into a queue that keeps few."""
     declare(vhost, "few", arguments={"x-max-length": 1000})
@@ -112,10 +173,10 @@ def declare(vhost: Vhost, *names: str, arguments: dict[str, Any] | None) -> None
                 management.declare_queue(Queue(name, arguments=Arguments(arguments)))
 
 
-def fill(vhost: Vhost, queue: str) -> None:
+def fill(vhost: Vhost, queue: str, messages: int = MESSAGES) -> None:
     publish = Publish("", queue, a_letter().properties, BODY)
     with pipeline(address_of(vhost), "bench") as channel:
-        for number in range(MESSAGES):
+        for number in range(messages):
             channel.publish(publish, number)
             while channel.flying > 2000:
                 channel.answers(1.0)
@@ -156,10 +217,11 @@ def await_that(look: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def started(batch: ReplayBatch) -> ReplayBatch:
+def started(batch: ReplayBatch, kind: str = "straight") -> ReplayBatch:
     batch.state, batch.state_at = BatchState.RUNNING, timezone.now()
     batch.target_mode, batch.said = TargetMode.TYPED, "all"
-    batch.work = work.ask("straight", 0, broker=batch.broker, user=None)
+    batch.save()
+    batch.work = work.ask(kind, batch.pk, broker=batch.broker, user=None)
     batch.save()
     return batch
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
@@ -247,7 +248,7 @@ def test_an_end_of_the_worker_leaves_it_to_the_next(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = started(user, broker, [b"1", b"2"])
-    monkeypatch.setattr(source, "CHUNK", 1)
+    monkeypatch.setattr(settings, "MESSAGES_IN_FLIGHT", 1)
     stop = Event()
     pipes.before = lambda p: stop.set()
     row = carried(batch, stop)

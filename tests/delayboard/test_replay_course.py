@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -53,9 +54,7 @@ class Slow(Pipes):
 def test_as_many_are_on_their_way_as_may_be(
     user: User, broker: Broker, monkeypatch: pytest.MonkeyPatch, most_bytes: int, most: int
 ) -> None:
-    monkeypatch.setattr(source, "CHUNK", 3)
-    monkeypatch.setattr(source, "WINDOW", 6)
-    monkeypatch.setattr(sending, "WINDOW", 6)
+    monkeypatch.setattr(settings, "MESSAGES_IN_FLIGHT", 6)
     monkeypatch.setattr(source, "MOST_BYTES", most_bytes)
     batch = started(user, broker, [b"%02d" % number for number in range(12)])
     slow = Slow(most)
@@ -70,7 +69,7 @@ def test_cancelled_in_the_middle_what_is_not_sent_is_parked(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = started(user, broker, [b"1", b"2", b"3"])
-    monkeypatch.setattr(source, "CHUNK", 1)
+    monkeypatch.setattr(settings, "MESSAGES_IN_FLIGHT", 1)
     pipes.before = lambda p: batches.cancel(user, ReplayBatch.objects.get())
     row = carried(batch)
     assert row.state == WorkState.CANCELLED
@@ -84,7 +83,7 @@ def test_paused_in_the_middle_nothing_more_is_sent_until_it_is_resumed(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = started(user, broker, [b"1", b"2"])
-    monkeypatch.setattr(source, "CHUNK", 1)
+    monkeypatch.setattr(settings, "MESSAGES_IN_FLIGHT", 1)
     pipes.before = lambda p: batches.pause(user, ReplayBatch.objects.get())
     carried(batch)
     assert (batch.state, batch.state_why) == (BatchState.PAUSED, "Paused by ann.")
@@ -219,7 +218,7 @@ def test_no_more_than_the_first_ones_need_no_watching(
 def test_one_whose_messages_come_back_stops_itself_and_again_when_as_many_more_do(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "CHUNK", 1)
+    monkeypatch.setattr(settings, "MESSAGES_IN_FLIGHT", 1)
     monkeypatch.setattr(sending, "STOPS_SECONDS", 0.0)
     batch = started(user, broker, [b"1", b"2", b"3"], stop_after=2)
     pipes.before = lambda p: changed(ReplayBatch, died=2)
@@ -256,4 +255,4 @@ def test_a_rate_is_kept_over_seconds_and_evenly(rate: float, most: int) -> None:
 
 
 def test_without_a_rate_it_goes_as_fast_as_it_can() -> None:
-    assert Bucket(None, 0.0).allows(0.0) == source.CHUNK
+    assert Bucket(None, 0.0).allows(0.0) > 10_000

@@ -257,7 +257,11 @@ def test_copies_in_a_queue_are_found_again_at_each_look(broker: Broker, pipes: P
 def test_as_many_arrived_as_a_tap_saw(pair: Topology, pipes: Pipes) -> None:
     know(pair.broker)
     batch = replayed(twins(pair.broker, 2))
-    stated = {"message_id": "m0", "size_bytes": 1, "replay_id": replay_id(batch.uid, 1)}
+    stated: dict[str, Any] = {
+        "message_id": "m0",
+        "size_bytes": 1,
+        "replay_id": replay_id(batch.uid, 1),
+    }
     index(pair, [an_exit(**stated), an_exit(**stated, attempt=2)])
     assert seen_of(batch) == ["delivered", "", ""]
     index(pair, [an_event(**stated, kind="published", attempt=0)])

@@ -20,8 +20,11 @@ from pytest_django import Settings
 
 from analytics import facts
 from analytics.models import Fact
+from delayboard.dead_letters.replay import prepare, select
+from delayboard.dead_letters.replay.batch import KIND_PREPARE
+from delayboard.dead_letters.replay.options import Options
 from delayboard.demo.node import PrivateNode
-from delayboard.models import DeadLetter, DeadLetterQueue, Duty, LetterGroup
+from delayboard.models import BatchState, DeadLetter, DeadLetterQueue, Duty, LetterGroup, TargetMode
 from delayboard.models.duty import parker_key
 from delayboard.worker.duties import parker_of
 from delayboard.worker.supervise import keep_running
@@ -29,6 +32,7 @@ from tests.brokers import SUITES, Vhost
 from tests.builders import address_of, eventually, make_broker, running
 from tests.faults.nodes import KINDS, vhost_of
 from tests.faults.processes import environment, kill, started
+from topology import work
 from topology.broker.depths import live_depths
 from topology.broker.errors import BrokerError
 from topology.broker.management import Management
@@ -36,6 +40,7 @@ from topology.broker.properties import build_properties
 from topology.broker.publisher import publisher
 from topology.definitions import Arguments, Queue
 from topology.message import Publish
+from topology.models import Broker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DEAD = "dead"
@@ -46,6 +51,7 @@ BACKLOG = 4000
 MANY = 6000
 # Enough for the duty's row and the look for room, not for the letters.
 ROOM_PAGES = 100
+TO_ORDERS = Options(mode=TargetMode.TYPED, key="orders")
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +126,7 @@ def all_is_there_and_adds_up(messages: int) -> None:
     ("kills", "messages"), [(10, 5000), pytest.param(50, 10_000, marks=pytest.mark.long)]
 )
 def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
-    vhost: Vhost, kind: str, kills: int, messages: int
+    vhost: Vhost, settings: Settings, kind: str, kills: int, messages: int
 ) -> None:
     """On each broker 10,000 messages and 20 kills, over its two types of queue; and so many more
     that it is never through before the last kill.
@@ -140,7 +146,22 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
     with started("run_parker", row.broker.slug, DEAD, variables=environment()):
         eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
     all_is_there_and_adds_up(messages)
+    repeats = DeadLetter.objects.exclude(repeat_of=None).count()
+    assert repeats <= kills * settings.MESSAGES_IN_FLIGHT
+    a_replay_leaves_out(repeats, row.broker)
     assert len(facts.oldest(Fact.objects.count())) == letters()
+
+
+def a_replay_leaves_out(repeats: int, broker: Broker) -> None:
+    """The dry run of all that is parked counts the possible repeats and sends none of them."""
+    batch = select.of_query(None, broker, "state:parked", TO_ORDERS)
+    claimed = work.claim([KIND_PREPARE], "test")
+    if claimed is not None:
+        prepare.run(claimed, stop=Event())
+    batch.refresh_from_db()
+    assert batch.state == BatchState.DRAFT, batch.state_why
+    assert (batch.selected, batch.repeats, batch.excluded) == (letters(), repeats, repeats)
+    assert batch.pending == distinct()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -61,7 +61,7 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
     ("kills", "messages"), [(10, 10_000), pytest.param(50, 50_000, marks=pytest.mark.long)]
 )
 def test_kills_at_any_moment_lose_nothing_and_mark_what_may_be_double(
-    vhost: Vhost, kind: str, kills: int, messages: int
+    vhost: Vhost, settings: Settings, kind: str, kills: int, messages: int
 ) -> None:
     """On each broker 20,000 messages and 20 kills, over its two types of queue.
 
@@ -79,6 +79,7 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_may_be_double(
             time.sleep(random.uniform(0, 0.05))
             kill(replayer)
         assert fresh(batch).pending
+        assert unsettled(batch) <= settings.MESSAGES_IN_FLIGHT
         unconfirmed += unsettled(batch)
         forget_leases()
     ReplayBatch.objects.filter(pk=batch.pk).update(rate=None)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from delayboard.dead_letters.replay.straight import WINDOW
 from delayboard.models import BatchState, ReplayBatch
 from tests.brokers import Vhost
 from tests.builders import eventually
@@ -33,7 +32,7 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
     [("classic", 2), ("quorum", 2), pytest.param("quorum", 20, marks=pytest.mark.long)],
 )
 def test_kills_lose_nothing_and_say_what_may_be_there_twice(
-    vhost: Vhost, kind: str, kills: int
+    vhost: Vhost, settings: Settings, kind: str, kills: int
 ) -> None:
     messages = 2000 * (kills + 1)
     arguments = Arguments({"x-queue-type": kind})
@@ -57,7 +56,7 @@ def test_kills_lose_nothing_and_say_what_may_be_there_twice(
     assert len(seen) == messages
     batch = fresh(batch)
     assert set(counts(batch)) <= {"done", "cancelled"}
-    assert seen.total() - messages <= batch.doubled <= kills * WINDOW
+    assert seen.total() - messages <= batch.doubled <= kills * settings.MESSAGES_IN_FLIGHT
 
 
 def is_at(vhost: Vhost, number: int) -> bool:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
+from pytest_django import Settings
 
 from delayboard.models import Duty
 from delayboard.models.duty import waiter_key
@@ -25,7 +26,6 @@ from topology.message import Publish
 from topology.models import Topology
 from topology.patterns import busy_wait
 from topology.provision import apply, create_topology
-from topology.transfer.waiter import WINDOW
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LAP = timedelta(milliseconds=100)
@@ -77,7 +77,7 @@ class Arrivals:
     [(3, 400), pytest.param(20, 4000, marks=pytest.mark.long)],
 )
 def test_kills_at_any_moment_lose_no_message(
-    vhost: Vhost, topology: Topology, kills: int, messages: int
+    vhost: Vhost, settings: Settings, topology: Topology, kills: int, messages: int
 ) -> None:
     names = [f"m{number}" for number in range(messages)]
     shares = [names[number :: kills + 1] for number in range(kills + 1)]
@@ -95,7 +95,7 @@ def test_kills_at_any_moment_lose_no_message(
             eventually(partial(seen.has, messages), "all have arrived", seconds=60)
         assert set(seen.ids) == set(names)
         assert seen.early == []
-        assert seen.ids.total() - messages <= kills * WINDOW
+        assert seen.ids.total() - messages <= kills * settings.MESSAGES_IN_FLIGHT
 
 
 def test_a_waiter_that_is_asked_to_end_does_so_at_once_and_doubles_nothing(

@@ -56,7 +56,14 @@ def waiting(vhost: Vhost) -> Iterator[Passing]:
 
     def run() -> None:
         try:
-            wait(address_of(vhost), WAITER, stop=stop, beat=lambda told: None, passing=passing)
+            wait(
+                address_of(vhost),
+                WAITER,
+                stop=stop,
+                beat=lambda told: None,
+                passing=passing,
+                window=500,
+            )
         except BaseException as error:
             failed.append(error)
 
@@ -191,7 +198,7 @@ def test_without_the_processing_queue_nothing_is_lost_and_it_goes_on_when_it_is_
     management.delete_queue("work", only_if_empty=False)
     passing, told = Passing(), list[Mapping[str, object]]()
     with pytest.raises(Returned, match="There is no queue “work”: what is for it stays"):
-        wait(address_of(vhost), WAITER, stop=Event(), beat=told.append, passing=passing)
+        wait(address_of(vhost), WAITER, stop=Event(), beat=told.append, passing=passing, window=500)
     assert passing.returned == told[-1]["returned"] == 1
     management.declare_queue(Queue("work"))
     with waiting(vhost):
@@ -209,7 +216,14 @@ def test_a_processing_queue_that_is_full_keeps_the_rest_waiting(
     delay(vhost, laps)
     eventually(lambda: management.queue(WAITER.queue).get("messages") == 5, "all lie there")
     with pytest.raises(Nacked, match=r"“work” refuses messages, is it full\?"):
-        wait(address_of(vhost), WAITER, stop=Event(), beat=lambda told: None, passing=Passing())
+        wait(
+            address_of(vhost),
+            WAITER,
+            stop=Event(),
+            beat=lambda told: None,
+            passing=Passing(),
+            window=500,
+        )
     (first,) = arrived(vhost, 1)
     management.delete_queue("work", only_if_empty=True)
     management.declare_queue(Queue("work"))
@@ -224,7 +238,14 @@ def test_a_waiter_whose_own_queue_goes_says_so(vhost: Vhost, management: Managem
 
     def run() -> None:
         try:
-            wait(address_of(vhost), WAITER, stop=Event(), beat=told.append, passing=Passing())
+            wait(
+                address_of(vhost),
+                WAITER,
+                stop=Event(),
+                beat=told.append,
+                passing=Passing(),
+                window=500,
+            )
         except BrokerError as error:
             failed.append(error)
 

@@ -39,7 +39,8 @@ ATTEMPTS = {
 
 
 def pass_on(vhost: Vhost, waiter: Waiter, stop: threading.Event) -> None:
-    wait(address_of(vhost), waiter, stop=stop, beat=lambda counters: None, passing=Passing())
+    passing = Passing()
+    wait(address_of(vhost), waiter, stop=stop, beat=lambda told: None, passing=passing, window=500)
 
 
 @pytest.fixture

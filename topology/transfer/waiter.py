@@ -27,8 +27,6 @@ from topology.routing.waiting import due_ms
 from topology.transfer.move import move
 from topology.transfer.queue_source import QueueSource
 
-# So many are on the way at once: what a crash may double.
-WINDOW = 500
 # So long a confirm is waited for when it ends: what has none by then may go twice.
 PATIENCE_SECONDS = 3.0
 BEAT_SECONDS = 0.5
@@ -113,9 +111,11 @@ def wait(
     stop: Event,
     beat: Callable[[Mapping[str, object]], None],
     passing: Passing,
+    window: int,
 ) -> None:
     """Consume the waiter's queue until `stop` is set.
 
+    At most `window` are on the way at once: so many may a crash duplicate.
     `beat` gets the counters about twice a second. Raises BrokerError, a sentence, when the
     connection breaks or a queue does not take a message, which then stays; calling again goes on.
     """
@@ -143,13 +143,13 @@ def wait(
     name = f"waiter of {waiter.queue}"
     with (
         pipeline(address, name) as publishing,
-        intake(address, waiter.queue, prefetch=WINDOW) as taking,
+        intake(address, waiter.queue, prefetch=window) as taking,
     ):
-        source = QueueSource(taking, decided, settled, prefetch=WINDOW, is_strict=True)
+        source = QueueSource(taking, decided, settled, prefetch=window, is_strict=True)
         move(
             source,
             publishing,
-            window=WINDOW,
+            window=window,
             is_stopping=stop.is_set,
             turn=turn,
             idle_seconds=0,

@@ -40,7 +40,9 @@ def refusal(row: DeadLetterQueue | None, queue: Queue | None) -> str:
     if queue.type not in ("classic", "quorum"):
         return f"What parking does to a queue of the type “{queue.type}” is not known."
     if row is None or not row.is_confirmed:
-        return "Nobody has confirmed that this queue holds dead letters: confirm it first."
+        return (
+            "Nobody has confirmed that this queue holds dead letters. If it does, confirm it first."
+        )
     return ""
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from django.conf import settings
+
 from topology.broker.consumer import Delivery
 from topology.broker.errors import Conflict, Refused, Unsupported
 from topology.broker.management import PATIENCE_SECONDS, Management
@@ -14,7 +16,6 @@ from topology.broker.nearby import read_reports
 from topology.message import Message
 from topology.models import Broker
 
-PREFETCH = 1500
 # A crash costs each message on the way one of its deliveries.
 PREFETCH_OF_LIMITED = 900
 IN_FLIGHT_BYTES = 128 * 1024 * 1024
@@ -71,7 +72,7 @@ def limits_of(broker: Broker, queue: str) -> Limits:
             reports = [*read_reports(management, queue)]
         except (Refused, Unsupported):
             reports = [management.queue(queue)]
-    found = [read(told) for told in reports]
+    found = [read(told, settings.MESSAGES_IN_FLIGHT) for told in reports]
     limits = min(found, key=lambda one: inf if one.deliveries is None else one.deliveries)
     if limits.deliveries == 0:
         raise Conflict(
@@ -81,12 +82,15 @@ def limits_of(broker: Broker, queue: str) -> Limits:
     return limits
 
 
-def read(told: Mapping[str, Any]) -> Limits:
-    """Pure: by the management API's words; what they do not say is taken for the worst."""
+def read(told: Mapping[str, Any], window: int) -> Limits:
+    """Pure: by the management API's words; what they do not say is taken for the worst.
+
+    At most `window` messages are on the way: so many may a crash park twice.
+    """
     deliveries = _deliveries(told)
     if deliveries is not None and deliveries <= MARGIN:
         return Limits(1, deliveries)
-    most = PREFETCH if deliveries is None else PREFETCH_OF_LIMITED
+    most = window if deliveries is None else min(window, PREFETCH_OF_LIMITED)
     number, size = _number(told.get("messages")), _number(told.get("message_bytes"))
     average = size // number if number and size else 1
     return Limits(max(2, min(most, IN_FLIGHT_BYTES // max(1, average))), deliveries)

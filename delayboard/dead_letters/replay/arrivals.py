@@ -136,7 +136,9 @@ def _paired(
         rounds: dict[tuple[int | None, int], list[tuple[datetime, ScheduledMessage]]] = {}
         for at, row in seen:
             rounds.setdefault((row.topology_id, row.attempt), []).append((at, row))
-        fresh = sorted(max(rounds.values(), key=lambda some: len(some)), key=itemgetter(0))[known:]
+        most = max(map(len, rounds.values()))
+        largest = next(some for some in rounds.values() if len(some) == most)
+        fresh = sorted(largest, key=itemgetter(0))[known:]
         yield from ((item, *one) for item, one in zip(named[text], fresh, strict=False))
 
 

@@ -10,13 +10,14 @@ from datetime import timedelta
 from threading import Event
 
 from django import db
+from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
 from delayboard.dead_letters.replay import canary, claims, outcome, straight
 from delayboard.dead_letters.replay.answered import CHECK_AGAIN_SECONDS
 from delayboard.dead_letters.replay.hold import NOT_ANSWERED, RETRY_AFTER, Hold, Lost, Wish
-from delayboard.dead_letters.replay.source import WINDOW, Bucket, JournalSource
+from delayboard.dead_letters.replay.source import Bucket, JournalSource
 from delayboard.dead_letters.replay.ways import Ways
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import Source
@@ -154,7 +155,10 @@ class Sending:
         ):
             ways = Ways(batch, observe(management).definitions, management, channel)
             bucket = Bucket(batch.rate, time.monotonic())
-            source = JournalSource(self.hold, ways, bucket, self._patiently, left=left)
+            window = settings.MESSAGES_IN_FLIGHT
+            source = JournalSource(
+                self.hold, ways, bucket, self._patiently, window=window, left=left
+            )
 
             def turn() -> None:
                 source.flush(due_only=True)
@@ -164,7 +168,7 @@ class Sending:
                 return self._is_stopping() or time.monotonic() > until
 
             try:
-                move(source, channel, window=WINDOW, is_stopping=is_stopping, turn=turn)
+                move(source, channel, window=window, is_stopping=is_stopping, turn=turn)
             except BrokerError:
                 source.note_break()
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,9 +25,6 @@ from topology.broker.errors import BrokerError
 from topology.broker.pipeline import Answer
 from topology.transfer.move import Step
 
-# So many are on their way at most, and so many are begun in a commit.
-WINDOW = 3000
-CHUNK = 1500
 # Of bodies that are on their way; one of any size can be, alone.
 MOST_BYTES = 32_000_000
 # So often the same message may be on its way while the connection breaks.
@@ -73,7 +71,7 @@ class Bucket:
 
     def allows(self, now: float) -> int:
         if self._rate is None:
-            return CHUNK
+            return sys.maxsize
         # What was not used is kept for a quarter of a second, so that the rate is kept evenly.
         most = max(1.0, self._rate / 4)
         self._filled = min(most, self._filled + (now - self._at) * self._rate)
@@ -88,7 +86,8 @@ class JournalSource:
     """Open items in their order; what was left begun by an earlier run goes again, marked.
 
     `write` runs what it is given in a transaction, and again until the database has taken it.
-    `left` is how many may still go, None is all.
+    `left` is how many may still go, None is all. At most `window` are begun and not written down:
+    so many may a crash duplicate.
     """
 
     def __init__(
@@ -98,14 +97,15 @@ class JournalSource:
         bucket: Bucket,
         write: Callable[[Callable[[], None]], None],
         *,
+        window: int,
         left: int | None = None,
     ) -> None:
         self._hold, self._ways, self._bucket, self._write = hold, ways, bucket, write
-        self._left = left
+        self._left, self._window = left, window
         self._cursor: int | None = None
         self._answered = Answered(hold, ways, write)
         self._flying: dict[int, int] = {}
-        self._together = WINDOW
+        self._together = window
         self._is_through = False
         self._has_edits = ReplayEdit.objects.filter(item__batch=self._batch.pk).exists()
 
@@ -129,8 +129,10 @@ class JournalSource:
 
     def take(self, room: int) -> Sequence[Step[Taken]]:
         """The next ones, marked as begun. Raises Lost."""
-        self.flush(due_only=True)
-        most = min(room, CHUNK, self._bucket.allows(time.monotonic()))
+        # Half a window is begun in a commit, while the other half is on its way.
+        half = max(1, self._window // 2)
+        most = min(room, half, self._bucket.allows(time.monotonic()))
+        self._answered.flush(due_only=True, at_once=most > 0 or not self._flying)
         if self._left is not None:
             most = min(most, self._left)
         # Only when half of them have arrived, as with their number: each time is a commit.
@@ -189,9 +191,9 @@ class JournalSource:
 
     def _cut(self, rows: list[Row]) -> list[Row]:
         room, kept, flying = MOST_BYTES - sum(self._flying.values()), 0, len(self._flying)
-        together = self._together if flying else WINDOW
+        together = self._together if flying else self._window
         for row in rows:
-            most = min(together, TOGETHER.get(row.breaks, WINDOW))
+            most = min(together, TOGETHER.get(row.breaks, self._window))
             if (kept or flying) and (kept + flying >= most or row.size > room):
                 break
             room -= row.size

@@ -18,6 +18,7 @@ from threading import Event
 from typing import Any
 
 from django import db
+from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
@@ -41,8 +42,6 @@ from topology.broker.pipeline import Pipeline, pipeline
 from topology.models import Work, WorkState
 from topology.transfer.move import move
 
-# So many are on the way at once: what a crash may double.
-WINDOW = 1000
 # So many numbers are reserved at once.
 RESERVED = 50_000
 LOOK_SECONDS = 0.25
@@ -104,7 +103,7 @@ class _Run:
             self._write(returned=0, nacked=0, failed=0)
             return
         given_out = batch.claimed_to - batch.prepared_to
-        unsure = min(WINDOW, given_out, batch.selected - batch.cancelled)
+        unsure = min(batch.in_flight, given_out, batch.selected - batch.cancelled)
         again = max(0, min(unsure, depth - left))
         self._empty_seconds = LINGER_SECONDS
         doubled = min(batch.selected + again, batch.doubled + unsure)
@@ -132,7 +131,10 @@ class _Run:
         with Management(address, seconds=PATIENCE_SECONDS) as management:
             watch = Watch(management, batch.queue)
             deciding = Deciding(batch, watch.definitions)
-            prefetch = prefetch_of(2 * WINDOW, batch.rate, watch.average())
+            window = settings.MESSAGES_IN_FLIGHT
+            # A kill that comes before any other commit finds what it may have duplicated.
+            self._write(in_flight=window)
+            prefetch = prefetch_of(2 * window, batch.rate, watch.average())
             self._base = {name: getattr(batch, name) for name in COUNTED}
             begun = batch.claimed_to
             try:
@@ -148,7 +150,7 @@ class _Run:
                         Bucket(batch.rate, time.monotonic()),
                         self._reserve,
                         left=batch.pending,
-                        window=WINDOW,
+                        window=window,
                         prefetch=prefetch,
                         number=begun,
                         limit=watch.limit,
@@ -169,8 +171,9 @@ class _Run:
                     source.costly = source.costly or watch.costly()
             self._turn()
 
+        window = self._batch.in_flight
         try:
-            move(source, channel, window=WINDOW, is_stopping=self._is_stopping, turn=turn)
+            move(source, channel, window=window, is_stopping=self._is_stopping, turn=turn)
         finally:
             source.flush()
 
@@ -184,7 +187,9 @@ class _Run:
             source.counts["doubled"] += source.unsure
             self._commit(claimed_to=number, prepared_to=number)
         else:
-            self._commit(claimed_to=number, prepared_to=number - min(WINDOW, number - begun))
+            self._commit(
+                claimed_to=number, prepared_to=number - min(self._batch.in_flight, number - begun)
+            )
 
     def end(self, lease: work.Lease) -> None:
         """Let the work go as people want it, or as it came out. Raises Lost."""
