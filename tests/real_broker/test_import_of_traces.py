@@ -20,13 +20,15 @@ from analytics.importing.trace_lines import event_of_line
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged, write_log
 from tests.brokers import NEWEST, Vhost, call_api
-from tests.builders import address_of, applied_pair, eventually
+from tests.builders import address_of, applied_pair, eventually, make_broker, make_pair
+from topology import provision
 from topology.broker.consumer import Consumer, getter
 from topology.broker.errors import Returned
 from topology.broker.properties import build_properties
 from topology.broker.publisher import publisher
 from topology.deaths import read_history
 from topology.message import Publish
+from topology.provisioning.taps import NO_TAP
 
 pytestmark = pytest.mark.django_db
 NAMED, EQUAL = 5, 40
@@ -150,7 +152,10 @@ def wait_in_a_queue_of_nobody(node: PrivateNode, vhost: Vhost) -> None:
 def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
     trace: Path, broker_node: PrivateNode, vhost: Vhost, tmp_path: Path
 ) -> None:
-    topology = applied_pair(vhost, delay="200ms", tap_type="none")
+    topology = make_pair(make_broker(vhost), delay="200ms")
+    topology.tap_type = NO_TAP
+    topology.save()
+    provision.apply(None, topology)
     wait_in_a_queue_of_nobody(broker_node, vhost)
     retry(vhost)
     desk = desk_of(topology.broker)
