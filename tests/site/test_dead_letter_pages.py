@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 def looked(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Client:
     seen = letters(b'{"n": 1}', b"<script>alert(2)</script>", bytes(range(40)), b"")
     allowed = browse.Permission(True, ("It is safe.",))
-    monkeypatch.setattr(browse, "look", lambda *_: browse.Look(seen, False, allowed))
+    monkeypatch.setattr(browse, "look", lambda *_, **__: browse.Look(seen, False, allowed))
     know(broker, Queue("parked"), Queue("work"))
     return signed_in(Role.OPERATOR)
 
