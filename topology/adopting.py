@@ -49,12 +49,15 @@ class Sighting:
     def standing(self) -> list[tuple[str, str]]:
         """How complete it is: (ok, warn, error, note or off; words), one for each thing to say."""
         plan = self.found.plan
+        untrue = len(self.found.untrue_names)
+        named = [("warn", f"{_count(untrue, 'name')} with another time")] if untrue else []
         if plan is None:
-            lacks = ("warn", f"{_count(len(self.missing), 'thing')} missing or odd")
-            return [("off", "shown only"), lacks if self.missing else ("ok", "nothing missing")]
+            lacks = [("warn", f"{_count(len(self.missing), 'thing')} missing or odd")]
+            whole = named or [("ok", "nothing missing")]
+            return [("off", "shown only"), *(lacks + named if self.missing else whole)]
         wrong = [one for one in self.departures if not one.is_made_up_for]
         made_up = len(self.departures) - len(wrong)
-        said = []
+        said = list(named)
         if plan.changes and self.missing:
             said.append(("warn", f"{len(self.missing)} of {len(plan.changes)} things missing"))
         elif self.missing:

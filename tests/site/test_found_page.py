@@ -38,6 +38,22 @@ def nothing_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("topology.views.found._soon", Soon())
 
 
+def test_a_delay_queue_named_after_another_time_is_told(broker: Broker) -> None:
+    know(
+        broker,
+        Exchange("retry", "fanout"),
+        Exchange("back", "fanout"),
+        a_queue("work", dlx="retry"),
+        a_queue("work.60s", ttl=6000, dlx="back"),
+        Binding("retry", "work.60s", ""),
+        Binding("back", "work", ""),
+    )
+    assert "1 name with another time" in (text := page(broker).lower()), text
+    assert "nothing missing" not in text
+    one = page(broker, kind="retry_loop", name="work")
+    assert "The queue “work.60s” is named after 1m, and its TTL is 6s." in one
+
+
 def page(broker: Broker, role: Role = Role.OPERATOR, **asked: Any) -> str:
     address = reverse("topology:found", args=[broker.slug])
     return text_of(signed_in(role).get(address, asked))

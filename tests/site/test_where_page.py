@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
@@ -12,7 +13,7 @@ from django.urls import reverse
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology import latest
-from topology.definitions import DELAYED_TYPE, Arguments, Binding, Exchange
+from topology.definitions import DELAYED_TYPE, Arguments, Binding, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
 from topology.patterns import busy_wait
 from topology.provision import create_topology, take_over
@@ -157,8 +158,31 @@ def test_what_a_delayed_exchange_keeps_is_told_on_the_page_and_by_the_command(
         assert "kept by the exchange “later” for 40ms" in text
     monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
     for key in ("k", "nobody"):
-        call_command("walk", broker.slug, "later", key, "--headers", '{"x-delay": 40}')
+        with pytest.raises(SystemExit) if key == "nobody" else nullcontext():
+            call_command("walk", broker.slug, "later", key, "--headers", '{"x-delay": 40}')
         assert "kept by the exchange “later” for 40ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("exchange", "key", "code"),
+    [("", "hold", 0), ("nowhere", "k", 1), ("", "nobody", 1), ("both", "k", 3)],
+)
+def test_the_commands_exit_code_tells_whether_every_copy_is_delivered(
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    form: list[str],
+    exchange: str,
+    key: str,
+    code: int,
+) -> None:
+    lost = Queue("lost", arguments=Arguments({"x-message-ttl": 5}))
+    ways = [Binding("both", queue, "") for queue in ("work", "lost")]
+    know(broker, *SHOP, Exchange("both", "fanout"), lost, *ways)
+    monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
+    with pytest.raises(SystemExit) if code else nullcontext() as ended:
+        call_command("walk", broker.slug, exchange, key, *form)
+    assert (ended.value.code if ended else 0) == code
 
 
 @pytest.mark.parametrize(

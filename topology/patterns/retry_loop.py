@@ -71,8 +71,9 @@ EXPLANATION = Explanation(
         "to the input exchange.",
         "A separate return serves one queue. With a shared dead exchange what B rejects goes to A; "
         "with a shared return exchange both get it.",
-        "As in the article, the exchanges are transient: before RabbitMQ 4.3 a restart of the "
-        "broker takes them away, and what dies until somebody declares them again is lost.",
+        "With the article's declarations the exchanges are transient: before RabbitMQ 4.3 a "
+        "restart of the broker removes them, and what dies until they are declared again is lost. "
+        "The other choice declares durable ones.",
         "A message that matches none of several timeouts waits in a dead queue of its own, or is "
         "lost where there is none.",
         "A message with an expiration of its own that runs out in the input queue is lost on its "

@@ -11,6 +11,7 @@ from topology.definitions import Definitions, Exchange, Identity, Queue, Thing
 from topology.patterns import PATTERNS
 from topology.patterns.pattern import Use
 from topology.provisioning.plan import Change, Plan, compare, shown, title
+from topology.provisioning.stated_times import untrue_names
 from topology.snapshot import Snapshot
 
 # What has the more particular structure comes first: a part of it may look like a later one.
@@ -37,6 +38,7 @@ class Found:
     and go with its use; `waiting` counts the messages in the delays among them, and in what a
     waiter of ours reads, None where the broker does not say, or where what waits is in no queue
     of its own. `shared` names the uses beside it in which some of that is counted too.
+    `untrue_names` are sentences on delay queues whose names state another time than their TTL.
     """
 
     use: Use
@@ -44,6 +46,7 @@ class Found:
     waiting: int | None
     queues: tuple[str, ...]
     shared: tuple[str, ...] = ()
+    untrue_names: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -104,6 +107,7 @@ class _Standing:
     queues: tuple[str, ...]
     delays: tuple[str, ...]
     shared: tuple[str, ...] = ()
+    untrue_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,14 @@ def recognise(snapshot: Snapshot) -> Recognition:
     """
     structure = _structure(snapshot.definitions, snapshot.declared)
     found = (
-        Found(one.use, one.plan, _waiting(one.delays, snapshot), one.queues, one.shared)
+        Found(
+            one.use,
+            one.plan,
+            _waiting(one.delays, snapshot),
+            one.queues,
+            one.shared,
+            one.untrue_names,
+        )
         for one in structure.standing
     )
     waiting = _waiting({name for one in structure.standing for name in one.delays}, snapshot)
@@ -296,7 +307,8 @@ def _standing(use: Use, definitions: Definitions, declared: Definitions) -> _Sta
         waited = {waiter.queue for waiter in pattern.waiters(use.params)} & names
         names, delays = names | members, delays | members | waited
         plan = compare(pattern.definitions(use.params), declared)
-    return _Standing(use, plan, tuple(sorted(names)), tuple(sorted(delays)))
+    untrue = untrue_names(delays, definitions)
+    return _Standing(use, plan, tuple(sorted(names)), tuple(sorted(delays)), untrue_names=untrue)
 
 
 def _is_delay(name: str, definitions: Definitions) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import Any
 
@@ -12,14 +13,20 @@ from topology import latest
 from topology.broker.fields import FieldError, write_table
 from topology.delays import format_delay
 from topology.models import Broker
-from topology.routing.outcome import Outcome
+from topology.routing.outcome import Outcome, Walk
 from topology.routing.question import Question, as_json, ask
 from topology.routing.sentences import PUBLISHED
 from topology.rows import waiters_at
 
+NOTHING_CODE, PARTLY_CODE = 1, 3
+
 
 class Command(BaseCommand):
-    help = "Follow a publish that nobody makes to every end, through a broker as it stands."
+    help = (
+        "Follow a publish that nobody makes to every end, through a broker as it stands. Exits "
+        "with 0 when every copy is delivered, 3 when some are, 1 when none is or nothing could be "
+        "followed."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("broker", help="the broker's slug, as in its page's address")
@@ -51,8 +58,13 @@ class Command(BaseCommand):
         answer = ask(question, found.snapshot, waiters=waiters_at(broker), now_ms=now_ms)
         if options["json"]:
             self.stdout.write(json.dumps(as_json(answer), indent=2, ensure_ascii=False))
-            return
-        for number, outcome in enumerate(answer.walk.outcomes, start=1):
+        else:
+            self._print_sentences(answer.walk)
+        if (delivered := len(answer.walk.delivered)) < len(answer.walk.outcomes):
+            sys.exit(PARTLY_CODE if delivered else NOTHING_CODE)
+
+    def _print_sentences(self, walked: Walk) -> None:
+        for number, outcome in enumerate(walked.outcomes, start=1):
             self.stdout.write(f"Copy {number}")
             for line in _lines(outcome):
                 self.stdout.write(f"  {line}")
