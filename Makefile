@@ -19,6 +19,8 @@ NEWER := 4.0 or 4.3
 
 run_hash := $(shell cat requirements-pip.txt requirements.txt 2>/dev/null | sha256sum | cut -c1-16)
 dev_hash := $(shell cat requirements-pip.txt requirements-dev.txt 2>/dev/null | sha256sum | cut -c1-16)
+node_hash := $(shell sha256sum < tests/outside/package-lock.json | cut -c1-16)
+NODE_STAMP := var/node/installed-$(node_hash)
 RUN_STAMP := $(VENV)/installed-run-$(run_hash)
 DEV_STAMP := $(VENV)/installed-dev-$(dev_hash)
 # By the environment and not as arguments: command lines are public, and this holds a password.
@@ -35,7 +37,7 @@ run: packages-run $(RUN_STAMP) ## set up and start everything; BROKER=amqp://...
 
 # Five parts at once, since most of each is waiting for brokers, a browser, Spark.
 .PHONY: test
-test: check brokers ## check, then every test on SQLite and the database tests on PostgreSQL
+test: check brokers node ## check, then every test on SQLite and the database tests on PostgreSQL
 	@beside=()
 	trap 'kill -TERM -- "$${beside[@]/#/-}" 2> /dev/null || true' EXIT
 	begin() {
@@ -65,11 +67,11 @@ check: packages-test $(DEV_STAMP) ## format, lint, types, layers, Django's check
 	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python manage.py makemigrations --check --dry-run
 
 .PHONY: test-sqlite
-test-sqlite: packages-test brokers $(DEV_STAMP) ## every test (PYTEST_ARGS=... for some) on SQLite
+test-sqlite: packages-test brokers node $(DEV_STAMP) ## every test (PYTEST_ARGS=... for some) on SQLite
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) $(PYTEST_ARGS)
 
 .PHONY: test-postgres
-test-postgres: packages-test brokers $(DEV_STAMP) ## the tests that use the database, on a PostgreSQL of their own
+test-postgres: packages-test brokers node $(DEV_STAMP) ## the tests that use the database, on a PostgreSQL of their own
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) --postgres $(PYTEST_ARGS)
 
 .PHONY: test-long
@@ -112,13 +114,24 @@ clean: ## remove the virtual environment and the caches; var (data, broker) stay
 	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis var/test
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: packages-run packages-test brokers
+.PHONY: packages-run packages-test brokers node
 packages-run:
 	@PYTHON='$(PYTHON)' ./bootstrap.sh $(if $(own_broker),run-own-broker,run)
 packages-test:
 	@PYTHON='$(PYTHON)' ./bootstrap.sh test
 brokers: packages-test
 	@tests/rootfs.sh
+
+node: $(NODE_STAMP)
+
+# By the lock with its hashes; no script of a package runs.
+$(NODE_STAMP): | packages-test
+	@echo 'Installing the Node packages'
+	mkdir -p var/node
+	cp tests/outside/package.json tests/outside/package-lock.json var/node
+	npm ci --prefix var/node --ignore-scripts --no-audit --no-fund --loglevel=error
+	rm -f var/node/installed-*
+	touch $@
 
 $(VENV)/bin/pip:
 	@$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,160 @@
+"""A Node service with amqplib retries in a loop of ours, gives up, and gets its message back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.urls import reverse
+from pytest_django import Settings
+
+from tests.brokers import Vhost
+from tests.builders import eventually, make_broker, make_user
+from tests.faults.processes import kill
+from tests.real_broker.replaying import draft, park, recorded, replayed
+from tests.site.desk import signed_in, text_of
+from topology import provision
+from topology.broker.management import Management
+from topology.deaths import read_history
+from topology.definitions import Queue
+from topology.models import Broker, Role, Topology
+from topology.patterns import retry_loop
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HERE = Path(__file__).resolve().parent
+MODULES = HERE.parents[1] / "var" / "node" / "node_modules"
+PARKING = Queue("for people")
+TIMES = 2
+# What a replay puts in, and what a death does.
+ADDED = ("delayboard-", "x-death", "x-first-death-", "x-last-death-")
+
+
+def node(*arguments: str) -> list[str]:
+    return ["node", str(HERE / "retry_loop.js"), *arguments]
+
+
+def environment() -> dict[str, str]:
+    assert MODULES.is_dir(), "amqplib is not installed: run make node."
+    return {**os.environ, "NODE_PATH": str(MODULES)}
+
+
+def publish(vhost: Vhost, exchange: str, *ids: str) -> None:
+    command = node("publish", vhost.amqp_url, exchange, *ids)
+    subprocess.run(command, env=environment(), check=True, timeout=60)
+
+
+@contextmanager
+def a_consumer(vhost: Vhost, queue: str) -> Iterator[list[dict[str, Any]]]:
+    """What it writes while it runs, from the moment on at which it consumes."""
+    process = subprocess.Popen(
+        node("consume", vhost.amqp_url, queue, PARKING.name, str(TIMES)),
+        env=environment(),
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    written: list[dict[str, Any]] = []
+
+    def read() -> None:
+        assert process.stdout is not None
+        written.extend(json.loads(line) for line in process.stdout)
+
+    reader = Thread(target=read)
+    reader.start()
+    try:
+        eventually(lambda: written or process.poll() is not None, "the consumer is ready")
+        assert process.poll() is None
+        yield written
+    finally:
+        kill(process)
+        reader.join(10)
+
+
+@pytest.fixture
+def broker(vhost: Vhost, settings: Settings, tmp_path: Path) -> Broker:
+    settings.EVENT_LOG = tmp_path / "log"
+    made = make_broker(vhost)
+    with Management(made.address) as management:
+        management.declare_queue(PARKING)
+    return made
+
+
+@pytest.fixture
+def operator() -> User:
+    return make_user("ada", Role.OPERATOR)
+
+
+def a_loop(broker: Broker, name: str, delay: str) -> Topology:
+    params = retry_loop.parse({"name": name, "delay": delay})
+    topology = provision.create_topology(None, broker, retry_loop.KIND, params)
+    provision.apply(None, topology)
+    topology.refresh_from_db()
+    return topology
+
+
+def of_id(written: list[dict[str, Any]], wanted: str) -> list[dict[str, Any]]:
+    return [line for line in written if line.get("id") == wanted]
+
+
+def as_published(line: dict[str, Any]) -> tuple[Any, ...]:
+    """Body, properties and headers of a delivery, without what brokers and replays add."""
+    properties = dict(line["properties"])
+    headers = properties.pop("headers")
+    own = {name: value for name, value in headers.items() if not name.startswith(ADDED)}
+    return line["body"], properties, own
+
+
+def test_a_node_consumer_rejects_acks_gives_up_and_gets_its_message_back(
+    vhost: Vhost, broker: Broker, operator: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = a_loop(broker, "fast", "300ms").parsed
+    queue = loop.input_queue
+    with a_consumer(vhost, queue) as written:
+        publish(vhost, loop.input_exchange, "good-1", "bad-1")
+        eventually(lambda: len(of_id(written, "good-1")) > TIMES, "good is worked on")
+        (letter,) = park(operator, broker, 1, PARKING.name)
+        for name in ("good-1", "bad-1"):
+            assert [line["round"] for line in of_id(written, name)] == [0, 1, 2], name
+        first = of_id(written, "bad-1")[0]
+        assert read_history(letter.message.headers).count(queue, "rejected") == TIMES
+        assert letter.message.body == b64decode(first["body"])
+        page = reverse("letter", args=[broker.slug, letter.pk])
+        assert "größer 🐇" in text_of(signed_in(Role.ADMIN).get(page))
+        batch = replayed(operator, draft(operator, [letter]))
+        assert batch.done == 1, batch.state_why
+        back = eventually(lambda: of_id(written, "bad-1")[TIMES + 1 :], "it is back in Node")[0]
+    assert back["round"] == 0
+    assert as_published(back) == as_published(first)
+    assert back["properties"]["headers"]["delayboard-replays"] == 1
+    call_command("walk", broker.slug, loop.input_exchange, "", "--json")
+    (outcome,) = json.loads(capsys.readouterr().out)["outcomes"]
+    assert (outcome["ending"], outcome["queue"]) == ("delivered", queue)
+
+
+def test_what_a_node_consumer_rejected_is_listed_with_its_round(
+    vhost: Vhost, broker: Broker
+) -> None:
+    topology = a_loop(broker, "slow", "1h")
+    with recorded(topology), a_consumer(vhost, topology.parsed.input_queue):
+        publish(vhost, topology.parsed.input_exchange, "late-1")
+        client = signed_in(Role.ADMIN)
+        address = reverse("retrying", args=[broker.slug])
+
+        def listed() -> str:
+            text = text_of(client.get(address))
+            return text if "late-1" in text else ""
+
+        text = eventually(listed, "it is listed")
+    assert "round 1" in text
+    assert f"rejected once in {topology.parsed.input_queue}" in text
