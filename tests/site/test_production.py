@@ -28,6 +28,8 @@ NOT_ASKED = {
     "topology:topology_unbind",
     "topology:topology_bodies",
     "topology:topology_teardown",
+    "merge_letter_groups",
+    "undo_merge",
     "letter_queue_decide",
     "letter_group_edit",
     "letter_searches",
