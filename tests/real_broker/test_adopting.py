@@ -15,10 +15,11 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pytest_django import Settings
 
 from analytics.models import ScheduledMessage
+from analytics.recorder import streams
 from analytics.recorder.record import record
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import follow_log
-from tests.brokers import Vhost, call_api
+from tests.brokers import NEWEST, Vhost, call_api
 from tests.builders import address_of, eventually, make_broker, make_pair
 from topology import adopting, provision
 from topology.broker.management import Management
@@ -26,6 +27,7 @@ from topology.broker.observe import observe
 from topology.models import Broker, State, Topology
 from topology.patterns import delay_levels, retry_pair
 from topology.provisioning.recognition import Found, recognise
+from topology.replace_tap import read_streams, replace_tap
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -196,6 +198,37 @@ def test_what_waited_when_it_was_adopted_is_unseen_and_what_comes_after_is_recor
     channel.basic_publish("orders-retry", "new", b"after, and longer")
     record_until(pair, lambda: ScheduledMessage.objects.filter(size=17).exists())
     assert ScheduledMessage.objects.filter(entered_at__isnull=False).count() == 1
+    provision.remove(None, pair, typed_name=pair.name)
+    assert defined(broker_node, vhost) == before
+
+
+@pytest.mark.generations(NEWEST)
+def test_a_stream_tap_of_an_adopted_topology_is_replaced_and_nothing_of_others_is_touched(
+    broker_node: PrivateNode,
+    vhost: Vhost,
+    broker: Broker,
+    channel: BlockingChannel,
+    event_log: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "SILENCE_SECONDS", 1.0)
+    pair = adopt_all(vhost, broker)["retry_pair"]
+    before = defined(broker_node, vhost)
+    provision.start_recording(None, pair, tap_type="stream")
+    channel.basic_publish("orders-retry", "new", b"into the stream")
+    replace_tap(None, pair)
+    channel.basic_publish("orders-retry", "new", b"into the classic queue")
+
+    def is_done() -> bool:
+        pair.refresh_from_db()
+        return not read_streams(pair) and ScheduledMessage.objects.count() >= 2
+
+    record_until(pair, is_done)
+    sizes = set(ScheduledMessage.objects.values_list("size", flat=True))
+    assert sizes == {len(b"into the stream"), len(b"into the classic queue")}
+    added = set(defined(broker_node, vhost)) - set(before)
+    assert len(added) == 3
+    assert all(f"{pair.slug}.classic" in one for one in added)
     provision.remove(None, pair, typed_name=pair.name)
     assert defined(broker_node, vhost) == before
 
