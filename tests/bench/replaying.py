@@ -134,7 +134,7 @@ def a_journaled_one(vhost: Vhost, broker: Broker) -> ReplayBatch:
 def a_straight_one(vhost: Vhost, broker: Broker) -> ReplayBatch:
     for name in ("once", "twice"):
         declare(vhost, name, arguments=None)
-        declare(vhost, name, arguments={"x-queue-type": "quorum", "x-delivery-limit": -1})
+        declare(vhost, name, arguments={"x-queue-type": "quorum"})
     fill(vhost, "once", SOME)
     batch = ReplayBatch(broker=broker, source=Source.QUEUE, queue="once", target_key="twice")
     return started(batch, kind=batches.KIND)

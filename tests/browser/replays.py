@@ -8,7 +8,7 @@ from django.utils import timezone
 from playwright.sync_api import Page
 
 from delayboard.dead_letters.replay.claims import DISCARDED
-from delayboard.models import BatchState, ItemState, ReplayBatch, Source
+from delayboard.models import BatchState, DeadLetter, ItemState, ReplayBatch, Source
 from tests.browser import rows
 from tests.browser.sights import Scene, press, then
 from tests.delayboard.replay_rows import a_bad_route, a_batch
@@ -32,6 +32,7 @@ def add(scene: Scene, broker: Broker, names: list[str]) -> None:
     draft = rows.batch(broker, user, names, BatchState.DRAFT, [ItemState.PENDING])
     scene.add("replay-draft", "replay_batch", draft.pk)
     scene.add("replay-options", "replay_batch", draft.pk, act=_unfold)
+    _add_repeats(scene, broker, names)
     wrong = then(_unfold, _type_nothing)
     scene.add("replay-options-refused", "replay_batch", draft.pk, act=wrong)
     scene.add("replay-item", "replay_item", draft.pk, 2)
@@ -70,6 +71,24 @@ def _add_endings(scene: Scene, broker: Broker, names: list[str]) -> None:
         state=WorkState.RUNNING, leased_until_at=heard_at + LEASE, error=""
     )
     scene.add("replay-silent", "replay_batch", silent.pk)
+
+
+def _add_repeats(scene: Scene, broker: Broker, names: list[str]) -> None:
+    """A draft that excludes some possible repeats, and one that has nothing else."""
+    for name, states in (
+        ("replay-repeats", [ItemState.PENDING, ItemState.EXCLUDED]),
+        ("replay-only-repeats", [ItemState.EXCLUDED]),
+    ):
+        made = rows.batch(broker, scene.user, names, BatchState.DRAFT, states)
+        first = made.items.order_by("position").values_list("letter", flat=True)[0]
+        repeats = made.items.filter(state=ItemState.EXCLUDED)
+        DeadLetter.objects.filter(replays__in=repeats).exclude(pk=first).update(repeat_of=first)
+        number = repeats.update(route=None, is_repeat=True)
+        ReplayBatch.objects.filter(pk=made.pk).update(repeats=number)
+        for route in made.routes.all():
+            route.items_number = route.items.count()
+            route.save()
+        scene.add(name, "replay_batch", made.pk)
 
 
 def _add_straight(scene: Scene, broker: Broker, queue: str) -> None:
