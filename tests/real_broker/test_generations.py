@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from delayboard.dead_letters import browse
+from delayboard.dead_letters.parking.limits import limits_of
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker
 from topology.broker.consumer import Consumer, Delivery, getter
@@ -19,6 +20,7 @@ from topology.broker.publisher import publisher
 from topology.deaths import newest_death, read_history
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Message, Publish
+from topology.routing.consumer import delivery_limit
 from topology.snapshot import QueueNumbers, Snapshot
 
 # x-death's time is in whole seconds.
@@ -225,3 +227,23 @@ def test_a_quorum_queue_cannot_be_deleted_on_condition(
     with pytest.raises(Conflict, match="if-empty flag set are not supported"):
         management.delete_queue("letters", only_if_empty=True)
     assert ids_in(vhost, "letters") == ["m0", "m1", "m2"]
+
+
+def test_a_negative_delivery_limit_drops_what_is_put_back_before_4_0(
+    vhost: Vhost, management: Management, db: None
+) -> None:
+    arguments = Arguments({"x-queue-type": "quorum", "x-delivery-limit": -1})
+    management.declare_queue(Queue("work", arguments=arguments))
+    send(vhost, "work", "m1")
+    with getter(address_of(vhost), "work") as channel:
+        assert channel.get() is not None
+    version = management.version()
+    with getter(address_of(vhost), "work") as channel:
+        is_left = channel.get() is not None
+    assert is_left == (version >= (4, 0))
+    assert delivery_limit(Queue("work", arguments=arguments), version) == (None if is_left else 0)
+    if version < (4, 0):
+        with pytest.raises(Conflict, match="delivery limit 0"):
+            limits_of(make_broker(vhost), "work")
+    else:
+        assert limits_of(make_broker(vhost), "work").deliveries is None

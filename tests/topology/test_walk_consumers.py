@@ -44,6 +44,8 @@ def test_a_rejection_where_nothing_dead_letters_is_a_loss() -> None:
         ({"type": "quorum"}, MIDDLE, 20),
         ({"type": "quorum", "x_delivery_limit": 3}, OLD, 3),
         ({"type": "quorum", "x_delivery_limit": -1}, NEW, None),
+        ({"type": "quorum", "x_delivery_limit": -1}, MIDDLE, None),
+        ({"type": "quorum", "x_delivery_limit": -1}, OLD, 0),
         ({"x_delivery_limit": 3}, NEW, None),
     ],
 )

@@ -21,6 +21,7 @@ from topology.broker.refusals import explained, late, no_vhost
 from topology.broker.shapes import read_object, read_objects
 from topology.broker.tracing import switched
 from topology.definitions import Binding, Exchange, Queue
+from topology.snapshot import version_numbers
 
 # Whoever switched verification off was told on the form.
 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
@@ -76,6 +77,10 @@ class Management:
             yield
         finally:
             self._seconds = before
+
+    def version(self) -> tuple[int, ...]:
+        """Return the broker's version, such as (4, 0, 5). Raises BrokerError."""
+        return version_numbers(str(self.overview().get("rabbitmq_version", "")))
 
     def overview(self) -> dict[str, Any]:
         return read_object(self._call("GET", path("overview")))

@@ -34,13 +34,21 @@ class Consumer:
 
 
 def delivery_limit(queue: Queue, version: tuple[int, ...]) -> int | None:
-    """So many failed deliveries a quorum queue forgives; None when it forgives all."""
+    """So many failed deliveries a quorum queue forgives; None when it forgives all.
+
+    Before 4.0 a negative limit forgives none (tried on 3.10.8: ten messages that were put back once
+    were all dropped); from 4.0 on it means no limit (docs/quorum-queues 4.0).
+    """
     if queue.type != "quorum":
         return None
     stated = queue.arguments.number("x-delivery-limit")
     if stated is None:
         return None if version < (4, 0) else DEFAULT_DELIVERY_LIMIT
-    return None if stated < 0 else stated
+    return stated if stated >= 0 else _negative_limit(version)
+
+
+def _negative_limit(version: tuple[int, ...]) -> int | None:
+    return 0 if version < (4, 0) else None
 
 
 def failures_until_death(

@@ -72,7 +72,12 @@ def limits_of(broker: Broker, queue: str) -> Limits:
             reports = [*read_reports(management, queue)]
         except (Refused, Unsupported):
             reports = [management.queue(queue)]
+        has_negative = any(min(_stated_limits(told), default=0) < 0 for told in reports)
+        # Before 4.0 a negative limit forgives no failed delivery.
+        is_old = has_negative and management.version() < (4, 0)
     found = [read(told, settings.MESSAGES_IN_FLIGHT) for told in reports]
+    if is_old:
+        found.append(Limits(1, 0))
     limits = min(found, key=lambda one: inf if one.deliveries is None else one.deliveries)
     if limits.deliveries == 0:
         raise Conflict(
@@ -99,17 +104,21 @@ def read(told: Mapping[str, Any], window: int) -> Limits:
 def _deliveries(told: Mapping[str, Any]) -> int | None:
     if told.get("type", "quorum") != "quorum":
         return None
+    numbers = _stated_limits(told)
+    limits = [number for number in numbers if number >= 0]
+    if limits:
+        return min(limits)
+    return None if numbers else DEFAULT_DELIVERY_LIMIT
+
+
+def _stated_limits(told: Mapping[str, Any]) -> list[int]:
     policy, arguments = told.get("effective_policy_definition"), told.get("arguments")
     stated = [
         table.get(name)
         for table, name in ((policy, "delivery-limit"), (arguments, "x-delivery-limit"))
         if isinstance(table, Mapping)
     ]
-    numbers = [number for value in stated if (number := _number(value)) is not None]
-    limits = [number for number in numbers if number >= 0]
-    if limits:
-        return min(limits)
-    return None if numbers else DEFAULT_DELIVERY_LIMIT
+    return [number for value in stated if (number := _number(value)) is not None]
 
 
 def _number(value: object) -> int | None:
