@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import groupby
 from typing import Literal
 
@@ -17,6 +18,9 @@ from topology.models import Broker, MissingBinding, State, Topology
 # So many destinations of a topology are named, more are counted.
 NAMED = 3
 Severity = Literal["error", "warning"]
+
+# Less is shown on Scheduled alone: the recorder may be behind for a moment.
+LONG_OVERDUE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,12 @@ def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Troub
 
     For topologies whose copies are read at present: of others messages may have left unseen.
     """
-    numbers, stuck = counts.by_topology(scope), counts.stuck_by_topology(scope)
-    for topology in topologies:
-        number = numbers.get(topology.pk, (0, 0))[1] - stuck[topology.pk]
+    rows = list(topologies)
+    at = scope.now - LONG_OVERDUE
+    numbers = counts.due_before(scope, at, [topology.pk for topology in rows])
+    stuck = counts.stuck_by_topology(scope, until_at=at)
+    for topology in rows:
+        number = numbers.get(topology.pk, 0) - stuck[topology.pk]
         if number > 0:
             query = {"topology": topology.slug, "overdue": "1"}
             link = Link("Overdue messages", "analytics:scheduled", query=query)

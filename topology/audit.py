@@ -77,21 +77,22 @@ def recorded(
 ) -> Iterator[None]:
     """Record the block's action before it begins, and then how it ended; an error goes on.
 
-    The block does not run when its entry cannot be written.
+    `details` may be completed within the block. The block does not run when its entry cannot be
+    written.
     """
     entry = record(user, action, broker=broker, what=what, outcome=BEGUN, details=details)
     try:
         yield
     except Exception as error:
-        _end(entry, f"failed: {error}")
+        _end(entry, f"failed: {error}", details)
         raise
-    _end(entry, "done")
+    _end(entry, "done", details)
 
 
-def _end(entry: AuditEntry, outcome: str) -> None:
+def _end(entry: AuditEntry, outcome: str, details: Mapping[str, Any] | None) -> None:
     rows = AuditEntry.objects.filter(pk=entry.pk)
     name = f"The end of the audit entry “{entry.action} {entry.what}” of {entry.username}"
-    try_write(name, lambda: rows.update(outcome=outcome[:500]))
+    try_write(name, lambda: rows.update(outcome=outcome[:500], details=dict(details or {})))
 
 
 def signed_in(

@@ -11,7 +11,7 @@ from topology import audit, latest
 from topology.broker.depths import live_depths
 from topology.broker.management import Management
 from topology.broker.observe import newest_numbers, observe
-from topology.definitions import Binding, Definitions, Identity, Queue
+from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
 from topology.models import State, Topology
 from topology.ownership import Refusal as Refusal
 from topology.ownership import alone_with, begin, disown, own, refuse_torn_down
@@ -136,8 +136,14 @@ def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:
         wanted | declared,
         topology.owned_identities,
         snapshot,
-        disposable=[topology.tap_queue, topology.retired_tap],
+        disposable=_own_taps(topology),
     )
+
+
+def _own_taps(topology: Topology) -> set[str]:
+    """The queues of copies that it owns: the tap, and others while one replaces another."""
+    queues = (identity[1] for identity in topology.owned_identities if identity[0] == "queue")
+    return {topology.tap_queue, *(name for name in queues if is_tap(name))}
 
 
 def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
@@ -271,7 +277,7 @@ def _delete(
             teardown,
             management,
             lambda done, total: gone.append(teardown.deletes[done - 1].identity),
-            disposable=[topology.tap_queue, topology.retired_tap],
+            disposable=_own_taps(topology),
             even_with_messages=forced,
         )
     finally:

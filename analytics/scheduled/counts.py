@@ -133,9 +133,10 @@ def count_stuck(
     return 0 if rows is None else _due_within(rows, from_at, until_at).count()
 
 
-def stuck_by_topology(scope: Scope) -> Counter[int]:
-    """Topology -> how many of it are stuck."""
-    return _number_by_topology(scope.all_stuck)
+def stuck_by_topology(scope: Scope, *, until_at: datetime | None = None) -> Counter[int]:
+    """Topology -> how many of it are stuck, of those due before this moment if one is given."""
+    rows = scope.all_stuck
+    return _number_by_topology(None if rows is None else _due_within(rows, None, until_at))
 
 
 def before(scope: Scope, points: Points) -> list[int]:

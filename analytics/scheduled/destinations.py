@@ -193,7 +193,8 @@ def _count(look: Look, row: MissingBinding, oldest: datetime | None) -> None:
             row.from_at = min(oldest or lately, lately)
     scope = counts.scope_of([look.topology], look.at, destination=row.destination)
     until, past = counts.before(scope, [None, look.at])
-    row.waiting = until - past if row.restored_at is None else 0
+    # Exits may be recorded between the queries.
+    row.waiting = max(0, until - past) if row.restored_at is None else 0
     row.stuck = 0
     if row.from_at is not None:
         due = _due(look).filter(destination=row.destination, due_at__gte=row.from_at)

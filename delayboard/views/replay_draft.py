@@ -130,9 +130,11 @@ def _describe_replay(_request: HttpRequest, batch: ReplayBatch) -> Effect:
     what = (
         f"All messages of the queue {batch.queue} are moved"
         if of_queue
-        else (f"{batch.selected:,} parked messages are published")
+        else (f"{batch.pending:,} parked messages are published")
     )
     sentence = f"{what} in the virtual host {batch.broker.vhost}."
+    if batch.excluded:
+        sentence += f" Possible repeats that stay parked: {batch.excluded:,}."
     return Effect(sentence, reverse("replay_batch", args=[batch.pk]))
 
 

@@ -10,12 +10,13 @@ import pytest
 from django.utils import timezone
 
 from analytics.disk import Room
-from analytics.models import DueCount, Recording
+from analytics.models import DueCount, Recording, ScheduledMessage
+from analytics.scheduled import counts
 from analytics.scheduled.due import change
 from delayboard import now
 from delayboard.models import Duty
 from delayboard.templatetags.delayboard import link_url
-from delayboard.troubles import Trouble
+from delayboard.troubles import Trouble, find_overdue
 from delayboard.views.now import said
 from tests.builders import make_pair
 from tests.topology.builders import a_snapshot
@@ -150,6 +151,27 @@ def test_overdue_messages_and_drift_are_troubles(
     drift, _ = overview(broker).troubles
     assert drift.sentence.startswith("orders: ")
     assert "of 9 objects is missing" in drift.sentence
+
+
+def test_what_fell_due_a_moment_ago_is_no_trouble(broker: Broker, pair: Topology) -> None:
+    # The counts are by whole minutes, and a minute has just begun.
+    at = timezone.now().replace(second=0, microsecond=300_000)
+    for place, age in enumerate((0.4, 30, 61)):
+        due_at = at - timedelta(seconds=age)
+        ScheduledMessage.objects.create(
+            broker=broker,
+            topology=pair,
+            key=str(place),
+            content_id=str(place),
+            destination="orders",
+            attempt=1,
+            requested_delay=timedelta(hours=1),
+            entered_at=at - timedelta(hours=1),
+            due_at=due_at,
+        )
+        change(pair, {("orders", due_at): 1})
+    (trouble,) = find_overdue(counts.scope_of([pair], at), [pair])
+    assert trouble.sentence == "orders: 1 message is overdue by a minute or more."
 
 
 def test_two_hundred_topologies_cost_as_many_queries_as_two(

@@ -103,6 +103,15 @@ def test_a_replay_needs_the_name_and_keeps_what_was_typed(broker: Broker) -> Non
     assert ReplayBatch.objects.get().is_ended
 
 
+def test_a_replay_counts_what_it_will_send(broker: Broker) -> None:
+    made = draft(broker)
+    ReplayBatch.objects.update(selected=3300, excluded=300)
+    Broker.objects.update(is_production=True, environment="live")
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("replay_start", args=[made.pk])))
+    assert "3,000 parked messages are published in the virtual host nowhere." in text
+    assert "Possible repeats that stay parked: 300." in text
+
+
 def test_publishing_needs_the_name(broker: Broker) -> None:
     client = signed_in(Role.OPERATOR)
     values = {"broker": broker.slug, "routing_key": "parked", "body": "<b>", "send": "1"}

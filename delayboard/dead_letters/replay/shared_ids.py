@@ -62,7 +62,8 @@ def lock_families(families: Mapping[int, int], letters: Collection[int]) -> None
     """Keep other replays from claiming relatives of these letters in this transaction."""
     if families:
         rows = DeadLetter.objects.filter(among({*families, *letters})).order_by("pk")
-        list(rows.select_for_update().values_list("pk"))
+        # A parker that names one as an earlier repeat must not wait for it: it holds the group.
+        list(rows.select_for_update(no_key=True).values_list("pk"))
 
 
 def assign_ids(batch: ReplayBatch, claimed: Sequence[Claimed], families: Mapping[int, int]) -> None:
@@ -101,8 +102,10 @@ def find_sharing(broker: int, names: Collection[str]) -> dict[str, list[ReplayIt
 
     With their batches, in the order of their keys: the item that has the id of its own is first.
     """
+    # Anybody can write the header: PostgreSQL takes no NUL, for one.
+    real = {name for name in names if parse_replay_id(name) is not None}
     rows = ReplayItem.objects.filter(
-        _IS_SHARED, batch__broker=broker, shared_replay_id__in=set(names), attempts__gt=0
+        _IS_SHARED, batch__broker=broker, shared_replay_id__in=real, attempts__gt=0
     )
     found: dict[str, list[ReplayItem]] = {}
     for item in rows.select_related("batch").defer("batch__letters").order_by("pk"):
