@@ -14,7 +14,7 @@ from delayboard.models import ReplayBatch
 from topology.models import Broker, Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
-BEFORE = [("delayboard", "0004_letter_search"), ("topology", "0006_mask_rule")]
+BEFORE = [("topology", "0006_mask_rule"), ("delayboard", "0004_letter_search")]
 
 
 @pytest.fixture

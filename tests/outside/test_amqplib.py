@@ -79,6 +79,9 @@ def a_consumer(vhost: Vhost, queue: str) -> Iterator[list[dict[str, Any]]]:
     finally:
         kill(process)
         reader.join(10)
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 @pytest.fixture

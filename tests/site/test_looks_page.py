@@ -94,7 +94,7 @@ def test_a_message_that_could_not_be_put_back_is_reported_as_parked(
     seen = browse.Look(browse.number([a_message()]), True, allowed, has_stored=True)
     monkeypatch.setattr(browse, "look", lambda *_, **__: seen)
     text = look()
-    assert "Delayboard parked it. The others are still in the queue." in text
+    assert "Delayboard parked it. The others were put back into the queue." in text
     assert "all of them are still in the queue" not in text
     assert "No delivery is left." in text
 

@@ -98,6 +98,6 @@ def test_a_new_topology_is_recorded_into_a_classic_queue_unless_a_stream_is_chos
     assert '<option value="classic" selected>' in form
     assert "breaks a stream" in form
     for name, chosen in (("a", {}), ("b", {"tap_type": "stream"}), ("c", {"tap_type": ""})):
-        client.post(address, {"broker": broker.pk, "name": name, "delay": "5s", **chosen})
+        client.post(address, {"broker": broker.slug, "name": name, "delay": "5s", **chosen})
     kinds = dict(Topology.objects.values_list("name", "tap_type"))
     assert kinds == {"a": "classic", "b": "stream", "c": "classic"}
