@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,19 +24,30 @@ class _Seen:
 class RepeatFilter(logging.Filter):
     """Drops warnings and errors equal to one that was logged less than a minute ago.
 
-    The next one after that minute says how many there were, without the traceback again.
+    The next one after that minute says how many there were, without the traceback again. A line
+    in the place of an audit entry (`extra={"is_audit": True}`) is never dropped.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
+        self._lock = threading.Lock()
         self._seen: dict[tuple[object, ...], _Seen] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether the record is logged."""
-        if record.levelno < logging.WARNING:
+        if record.levelno < logging.WARNING or getattr(record, "is_audit", False):
             return True
-        now, key = self._clock(), _key(record)
+        try:
+            key = _key(record)
+        except Exception:
+            # The handler reports a line that cannot be formatted; who logs it must not fail.
+            return True
+        with self._lock:
+            return self._is_logged(record, key)
+
+    def _is_logged(self, record: logging.LogRecord, key: tuple[object, ...]) -> bool:
+        now = self._clock()
         seen = self._seen.pop(key, None)
         if seen is None or now - seen.last_at > FORGET_SECONDS:
             self._seen[key] = _Seen(now, now)

@@ -216,7 +216,12 @@ POLL_SECONDS = float(os.environ.get("POLL_SECONDS", "2"))
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "formatters": {
+        "plain": {
+            "()": "delayboard.log_format.LineFormatter",
+            "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+        }
+    },
     "filters": {"repeats": {"()": "delayboard.log_repeats.RepeatFilter"}},
     "handlers": {
         "console": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -60,9 +61,13 @@ def try_record(
     `record` or `recorded`, and is refused with its entry.
     """
     name = user.get_username() if user is not None and user.is_authenticated else "delayboard"
+    where = f" at {broker.name}" if broker is not None else ""
+    added = f", {json.dumps(details, default=str, ensure_ascii=False)}," if details else ""
     return try_write(
-        f"The audit entry “{action} {what}” of {name}",
+        f"The audit entry “{action} {what}” of {name}{where}{added}",
         lambda: record(user, action, broker=broker, what=what, outcome=outcome, details=details),
+        # What nobody signed in for is a guesser's, who must not fill the log.
+        is_audit=user is not None,
     )
 
 
@@ -92,7 +97,12 @@ def recorded(
 def _end(entry: AuditEntry, outcome: str, details: Mapping[str, Any] | None) -> None:
     rows = AuditEntry.objects.filter(pk=entry.pk)
     name = f"The end of the audit entry “{entry.action} {entry.what}” of {entry.username}"
-    try_write(name, lambda: rows.update(outcome=outcome[:500], details=dict(details or {})))
+    where = f" at {entry.broker_name}" if entry.broker_name else ""
+    try_write(
+        f"{name}{where}, “{outcome[:500]}”,",
+        lambda: rows.update(outcome=outcome[:500], details=dict(details or {})),
+        is_audit=True,
+    )
 
 
 def signed_in(
@@ -114,8 +124,11 @@ def refused(
     request: HttpRequest | None = None,
     **kwargs: Any,
 ) -> None:
-    """Receives Django's signal for a wrong name or password."""
-    _record_once("sign-in refused", str(credentials.get("username", "")), request, "refused")
+    """Receives Django's signal for a wrong name or password; one that is locked is not refused."""
+    # The name is the guesser's choice: an entry for each name would fill the log during a lock.
+    if not getattr(request, "axes_locked_out", False):
+        name = str(credentials.get("username", ""))[:500]
+        _record_once("sign-in refused", name, request, "refused", what=name)
 
 
 def locked_out(
@@ -125,14 +138,16 @@ def locked_out(
     _record_once("sign-in locked", username or "", request, "locked")
 
 
-def _record_once(action: str, what: str, request: HttpRequest | None, outcome: str) -> None:
-    """One entry in a quarter of an hour for an account and address: a guesser adds no more."""
+def _record_once(
+    action: str, name: str, request: HttpRequest | None, outcome: str, **same: str
+) -> None:
+    """One entry in a quarter of an hour for an address, and for what else is the `same`."""
     address = client_address(request)
     recent = AuditEntry.objects.filter(
         at__gte=timezone.now() - settings.AXES_COOLOFF_TIME,
         action=action,
-        what=what[:500],
         details__address=address,
+        **same,
     )
     if not recent.exists():
-        try_record(None, action, what=what, outcome=outcome, details={"address": address})
+        try_record(None, action, what=name, outcome=outcome, details={"address": address})

@@ -20,29 +20,30 @@ MEMORY_SECONDS = 10.0
 _refused_at = -MEMORY_SECONDS
 
 
-def try_write(what: str, write: Callable[[], object]) -> bool:
+def try_write(what: str, write: Callable[[], object], *, is_audit: bool = False) -> bool:
     """Run `write` in a transaction; False, and a line in the log, when the database refuses.
 
-    Raises what has nothing to do with the state of the database.
+    The line of an audit entry is logged however often it repeats. Raises what has nothing to do with the state of the database.
     """
     try:
         with waiting_briefly(), transaction.atomic():
             write()
     except db.Error as error:
-        if not note_refusal(what, error):
+        if not note_refusal(what, error, is_audit=is_audit):
             raise
         return False
     return True
 
 
-def note_refusal(what: str, error: BaseException | None) -> bool:
+def note_refusal(what: str, error: BaseException | None, *, is_audit: bool = False) -> bool:
     """Log why `what` was not written; False when the error is not about the database's state."""
     global _refused_at
     trouble = explain(error)
     if trouble is None:
         return False
     _refused_at = time.monotonic()
-    logger.warning("%s was not written: %s", what, trouble)
+    extra = {"is_audit": is_audit}
+    logger.warning("%s was not written: %s", what, trouble, extra=extra)
     return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from delayboard.log_repeats import EVERY_SECONDS, FORGET_SECONDS, MOST_KEYS, RepeatFilter
 
@@ -75,3 +76,27 @@ def test_texts_that_never_repeat_do_not_fill_the_memory() -> None:
     log.clock.now = EVERY_SECONDS
     log.write("0 failed.")
     assert log.lines[-1] == "0 failed."
+
+
+def test_lines_in_the_place_of_audit_entries_are_never_dropped() -> None:
+    log = RepeatFilter(Clock())
+    record = logging.LogRecord("worker", logging.WARNING, __file__, 1, "%s", ("looked",), None)
+    record.is_audit = True
+    assert [log.filter(record) for _ in range(3)] == [True] * 3
+
+
+def test_a_line_that_cannot_be_formatted_does_not_fail_who_logs_it() -> None:
+    record = logging.LogRecord("worker", logging.ERROR, __file__, 1, "%d", ("text",), None)
+    assert RepeatFilter(Clock()).filter(record)
+
+
+def test_threads_that_log_at_once_neither_fail_nor_lose_a_count() -> None:
+    log = Log()
+
+    def write(first: int) -> None:
+        for number in range(first, first + 2 * MOST_KEYS):
+            log.write(f"{number} failed.")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(0, 8 * MOST_KEYS, 2 * MOST_KEYS)))
+    assert len(log.filter._seen) == MOST_KEYS

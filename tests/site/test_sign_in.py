@@ -128,6 +128,15 @@ def test_the_audit_log_has_each_thing_once_and_the_address(ada: User) -> None:
     assert AccessAttempt.objects.count() == 1
 
 
+def test_new_names_during_a_lock_add_nothing_to_the_audit_log(ada: User) -> None:
+    statuses = [fail(1, name=f"name-{n}")[0] for n in range(ADDRESS_LIMIT)]
+    assert statuses[-1] == 429
+    before = actions()
+    assert before.count("sign-in locked") == 1
+    assert [fail(1, name=f"more-{n}") for n in range(5)] == [[429]] * 5
+    assert actions() == before
+
+
 def test_an_admin_or_a_command_unlocks_an_account(ada: User) -> None:
     root = User.objects.create_superuser("root")
     admin = Client()

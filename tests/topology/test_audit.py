@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import AnonymousUser
 
-from tests.builders import make_broker, make_user
+from tests.builders import make_broker, make_user, refuse_full_disk
 from topology import audit
 from topology.models import AuditEntry, Role
 
@@ -42,3 +42,18 @@ def test_an_error_is_recorded_and_goes_on() -> None:
     with pytest.raises(ValueError, match="odd"), audit.recorded(None, "tried", what="it"):
         raise ValueError("odd")
     assert (last_entry().action, last_entry().outcome) == ("tried", "failed: odd")
+
+
+def test_a_line_in_the_place_of_an_entry_says_all_that_the_entry_would(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    user, broker = make_user("ann", Role.ADMIN), make_broker(name="Old")
+    monkeypatch.setattr(AuditEntry, "save", refuse_full_disk)
+    details = {"letters": 3, "address": "192.0.2.1"}
+    assert not audit.try_record(user, "letters listed", broker=broker, what="x", details=details)
+    (line,) = caplog.records
+    assert line.getMessage().startswith(
+        "The audit entry “letters listed x” of ann at Old, "
+        '{"letters": 3, "address": "192.0.2.1"}, was not written: '
+    )
+    assert getattr(line, "is_audit", False)
