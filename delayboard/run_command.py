@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import django
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command, execute_from_command_line, get_commands
 from django.db import Error, connection
 from django.db.migrations.executor import MigrationExecutor
@@ -31,6 +32,14 @@ class NotReady(Exception):
 
 def run_command(arguments: Sequence[str]) -> int:
     """The exit code. Raises SystemExit as Django's commands do."""
+    try:
+        return _run(arguments)
+    except ImproperlyConfigured as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+
+
+def _run(arguments: Sequence[str]) -> int:
     if not needs_database(arguments):
         execute_from_command_line(list(arguments))
         return 0

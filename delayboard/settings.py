@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from django.core.exceptions import ImproperlyConfigured
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR = Path(os.environ.get("DELAYBOARD_VAR", BASE_DIR / "var")).resolve()
 EVENT_LOG = Path(os.environ.get("EVENT_LOG", VAR / "log"))
@@ -196,10 +198,10 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
 
 
 def _whole_number(name: str, default: int, least: int, most: int) -> int:
-    """Raises ValueError with a sentence for what is no number between these."""
+    """Raises ImproperlyConfigured with a sentence for what is no number between these."""
     text = os.environ.get(name, "").strip() or str(default)
     if not (text.isascii() and text.isdigit() and least <= int(text[:12]) <= most):
-        raise ValueError(
+        raise ImproperlyConfigured(
             f"{name} is “{text[:40]}”. Set a whole number from {least:,} to {most:,}, or unset it "
             f"for {default:,}."
         )

@@ -37,8 +37,8 @@ class Trouble(Enum):
         "Check the disk and the system's log.",
     )
     UNREACHABLE = (
-        "The database server does not answer.",
-        "Check that it runs and that DATABASE_URL is right.",
+        "Delayboard cannot connect to the database server.",
+        "Check that it runs, has free connections, and that DATABASE_URL is right.",
     )
 
     @property

@@ -60,7 +60,18 @@ def test_a_database_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> No
     code, _, err = ended(listing(tmp_path, nowhere))
     assert code == 1
     assert err == (
-        "The database server does not answer. Check that it runs and that DATABASE_URL is right.\n"
+        "Delayboard cannot connect to the database server. Check that it runs, has free "
+        "connections, and that DATABASE_URL is right.\n"
+    )
+
+
+def test_a_wrong_setting_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MESSAGES_IN_FLIGHT", "many")
+    code, _, err = ended(listing(tmp_path))
+    assert (code, err) == (
+        1,
+        "MESSAGES_IN_FLIGHT is “many”. Set a whole number from 1 to 10,000, or unset it for "
+        "1,000.\n",
     )
 
 
