@@ -8,12 +8,14 @@ class DelayboardConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from django.contrib import admin
         from django.contrib.auth.signals import user_logged_in
 
         from delayboard import checks
         from delayboard.sign_in import sessions, throttle
 
         assert checks
+        admin.site.login_form = throttle.GuardedAdminForm
         user_logged_in.connect(sessions.begin, dispatch_uid="sessions.begin")
         # Django's own receiver fails with the sign-in when the disk is full.
         user_logged_in.disconnect(dispatch_uid="update_last_login")

@@ -8,7 +8,7 @@ import logging
 class LineFormatter(logging.Formatter):
     """Escapes line breaks and other unprintable characters of the message."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """The line without its traceback, which keeps its lines."""
         record.message = escape(record.message)
         return super().formatMessage(record)

@@ -7,6 +7,7 @@ from django.contrib.auth import views as accounts
 from django.urls import include, path
 from django.views.generic import RedirectView
 
+from delayboard.sign_in.throttle import GuardedForm
 from delayboard.views import (
     account,
     dead_letters,
@@ -32,7 +33,7 @@ handler500 = "delayboard.views.errors.failed"
 urlpatterns = [
     path("", now.now, name="now"),
     path("kept/", kept.kept, name="kept"),
-    path("login/", accounts.LoginView.as_view(), name="login"),
+    path("login/", accounts.LoginView.as_view(authentication_form=GuardedForm), name="login"),
     path("logout/", accounts.LogoutView.as_view(), name="logout"),
     path("password/", account.PasswordView.as_view(), name="password"),
     # The admin's own page of this kind would leave no entry in the audit log.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from axes.helpers import get_cache
 from axes.models import AccessAttempt
 from django.contrib import admin
 from django.contrib.auth import get_user_model
 from django.contrib.auth.admin import UserAdmin
+from django.db import transaction
 from django.http import HttpRequest
 
 from topology import audit
@@ -30,9 +32,12 @@ class AccountAdmin(UserAdmin):
     def unlock(self, request: HttpRequest, queryset: Any) -> None:
         """Forget their failed sign-ins, wherever they came from."""
         names = [account.get_username() for account in queryset]
-        AccessAttempt.objects.filter(username__in=names).delete()
-        for name in names:
-            audit.record(request.user, "sign-in unlocked", what=name)
+        with transaction.atomic():
+            AccessAttempt.objects.filter(username__in=names).delete()
+            for name in names:
+                audit.record(request.user, "sign-in unlocked", what=name)
+        # The counts in memory have no names: those of other accounts are forgotten too.
+        get_cache().clear()
         self.message_user(request, "The selected users can sign in again.")
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:

@@ -23,7 +23,8 @@ _refused_at = -MEMORY_SECONDS
 def try_write(what: str, write: Callable[[], object], *, is_audit: bool = False) -> bool:
     """Run `write` in a transaction; False, and a line in the log, when the database refuses.
 
-    The line of an audit entry is logged however often it repeats. Raises what has nothing to do with the state of the database.
+    The line of an audit entry is logged however often it repeats.
+    Raises what has nothing to do with the state of the database.
     """
     try:
         with waiting_briefly(), transaction.atomic():

@@ -1,8 +1,8 @@
 """The store of sessions: rows in the database, and signed cookies while it takes no rows.
 
-Signing in and reading then go on with a full disk. A signed cookie cannot be revoked before it
-expires, other than by a new password or by closing the account; so its time is short, and the
-first write that the database takes turns it into a row.
+Signing in and reading then go on with a full disk. A signed cookie that stands for a row names it
+and ends with it. One that never had a row cannot be revoked, other than by a new password or by
+closing the account; so that session ends after an hour, also when it has become a row.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from django.utils import timezone
 from topology.optional_writes import note_refusal, try_write, waiting_briefly
 
 SIGNED_IN_AT, USED_AT = "signed_in_at", "used_at"
+# In a signed cookie: the key of its row. In a session that began without a row: its last moment.
+ROW, ENDS_AT = "row", "ends_at"
 SALT = "delayboard.sign_in.sessions"
 SEALED_SECONDS = 3600
 # Each note of use is a write.
@@ -41,7 +43,9 @@ class SessionStore(rows.SessionStore):
             data: dict[str, Any] = signing.loads(self.session_key or "", salt=SALT, max_age=age)
         except signing.BadSignature:
             data = {}
-        if not data or _remaining(data) <= 0:
+        row = data.pop(ROW, None)
+        is_ended = row is not None and not super().exists(row)
+        if not data or is_ended or _remaining(data) <= 0:
             self._session_key = None
             return {}
         return data
@@ -50,7 +54,8 @@ class SessionStore(rows.SessionStore):
         """Write the row; seal the data in the key instead while the database refuses."""
         data = self._get_session(no_load=must_create)  # type: ignore[attr-defined]
         if is_sealed(self.session_key):
-            self._session_key = None
+            self._session_key = _row_of(self.session_key)
+        row = None if must_create else self._session_key
         try:
             with waiting_briefly():
                 super().save(must_create)
@@ -59,15 +64,18 @@ class SessionStore(rows.SessionStore):
             cause = error.__context__ if isinstance(error, UpdateError) else error
             if not note_refusal("The session's row", cause):
                 raise
-            self._session_key = signing.dumps(data, salt=SALT, compress=True)
+            if row is None:
+                data.setdefault(ENDS_AT, int(time.time()) + SEALED_SECONDS)
+            sealed = data if row is None else data | {ROW: row}
+            self._session_key = signing.dumps(sealed, salt=SALT, compress=True)
 
     def exists(self, session_key: str) -> bool:
         return not is_sealed(session_key) and super().exists(session_key)
 
     def delete(self, session_key: str | None = None) -> None:
         """Delete the row; while the database refuses, it stays until it expires."""
-        key = session_key or self.session_key
-        if key is not None and not is_sealed(key):
+        key = _row_of(session_key or self.session_key)
+        if key is not None:
             remove = super().delete
             try_write("The end of a session", lambda: remove(key))
 
@@ -86,15 +94,28 @@ def is_sealed(key: str | None) -> bool:
     return key is not None and ":" in key
 
 
+def _row_of(key: str | None) -> str | None:
+    """The key of the row that the key is, or stands for; None when there is none."""
+    if key is None or not is_sealed(key):
+        return key
+    try:
+        row: str | None = signing.loads(key, salt=SALT).get(ROW)
+    except signing.BadSignature:
+        return None
+    return row
+
+
 def _remaining(data: dict[str, Any]) -> float:
     """Seconds until the session's absolute end."""
-    most = float(settings.SESSION_MAX_HOURS * 3600)
-    began = data.get(SIGNED_IN_AT)
-    return most if began is None else max(0.0, began + most - time.time())
+    most, now = float(settings.SESSION_MAX_HOURS * 3600), time.time()
+    left: float = data.get(SIGNED_IN_AT, now) + most - now
+    ends_in: float = data.get(ENDS_AT, now + most) - now
+    return max(0.0, min(left, ends_in))
 
 
 def begin(sender: Any, request: HttpRequest, **kwargs: Any) -> None:
     """Receives Django's signal of a sign-in: the absolute time begins."""
+    request.session.pop(ENDS_AT, None)
     request.session[SIGNED_IN_AT] = request.session[USED_AT] = int(time.time())
 
 

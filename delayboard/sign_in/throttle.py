@@ -7,15 +7,24 @@ memory, so that a full disk neither fails a sign-in nor leaves guessing without 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
+from threading import Lock
 from typing import Any
 
 from axes.handlers.database import AxesDatabaseHandler
-from axes.helpers import get_cache, get_cache_timeout, get_client_cache_keys
+from axes.helpers import (
+    get_cache,
+    get_cache_timeout,
+    get_client_cache_keys,
+    get_credentials,
+)
 from axes.models import AccessLog
 from axes.signals import user_locked_out
 from django import db
 from django.conf import settings
+from django.contrib.admin.forms import AdminAuthenticationForm
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import AbstractUser, User, update_last_login
 from django.db.models import Max, Sum
 from django.http import HttpRequest
@@ -30,6 +39,8 @@ Parameters = list[str | list[str]]
 # closed late, and never to an address that it signed in from.
 PAIR_LIMIT, ADDRESS_LIMIT, ACCOUNT_LIMIT = settings.AXES_FAILURE_LIMIT, 30, 60
 KNOWN_DAYS = 30
+# Held from the check of the limits until a failure is counted, or guesses at once pass a limit.
+CHECKING = Lock()
 
 
 class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
@@ -59,6 +70,9 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
         request: HttpRequest | None = None,
         **kwargs: Any,
     ) -> None:
+        if getattr(request, "axes_locked_out", False):
+            _refuse(request, credentials)
+            return
         try:
             with waiting_briefly():
                 super().user_login_failed(sender, credentials, request, **kwargs)
@@ -77,6 +91,9 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
             note(sender, request, user, **kwargs)
             self.reset_logs(age_days=KNOWN_DAYS)
 
+        # Also while the database takes no writes.
+        pair = get_client_cache_keys(request, get_credentials(user.get_username()))[0]
+        get_cache().delete(pair)
         try_write("The address of a sign-in", write)
 
     def user_logged_out(
@@ -89,7 +106,6 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
     ) -> int:
         """Forget the pair alone: an account of one's own must not reset an address."""
         pair = self.filter_user_attempts(request, credentials)[0]
-        get_cache().delete(get_client_cache_keys(request, credentials)[0])
         return int(pair.delete()[0])
 
     def reset_attempts(self, **wanted: Any) -> int:
@@ -114,16 +130,41 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
     def _count_in_memory(self, request: Any, credentials: dict[str, Any]) -> None:
         cache, seconds = get_cache(), get_cache_timeout(request)
         for key in get_client_cache_keys(request, credentials):
-            cache.set(key, cache.get(key, 0) + 1, seconds)
+            # The time begins with the first failure and is not renewed.
+            cache.add(key, 0, seconds)
+            # It may have expired just now.
+            with suppress(ValueError):
+                cache.incr(key)
         if self.is_locked(request, credentials):
-            request.axes_locked_out = True
-            request.axes_credentials = credentials
-            user_locked_out.send(
-                "axes",
-                request=request,
-                username=credentials.get("username"),
-                ip_address=request.axes_ip_address,
-            )
+            _refuse(request, credentials)
+
+
+def _refuse(request: Any, credentials: dict[str, Any]) -> None:
+    """Have the sign-in answered with the page of the lock, and tell the audit log."""
+    request.axes_locked_out = True
+    request.axes_credentials = credentials
+    user_locked_out.send(
+        "axes",
+        request=request,
+        username=credentials.get("username"),
+        ip_address=request.axes_ip_address,
+    )
+
+
+class GuardedForm(AuthenticationForm):
+    """The form of Delayboard's sign-in page: guesses at once are checked one after another."""
+
+    def clean(self) -> dict[str, Any]:
+        with CHECKING:
+            return super().clean()
+
+
+class GuardedAdminForm(AdminAuthenticationForm):
+    """The same for the sign-in page of Django's admin."""
+
+    def clean(self) -> dict[str, Any]:
+        with CHECKING:
+            return super().clean()
 
 
 def rules(request: HttpRequest, credentials: Mapping[str, Any] | None) -> Parameters:

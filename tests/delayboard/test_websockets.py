@@ -234,17 +234,19 @@ async def test_the_first_page_is_told_of_the_brokers_it_shows_and_of_no_other(
         assert await closing_code(f"/ws/now/{name}/", user) == NOT_ALLOWED
 
 
-@pytest.mark.parametrize("closed_account", [True, False])
+@pytest.mark.parametrize("lost", ["account", "password", "grant"])
 async def test_a_right_that_is_taken_away_ends_the_connection(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, closed_account: bool
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     monkeypatch.setattr(consumers, "CHECK_SECONDS", 0.05)
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)
         await told(socket)
-        if closed_account:
+        if lost == "account":
             await User.objects.filter(pk=user.pk).aupdate(is_active=False)
+        elif lost == "password":
+            await User.objects.filter(pk=user.pk).aupdate(password="another")
         else:
             await Grant.objects.all().adelete()
         closed = await socket.receive_output(timeout=SOON)

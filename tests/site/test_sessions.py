@@ -133,6 +133,41 @@ def test_a_session_in_a_cookie_becomes_a_row_again_and_ends_with_the_password(
     assert not is_signed_in(thief)
 
 
+def test_a_row_that_was_a_cookie_meanwhile_ends_everywhere_with_its_sign_out(
+    client: Client, clock: time_machine.Traveller
+) -> None:
+    row = client.cookies["sessionid"].value
+    clock.shift(timedelta(minutes=2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "save", refuse_full_disk)
+        assert is_signed_in(client)
+    sealed = client.cookies["sessionid"].value
+    assert is_sealed(sealed)
+    clock.shift(timedelta(minutes=2))
+    assert is_signed_in(client)
+    assert client.cookies["sessionid"].value == row == Session.objects.get().session_key
+    client.post("/logout/")
+    for key in (row, sealed):
+        thief = Client()
+        thief.cookies["sessionid"] = key
+        assert not is_signed_in(thief)
+
+
+def test_a_session_that_began_in_a_cookie_ends_after_its_hour_as_a_row_too(
+    ada: User, clock: time_machine.Traveller
+) -> None:
+    client = Client()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "save", refuse_full_disk)
+        client.force_login(ada)
+    for _ in range(4):
+        clock.shift(SEALED_SECONDS / 4 - 1)
+        assert is_signed_in(client)
+    assert not is_sealed(client.cookies["sessionid"].value)
+    clock.shift(5)
+    assert not is_signed_in(client)
+
+
 @pytest.mark.usefixtures("full_disk")
 def test_a_cookie_has_a_short_time_whatever_the_settings(settings: Settings) -> None:
     settings.SESSION_COOKIE_AGE = 30 * 24 * 3600

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
 import time_machine
 from axes.models import AccessAttempt
+from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.core.management import call_command
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
@@ -71,6 +76,7 @@ def test_an_account_is_closed_to_an_address_that_guesses_and_says_until_when(
     refused = sign_in(page=page)
     assert (refused.status_code, refused["Retry-After"]) == (429, "660")
     assert "Try again in 11 minutes, at 03:15 UTC." in refused.content.decode()
+    assert f"manage.py axes_reset_ip {HOME}" in refused.content.decode()
     assert sign_in(page="/login/", address=AWAY).status_code == 302
     clock.shift(timedelta(minutes=11, seconds=1))
     assert sign_in(page=page).status_code == 302
@@ -155,6 +161,18 @@ def test_an_admin_or_a_command_unlocks_an_account(ada: User) -> None:
     ]
 
 
+def test_an_unlock_without_its_audit_entry_unlocks_nothing(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = Client(raise_request_exception=False)
+    admin.force_login(User.objects.create_superuser("root"))
+    fail(PAIR_LIMIT)
+    monkeypatch.setattr(AuditEntry, "save", refuse_full_disk)
+    fields = {"action": "unlock", "_selected_action": [ada.pk]}
+    assert admin.post(reverse("admin:auth_user_changelist"), fields).status_code == 503
+    assert sign_in().status_code == 429
+
+
 def test_guesses_are_counted_while_the_database_takes_nothing(
     ada: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +180,47 @@ def test_guesses_are_counted_while_the_database_takes_nothing(
     assert fail(PAIR_LIMIT + 1) == [200] * (PAIR_LIMIT - 1) + [429] * 2
     assert sign_in().status_code == 429
     assert sign_in(address=AWAY).status_code == 302
+
+
+def test_guesses_in_memory_end_in_time_and_with_a_success(
+    ada: User, monkeypatch: pytest.MonkeyPatch, clock: time_machine.Traveller
+) -> None:
+    monkeypatch.setattr("axes.models.AccessAttempt.save", refuse_full_disk)
+    monkeypatch.setattr("axes.models.AccessLog.save", refuse_full_disk)
+    fail(PAIR_LIMIT - 1)
+    assert sign_in().status_code == 302
+    assert fail(1) == [200]
+    clock.shift(timedelta(minutes=14))
+    assert fail(PAIR_LIMIT + 3)[-1] == 429
+    clock.shift(timedelta(minutes=1, seconds=1))
+    assert sign_in().status_code == 302
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("page", ["/login/", "/admin/login/"])
+def test_guesses_at_once_do_not_pass_the_limit(
+    ada: User, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    checked: list[str] = []
+    both = Barrier(2)
+
+    def check(self: object, request: object, **fields: str) -> None:
+        checked.append(fields["password"])
+        # Two that are checked at once wait for each other, and no longer.
+        with suppress(BrokenBarrierError):
+            both.wait(timeout=0.3)
+
+    def guess(number: int) -> int:
+        try:
+            return int(sign_in(f"guess {number}", page=page).status_code)
+        finally:
+            connection.close()
+
+    monkeypatch.setattr(ModelBackend, "authenticate", check)
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(guess, range(8)))
+    assert sorted(statuses) == [200] * (PAIR_LIMIT - 1) + [429] * (9 - PAIR_LIMIT)
+    assert len(checked) == PAIR_LIMIT
 
 
 @pytest.mark.parametrize(
