@@ -12,9 +12,9 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any
 
 from delayboard.dead_letters import look_budget
 from delayboard.dead_letters.look_budget import Budget, costs_of, deliveries
@@ -30,10 +30,22 @@ MAXIMUM_MESSAGES = 50
 MAXIMUM_BYTES = 8_000_000
 HOLDING_SECONDS = 1.5
 REQUEST_HEARTBEAT_SECONDS = 2
+# Nobody serves the connection while the database takes a message, or waits for a lock.
+STORING_HEARTBEAT_SECONDS = 30
 SHORT_TTL_MS = 10_000
+WITHOUT_STORE = "A peek costs each message of this queue a delivery: only a person may ask for one."
 
-# Stores a message durably; it is acknowledged afterwards.
-Store: TypeAlias = Callable[[Message], object]
+
+@dataclass(frozen=True)
+class Store:
+    """Where a message goes that cannot be put back.
+
+    `check` raises when nothing can be stored now. `keep` stores a message durably; it is
+    acknowledged afterwards.
+    """
+
+    check: Callable[[], object]
+    keep: Callable[[Message], object]
 
 
 @dataclass(frozen=True)
@@ -117,16 +129,23 @@ def look(
     """Get from the head, put everything back by nack. Raises BrokerError, PeekRefused.
 
     Where a peek costs deliveries, the limit is read from the broker immediately before it.
-    `store` takes a message that has no delivery left: putting it back would destroy it.
+    `store` takes a message that has no delivery left: putting it back would destroy it. Without
+    one such a peek is refused; with one that takes nothing now, what `check` raises comes first.
     """
     _allowed(broker, (queue,), snapshot)
     in_force = (queue, *look_budget.read_now(broker, queue, snapshot.version_tuple))
-    budget = _allowed(broker, in_force, snapshot).budget
-    counted = look_budget.spend(broker, queue, budget) if budget else 0
-    with getter(broker.address, queue.name, heartbeat=REQUEST_HEARTBEAT_SECONDS) as source:
+    allowed = _allowed(broker, in_force, snapshot)
+    budget, heartbeat, counted = allowed.budget, REQUEST_HEARTBEAT_SECONDS, 0
+    if budget:
+        if store is None:
+            raise PeekRefused(replace(allowed, allowed=False, sentences=(WITHOUT_STORE,)))
+        store.check()
+        heartbeat = STORING_HEARTBEAT_SECONDS
+        counted = look_budget.spend(broker, queue, budget)
+    with getter(broker.address, queue.name, heartbeat=heartbeat) as source:
         messages, more, last = _taken(source, limit, budget)
         if has_stored := last is not None and store is not None:
-            store(last.message)
+            store.keep(last.message)
             source.ack(last)
     if budget:
         numbers = snapshot.numbers.get(queue.name)

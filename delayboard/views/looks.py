@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -15,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from analytics.events import clean
 from delayboard.dead_letters import browse, groups, look_budget
 from delayboard.dead_letters.parking.keep import JournalFailed
-from delayboard.dead_letters.parking.store_last import store_last
+from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.replay.target import delay_queues
 from delayboard.dead_letters.show import Shown, show
 from delayboard.models import DeadLetterQueue
@@ -83,7 +82,7 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
         return {"look_error": known.error}
     try:
         with audit.recorded(request.user, "queue looked into", broker=broker, what=queue.name):
-            store = partial(store_last, broker, queue.name, request.user)
+            store = make_store(broker, queue.name, request.user)
             seen = browse.look(broker, queue, known.snapshot, store=store)
     except browse.PeekRefused as error:
         return {"look_error": str(error), "permission": error.permission}

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
 
 from delayboard.dead_letters import browse, look_budget
 from delayboard.dead_letters.look_budget import Budget, costs_of, deliveries
+from delayboard.dead_letters.parking import keep
+from delayboard.dead_letters.parking.keep import JournalFailed
+from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.models import LookCount
 from tests.builders import make_broker
 from tests.delayboard.builders import a_message
@@ -146,3 +152,58 @@ def test_without_the_policies_of_this_moment_nothing_is_peeked(broker: Broker) -
     assert not LookCount.objects.exists()
     assert look_budget.read_now(broker, QUEUE, (4, 3, 6)) == (QUEUE,)
     assert look_budget.read_now(broker, a_queue("classic"), (4, 0, 5)) == (a_queue("classic"),)
+
+
+@pytest.fixture
+def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The delivery limit is as the snapshot says; a connection to the queue is an error."""
+
+    def getter(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("A message was asked for.")
+
+    monkeypatch.setattr(look_budget, "read_now", lambda broker, queue, version: (queue,))
+    monkeypatch.setattr(browse, "getter", getter)
+
+
+@contextmanager
+def full_disk(table: str) -> Iterator[None]:
+    def execute(run: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith("INSERT") and table in sql:
+            raise OperationalError("database or disk is full")
+        return run(sql, params, many, context)
+
+    with connection.execute_wrapper(execute):
+        yield
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_taken_that_costs_a_delivery_while_nothing_can_be_stored(
+    broker: Broker, untouched: None
+) -> None:
+    store = make_store(broker, QUEUE.name, None)
+    with (
+        full_disk("body"),
+        pytest.raises(JournalFailed, match=r"disk is full.*stay in their queue"),
+    ):
+        browse.look(broker, QUEUE, known(), store=store)
+    assert not LookCount.objects.exists()
+
+
+def test_nothing_is_taken_that_costs_a_delivery_by_who_can_store_nothing(
+    broker: Broker, untouched: None
+) -> None:
+    """A queue may have got a delivery limit since the snapshot in which peeks were free."""
+    with pytest.raises(browse.PeekRefused, match="costs each message of this queue a delivery"):
+        browse.look(broker, QUEUE, known())
+    assert not LookCount.objects.exists()
+
+
+@pytest.mark.parametrize("table", ["parksession", "deadletter"])
+def test_a_last_message_that_was_not_stored_is_not_said_to_stay(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    monkeypatch.setattr(keep, "HOLD_SECONDS", -1.0)
+    store = make_store(broker, QUEUE.name, None)
+    with full_disk(table), pytest.raises(JournalFailed, match="has dropped it or") as failed:
+        store.keep(a_message())
+    assert "stay in their queue" not in str(failed.value)

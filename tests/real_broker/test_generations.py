@@ -9,6 +9,7 @@ import pytest
 
 from delayboard.dead_letters import browse
 from delayboard.dead_letters.parking.limits import limits_of
+from delayboard.dead_letters.parking.store_last import make_store
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker
 from topology.broker.consumer import Consumer, Delivery, getter
@@ -169,10 +170,11 @@ def test_a_look_into_a_quorum_queue_harms_nothing_or_is_refused(
         with pytest.raises(Unsupported, match="out of their order"):
             browse.look(broker, queue, snapshot)
     else:
-        first = browse.look(broker, queue, snapshot)
+        store = make_store(broker, queue.name, None)
+        first = browse.look(broker, queue, snapshot, store=store)
         for _ in range(LOOKS):
             try:
-                again = browse.look(broker, queue, snapshot)
+                again = browse.look(broker, queue, snapshot, store=store)
             except Unsupported as refused:
                 assert version < (4, 3)
                 assert "not spent on looks" in str(refused)  # noqa: PT017

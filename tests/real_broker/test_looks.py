@@ -7,7 +7,6 @@ import json
 import urllib.request
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ import pytest
 
 from delayboard.dead_letters import browse
 from delayboard.dead_letters.look_budget import deliveries
-from delayboard.dead_letters.parking.store_last import store_last
+from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.demo.node import PrivateNode
 from delayboard.models import DeadLetter, LookCount
 from tests.brokers import Vhost, call_api
@@ -93,9 +92,10 @@ def looked(broker: Broker, queue: Queue, snapshot: Snapshot, times: int) -> tupl
     """How many looks were made, and what the last one saw."""
     made = 0
     letters: list[Any] = []
+    store = make_store(broker, queue.name, None)
     for _ in range(times):
         try:
-            found = browse.look(broker, queue, snapshot).letters
+            found = browse.look(broker, queue, snapshot, store=store).letters
         except Unsupported:
             continue
         made += 1
@@ -169,7 +169,8 @@ def test_a_look_ends_at_a_message_with_few_deliveries_left(vhost: Vhost) -> None
     filled(vhost, a_queue("dead", type="quorum", x_delivery_limit=20), 1)
     queue, snapshot = seen(broker, "dead")
     if snapshot.version_tuple < (4, 3):
-        found = browse.look(broker, queue, snapshot)
+        store = make_store(broker, queue.name, None)
+        found = browse.look(broker, queue, snapshot, store=store)
         assert (len(found.letters), found.more) == (1, True)
         assert looked(broker, queue, snapshot, 1) == (0, [])
         assert LookCount.objects.get().looks == 18
@@ -272,7 +273,7 @@ def test_what_others_left_no_delivery_is_stored_before_it_is_acknowledged(
     management_looks(vhost, 7)
     queue, snapshot = seen(broker, "dead")
     set_limit(broker_node, vhost, 6)
-    store = partial(store_last, broker, "dead", None)
+    store = make_store(broker, "dead", None)
     found = browse.look(broker, queue, snapshot, store=store)
     is_counted = snapshot.version_tuple < (4, 3)
     assert (len(found.letters), found.has_stored) == ((1, True) if is_counted else (3, False))

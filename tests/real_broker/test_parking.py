@@ -20,6 +20,7 @@ from delayboard.dead_letters import browse
 from delayboard.dead_letters.browse import Letter
 from delayboard.dead_letters.parking import ask, once
 from delayboard.dead_letters.parking.keep import Keeper, Room
+from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.models import DeadLetter, DeadLetterQueue, LetterGroup, Parking, ParkSession
 from tests.brokers import Vhost
@@ -82,7 +83,7 @@ def looked(
     broker: Broker, queue: Queue, snapshot: Snapshot, number: int
 ) -> tuple[Letter, ...] | None:
     """What is at its head once there are so many."""
-    found = browse.look(broker, queue, snapshot).letters
+    found = browse.look(broker, queue, snapshot, store=make_store(broker, queue.name, None)).letters
     return found if len(found) == number else None
 
 

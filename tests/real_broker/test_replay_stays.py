@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 
 from delayboard.dead_letters import browse
 from delayboard.dead_letters.parking import once
+from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import select
 from delayboard.dead_letters.replay.options import Options
@@ -146,7 +147,7 @@ def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
     assert snapshot is not None
     queue = snapshot.definitions.queue(DEAD)
     assert queue is not None
-    seen = browse.look(broker, queue, snapshot).letters
+    seen = browse.look(broker, queue, snapshot, store=make_store(broker, queue.name, None)).letters
     batch = select.of_look(user, broker, DEAD, [seen[1].handle], Options())
     worked_off(once.KIND, once.park)
     batch = at_rest(batch)

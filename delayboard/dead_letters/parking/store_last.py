@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Event
 from typing import Any
 
-from delayboard.dead_letters.parking.keep import Keeper
+from django import db
+
+from delayboard.dead_letters.browse import MAXIMUM_BYTES, Store
+from delayboard.dead_letters.parking.keep import JournalFailed, Keeper, Room, forget_connection
 from delayboard.dead_letters.parking.session import opened
 from topology.message import Message
 from topology.models import Broker
 
 
-def store_last(broker: Broker, queue: str, user: Any, message: Message) -> None:
-    """Commit the message to the database, trying for some seconds; the caller acknowledges it.
+def make_store(broker: Broker, queue: str, user: Any) -> Store:
+    """Returns where a peek of this queue stores a message; both calls raise JournalFailed."""
+    room = Room(refused_bytes=MAXIMUM_BYTES)
+    return Store(room.check, partial(_store_last, broker, queue, user))
 
-    Raises JournalFailed.
-    """
-    with opened(broker, queue, by=user) as session:
-        Keeper(session).hold([message], stop=Event(), say=lambda trouble: None)
+
+def _store_last(broker: Broker, queue: str, user: Any, message: Message) -> None:
+    """Commit the message to the database, trying for some seconds; the caller acknowledges it."""
+    try:
+        with opened(broker, queue, by=user) as session:
+            Keeper(session).hold([message], stop=Event(), say=lambda trouble: None)
+    except (db.Error, JournalFailed) as error:
+        forget_connection()
+        why = error.__cause__ if isinstance(error, JournalFailed) else error
+        raise JournalFailed(
+            f"The message at the head had no delivery left and could not be parked: {why}. "
+            "RabbitMQ has dropped it or dead-lettered it again."
+        ) from error
