@@ -193,7 +193,10 @@ def _follow(
     beat: Beat,
     is_over: Callable[[bool], bool],
 ) -> None:
-    """Record until `stop` is set, the tap is another one, or `is_over`, told if copies came."""
+    """Record until `stop` is set, the tap is another one, or `is_over`.
+
+    That is told whether copies came, or may have come while this process was held up.
+    """
     beaten = 0.0
     limit = STREAM_BATCH if isinstance(recorder, StreamRecorder) else BATCH
     while not stop.is_set():
@@ -212,7 +215,7 @@ def _follow(
             consumer.ack_through(deliveries[-1])
         elif not recorder.is_sure:
             recorder.doubt()
-        if is_over(bool(deliveries)):
+        if is_over(bool(deliveries) or was_held_up):
             return
         if monotonic() - beaten > BEAT_SECONDS:
             beaten = monotonic()

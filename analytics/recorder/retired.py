@@ -29,26 +29,31 @@ class End:
     def close(self, topology: Topology, recorder: StreamRecorder, has_copies: bool) -> bool:
         """Whether all copies are in the log; then the classic queue is the one to read.
 
-        `has_copies` says whether some came just now. Raises BrokerError.
+        `has_copies` says whether some came just now, or could not. Raises BrokerError.
         """
         if has_copies or not recorder.is_sure:
             self._silent_since = monotonic()
         if monotonic() - self._silent_since < streams.SILENCE_SECONDS:
             return False
         if not _is_read(topology, recorder.position.offset):
+            self._silent_since = monotonic()
             return False
         _close(topology)
         return True
 
 
 def _is_read(topology: Topology, offset: int) -> bool:
-    """Whether the broker answers and has no copy that is unread: an empty stream is silent too.
+    """Whether the newest copy of the stream is the one that was read last.
 
-    Its count of messages is seconds old, but nothing has entered since the change.
+    Silence alone is no proof: a stalled member of the stream sends nothing either. The count of
+    an empty one is seconds old, but nothing has entered since the change.
     """
+    newest = streams.newest_offset(topology.as_retired())
+    if newest is not None:
+        return newest == offset
     with Management(topology.broker.address, seconds=PATIENCE_SECONDS) as management:
         held = management.queue(topology.retired_tap).get("messages")
-    return offset >= 0 or held == 0
+    return bool(held == 0)
 
 
 def _close(topology: Topology) -> None:

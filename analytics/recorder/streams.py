@@ -9,7 +9,8 @@ last copy that was recorded is read once more, and must be what it was.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -184,19 +185,30 @@ def check_reach(position: Position) -> None:
     Asked of its last chunk: the broker's count of messages is seconds old, and who waits for
     an offset that was never reached hears nothing of those before it.
     """
-    topology = position.topology
     newest = -1
+    with closing(_last_offsets(position.topology)) as offsets:
+        while newest < position.offset:
+            found = next(offsets, None)
+            if found is None and newest < 0:
+                return
+            if found is None:
+                raise _declared_anew(position.topology)
+            newest = found
+
+
+def newest_offset(topology: Topology) -> int | None:
+    """Returns the last offset of the stream, None where no copy comes. Raises BrokerError."""
+    return max(_last_offsets(topology), default=None)
+
+
+def _last_offsets(topology: Topology) -> Generator[int, None, None]:
+    """Yields later and later offsets of the last chunk, until nothing more comes."""
     with Consumer(
         topology.broker.address, topology.tap_queue, prefetch=LOOK, start="last"
     ) as consumer:
-        while newest < position.offset:
-            come = consumer.batch(limit=LOOK, limit_bytes=10**7, wait=QUIET_SECONDS, linger=0)
-            if not come and newest < 0:
-                return
-            if not come:
-                raise _declared_anew(topology)
-            newest = _offset(come[-1])
+        while come := consumer.batch(limit=LOOK, limit_bytes=10**7, wait=QUIET_SECONDS, linger=0):
             consumer.ack_through(come[-1])
+            yield _offset(come[-1])
 
 
 def _declared_anew(topology: Topology) -> DeclaredAnew:

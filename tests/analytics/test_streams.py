@@ -13,7 +13,7 @@ from django.db import DatabaseError, Error, InterfaceError
 from analytics.events import MessageEvent
 from analytics.log import EventLog, LogError, read_day
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
-from analytics.recorder import streams
+from analytics.recorder import retired, streams
 from analytics.recorder.batches import RecordingFailed, StreamRecorder
 from tests.analytics.builders import NOON, follow_log, ms
 from topology.broker.consumer import Delivery
@@ -222,3 +222,45 @@ def test_a_stream_to_be_sure_of_is_looked_at_after_a_silence_only(
     monkeypatch.setattr(streams, "SILENCE_SECONDS", 0.0)
     recorder.doubt()
     assert looked == [recorder.position]
+
+
+class Last:
+    """The last chunk of a stream, up to an offset."""
+
+    offset = -1
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.left = entries(self.offset, self.offset) if self.offset >= 0 else []
+
+    def __enter__(self) -> Last:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def batch(self, **_: object) -> list[Delivery]:
+        come, self.left = self.left, []
+        return come
+
+    def ack_through(self, delivery: Delivery) -> None:
+        pass
+
+    def queue(self, name: str) -> dict[str, int]:
+        return {"messages": self.offset + 1}
+
+
+def test_a_retired_stream_that_falls_silent_is_closed_once_its_newest_copy_is_read(
+    topology: Topology, event_log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Topology] = []
+    monkeypatch.setattr(streams, "SILENCE_SECONDS", 0.0)
+    monkeypatch.setattr(streams, "Consumer", Last)
+    monkeypatch.setattr(retired, "Management", Last)
+    monkeypatch.setattr(retired, "_close", closed.append)
+    recorder = started(topology, event_log)
+    end = retired.End()
+    for newest, last, is_over in ((9, -1, False), (9, 4, False), (9, 9, True), (-1, -1, True)):
+        monkeypatch.setattr(Last, "offset", newest)
+        recorder.position = replace(recorder.position, offset=last, is_verified=True)
+        assert end.close(topology, recorder, False) == is_over
+    assert len(closed) == 2
