@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from analytics import facts
 from delayboard.dead_letters.among import among
+from delayboard.dead_letters.merge_groups import lock_members
 from delayboard.dead_letters.search import QueryError, rights
 from delayboard.dead_letters.search.asked import ask
 from delayboard.dead_letters.search.query import parse
@@ -87,8 +88,9 @@ def change_all(
 
     Many are left to the worker: then the row has a Work. It also counts them first where that
     reads what is in the messages, and waits a while for those that no search finds yet. Raises what
-    the query's reader does.
+    the query's reader does, and ChangeError when the group was merged meanwhile.
     """
+    members = group.member_ids if group else []
     change = LetterChange(
         broker=broker, to_state=kind.after, group=group, query=query, created_by=user, newest=0
     )
@@ -106,8 +108,11 @@ def change_all(
     if group is not None:
         details["group"] = group.pk
     with transaction.atomic():
+        is_large = change.asked is None or change.asked > AT_ONCE
+        if group is not None and is_large and lock_members(group) != members:
+            raise ChangeError("The merging of this group changed at this moment: try again.")
         change.save()
-        if change.asked is None or change.asked > AT_ONCE:
+        if is_large:
             total = change.asked or 0
             change.work = work.ask(KIND, change.pk, broker=broker, user=user, total=total)
         else:

@@ -63,6 +63,15 @@ def undo(user: Any, group: LetterGroup) -> int:
     return len(merged)
 
 
+def lock_members(group: LetterGroup) -> list[int]:
+    """Returns the group's `member_ids`, which stay so until the caller's transaction ends.
+
+    To be called where no message is locked later: elsewhere they are locked before groups.
+    """
+    list(LetterGroup.objects.select_for_update(no_key=True).filter(pk=group.pk).values_list("pk"))
+    return group.member_ids
+
+
 def _locked(rows: Any) -> dict[int, LetterGroup]:
     # In one order, as everywhere: two merges of the same groups do not wait in a circle.
     return {group.pk: group for group in rows.select_for_update().order_by("pk")}

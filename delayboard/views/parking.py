@@ -175,7 +175,7 @@ def _change(request: HttpRequest, broker: Broker, kind: discard.Kind, done: str)
         asked["group"] = get_object_or_404(LetterGroup, pk=group, broker=broker)
     try:
         change = discard.change_all(request.user, broker, kind, **asked)
-    except QueryError as error:
+    except (QueryError, discard.ChangeError) as error:
         messages.error(request, f"Nothing was {done}. {error}")
         return redirect(back)
     if change.work is not None:

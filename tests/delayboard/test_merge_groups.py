@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import ModuleType
 
 import pytest
 from django.contrib.auth.models import User
@@ -11,7 +12,8 @@ from delayboard.dead_letters import discard, groups, groups_trend, journal, stat
 from delayboard.dead_letters.browse import number
 from delayboard.dead_letters.groups import Asked
 from delayboard.dead_letters.merge_groups import MOST_MERGED, MergeError, merge, undo
-from delayboard.dead_letters.replay import select
+from delayboard.dead_letters.replay import freeze, select
+from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.options import Options
 from delayboard.dead_letters.replay.target import redirects
 from delayboard.dead_letters.search.asked import ask
@@ -19,6 +21,7 @@ from delayboard.dead_letters.search.query import parse
 from delayboard.models import (
     BatchState,
     DeadLetter,
+    LetterChange,
     LetterGroup,
     LetterState,
     RedirectRule,
@@ -182,3 +185,33 @@ def test_what_cannot_be_merged_changes_nothing(broker: Broker, user: User) -> No
         undo(user, LetterGroup.objects.get(pk=d))
     many = [a_group(broker, f"q{n}", 1).pk for n in range(MOST_MERGED)]
     refused("At most 50", [*many, a], a)
+
+
+def test_a_merge_at_the_moment_of_a_discard_or_replay_adds_no_messages_to_it(
+    broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left to the worker was asked of the group as it was."""
+    orders = a_group(broker, "orders", 3)
+    late = [a_group(broker, name, 2).pk for name in ("stock", "bills")]
+    know(broker, Queue("orders"))
+
+    def merge_after(module: ModuleType, name: str) -> None:
+        real = getattr(module, name)
+
+        def choose(*args: object) -> object:
+            found = real(*args)
+            merge(user, broker, [orders.pk, late.pop()], orders.pk, "")
+            return found
+
+        monkeypatch.setattr(module, "AT_ONCE", 1)
+        monkeypatch.setattr(module, name, choose)
+
+    merge_after(discard, "_rows")
+    with pytest.raises(discard.ChangeError, match="changed at this moment"):
+        discard.change_all(user, broker, discard.DISCARD, group=orders)
+    merge_after(freeze, "chosen_of")
+    with pytest.raises(BatchError, match="changed at this moment"):
+        select.of_group(user, orders, Options())
+    assert not late
+    assert not LetterChange.objects.exists()
+    assert not ReplayBatch.objects.exists()

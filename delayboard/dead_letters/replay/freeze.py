@@ -10,6 +10,7 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from analytics.events import clean
+from delayboard.dead_letters.merge_groups import lock_members
 from delayboard.dead_letters.replay.batch import KIND_PREPARE, BatchError
 from delayboard.dead_letters.replay.chosen import Chosen, Row, chosen_of, not_searchable
 from delayboard.dead_letters.replay.desk import Desk, Judged, look_anew
@@ -45,6 +46,7 @@ def frozen_of(
     """Freeze it now, or leave it to the worker. Raises BatchError, OptionError."""
     seen = look_anew(batch.broker, is_late_good=True)
     desk = Desk(batch.broker, options, seen.snapshot)
+    members = batch.group.member_ids if batch.group else []
     try:
         chosen = chosen_of(batch)
         by_worker = by_worker or not_searchable(batch) > 0
@@ -53,6 +55,8 @@ def frozen_of(
     rows = [] if by_worker else _first(chosen, batch)
     if by_worker or len(rows) > AT_ONCE:
         with transaction.atomic():
+            if batch.group is not None and lock_members(batch.group) != members:
+                raise BatchError("The merging of this group changed at this moment: try again.")
             leave_to_worker(user, batch, _number(batch))
         return batch
     if not rows:
