@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from time import monotonic, sleep
 
 from django.utils import timezone
 
@@ -18,6 +19,7 @@ from topology.ownership import alone_with, begin, disown, own, refuse_torn_down
 from topology.ownership import disown_declared as disown_declared
 from topology.ownership import own_declared as own_declared
 from topology.provisioning.apply import apply_plan
+from topology.provisioning.destinations import count_stuck
 from topology.provisioning.plan import Plan, conflict_sentences, make_plan
 from topology.provisioning.taps import DEFAULT_TAP, TapType
 from topology.provisioning.teardown import Teardown, plan_teardown, tear_down, with_depths
@@ -27,6 +29,10 @@ from topology.rows import create_topology as create_topology
 from topology.rows import keep_bodies as keep_bodies
 from topology.rows import take_over as take_over
 from topology.snapshot import Snapshot
+
+# The broker counts every five seconds, and what expires at one moment looks stuck in one count.
+SETTLE_SECONDS = 7.0
+LOOK_AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,7 @@ def check(user: User, topology: Topology) -> Verdict:
         Management(broker.address) as management,
     ):
         snapshot = latest.for_action(broker, management, topology.definitions)
+        snapshot = _settled(topology, management, snapshot)
         return verify(
             topology.pattern,
             topology.parsed,
@@ -125,6 +132,20 @@ def check(user: User, topology: Topology) -> Verdict:
             is_read_by_others=topology.is_read_by_others,
             problems={row.destination: row.sentence for row in topology.missing_bindings.all()},
         )
+
+
+def _settled(topology: Topology, management: Management, snapshot: Snapshot) -> Snapshot:
+    """Returns the snapshot with newer numbers of queues in which messages look stuck.
+
+    Looks again until none is stuck, for SETTLE_SECONDS at most. Raises BrokerError.
+    """
+    queues = queues_of(topology, snapshot)
+    until = monotonic() + SETTLE_SECONDS
+    while (stuck := count_stuck(queues, snapshot)) and monotonic() < until:
+        sleep(LOOK_AGAIN_SECONDS)
+        numbers = {**snapshot.numbers, **newest_numbers(management, stuck)}
+        snapshot = replace(snapshot, numbers=numbers)
+    return snapshot
 
 
 def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:

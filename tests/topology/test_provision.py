@@ -13,13 +13,15 @@ from django.db import connection
 from django.utils import timezone
 
 from tests.builders import make_broker, make_pair, make_user
-from tests.topology.builders import NOON
-from topology import provision
+from tests.topology.builders import NOON, a_snapshot
+from topology import latest, provision
 from topology.broker.errors import Unreachable
 from topology.definitions import Binding, Exchange, Queue, Thing
 from topology.models import AuditEntry, Broker, Role, State, Topology
-from topology.patterns import quorum_retry, retry_pair
+from topology.patterns import delay_levels, quorum_retry, retry_pair
+from topology.patterns.level_params import level_name
 from topology.provisioning.teardown import Occupied, Teardown
+from topology.snapshot import QueueNumbers
 
 pytestmark = pytest.mark.django_db
 
@@ -356,3 +358,22 @@ def test_an_identity_is_owned_once_and_read_back_as_it_was() -> None:
     topology.own(identities[:2])
     topology.save()
     assert Topology.objects.get().owned_identities == frozenset(identities)
+
+
+@pytest.mark.parametrize("counted", [0, 3], ids=["burst", "stuck"])
+def test_a_burst_that_expires_at_one_moment_is_not_reported_as_stuck(
+    monkeypatch: pytest.MonkeyPatch, counted: int
+) -> None:
+    params = delay_levels.Params("own", "shop", 3)
+    levels = provision.create_topology(None, make_broker(), delay_levels.KIND, params)
+    numbers = {queue.name: QueueNumbers(0, 0, 0, 0) for queue in levels.definitions.queues}
+    lowest = level_name(params, 0)
+    numbers[lowest] = QueueNumbers(messages=3, ready=0, unacked=0, consumers=0)
+    seen = a_snapshot(levels.definitions, numbers)
+    newer = {lowest: QueueNumbers(messages=counted, ready=0, unacked=0, consumers=0)}
+    monkeypatch.setattr(latest, "for_action", lambda *_: seen)
+    monkeypatch.setattr(provision, "newest_numbers", lambda *_: newer)
+    monkeypatch.setattr(provision, "SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(provision, "LOOK_AGAIN_SECONDS", 0.01)
+    failed = [check.sentence for check in provision.check(None, levels).checks if not check.holds]
+    assert any("stuck" in sentence for sentence in failed) == bool(counted)
