@@ -158,7 +158,7 @@ def test_messages_of_equal_content_are_counted_as_often_as_they_passed(result: R
 
 def test_what_delayboard_states_itself_is_not_counted_again(result: Result) -> None:
     topologies = {row["topology"] for table in result.tables.values() for row in table}
-    seen = {"many", "beats", "burst", "odd", "open", "shop", "again", "held", "twice"}
+    seen = {"many", "beats", "burst", "odd", "open", "shop", "again", "held", "twice", "stuck"}
     assert topologies == seen | {"", "traced", "hostile", *job_cases.generated()}
 
 
