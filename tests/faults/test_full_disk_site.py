@@ -120,8 +120,8 @@ def installed(letter_address: str, tmp_path: Path) -> Iterator[Installation]:
         reading = threading.Thread(target=found.read, daemon=True)
         reading.start()
         found.disk = cramped.seen_from_outside(process, var)
-        eventually(found.is_up, "the site answers", seconds=90)
-        eventually(lambda: "The worker runs.\n" in found.lines, "the worker runs", seconds=90)
+        eventually(found.is_up, "the site answers", seconds=180)
+        eventually(lambda: "The worker runs.\n" in found.lines, "the worker runs", seconds=180)
         yield found
     reading.join(10)
 
@@ -133,7 +133,7 @@ def test_people_sign_in_and_read_and_are_told_why_they_cannot_act(
     assert before.sign_in().url.endswith("/")
     cramped.fill(installed.disk)
     eventually(
-        lambda: any(FULL in line for line in installed.lines), "the worker says it", seconds=90
+        lambda: any(FULL in line for line in installed.lines), "the worker says it", seconds=180
     )
     later = Visitor(installed.site)
     assert "correct username and password" in later.sign_in("a wrong password").text
