@@ -1,6 +1,7 @@
 """RabbitMQ nodes of three generations and a vhost of its own for each test.
 
-Unless a test is parametrised with a generation, as all in tests/real_broker are, it runs on the
+A test that is marked `every_generation` runs on each of them, any other in tests/real_broker on
+the newest, and in `make test-all` on each too; elsewhere one that is not marked runs on the
 machine's own RabbitMQ.
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from delayboard.demo.node import PrivateNode
 
@@ -26,6 +28,15 @@ from delayboard.demo.node import PrivateNode
 # that is not released yet, as forky was, may have moved on.
 SUITES = {"3.10": "bookworm", "4.0": "trixie", "4.3": "forky"}
 NEWEST = "4.3"
+every_generation = pytest.mark.generations(*SUITES)
+newest_generation = pytest.mark.generations(NEWEST)
+
+
+def generations(*wanted: str) -> list[ParameterSet]:
+    """Return parameters of all generations; those that are not wanted are marked `long`."""
+    return [
+        pytest.param(name, marks=[] if name in wanted else [pytest.mark.long]) for name in SUITES
+    ]
 
 
 @dataclass(frozen=True)

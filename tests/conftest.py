@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import NEWEST, broker_node, own_node, vhost
+from tests.brokers import NEWEST, broker_node, generations, own_node, vhost
 from tests.postgres import private_cluster
 
 __all__ = ["broker_node", "own_node", "vhost"]
@@ -51,6 +51,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
     settings.PASSWORD_HASHERS = [CHEAP_HASHER, *settings.PASSWORD_HASHERS]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test with a broker on the generations of RabbitMQ that tests/brokers.py says."""
+    if "broker_node" not in metafunc.fixturenames:
+        return
+    marker = metafunc.definition.get_closest_marker("generations")
+    if marker is None and "real_broker" not in metafunc.definition.path.parts:
+        return
+    names = marker.args if marker else (NEWEST,)
+    is_only = marker is not None and marker.kwargs.get("only", False)
+    chosen = names if is_only else generations(*names)
+    metafunc.parametrize("broker_node", chosen, indirect=True, scope="session")
 
 
 @pytest.fixture(autouse=True)

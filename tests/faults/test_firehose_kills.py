@@ -14,7 +14,7 @@ from pytest_django import Settings
 
 from analytics.firehose import standing, switch_on
 from analytics.models import Gap
-from tests.brokers import SUITES, Vhost
+from tests.brokers import Vhost, newest_generation
 from tests.builders import eventually, make_broker, make_user
 from tests.faults.processes import environment, kill, started
 from tests.real_broker.holding import foreign, hold, holds, seen
@@ -32,7 +32,7 @@ def hold_all(vhost: Vhost, names: list[str]) -> None:
             hold(channel, "", name, AN_HOUR_MS)
 
 
-@pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
+@newest_generation
 def test_a_recorder_of_the_firehose_that_is_killed_loses_nothing(
     vhost: Vhost, settings: Settings, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from analytics.models import ScheduledMessage
 from delayboard.demo.node import PrivateNode
 from delayboard.models import Duty
 from delayboard.models.duty import recorder_key
-from tests.brokers import SUITES, Vhost
+from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, applied_pair, eventually, make_user
 from tests.faults import cramped
 from tests.faults.processes import environment, started
@@ -31,7 +31,7 @@ from topology.provisioning.taps import TapType
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session"),
+    newest_generation,
 ]
 DISK_BYTES = 4_000_000
 BEFORE, MESSAGES = 20, 500

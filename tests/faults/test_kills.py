@@ -18,7 +18,7 @@ from analytics.log import read_day
 from analytics.models import DueCount, Minute, ScheduledMessage
 from analytics.recorder.record import PREFETCH
 from delayboard.demo.node import PrivateNode
-from tests.brokers import SUITES, Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually
 from tests.faults.processes import environment, kill, started
 from topology.broker.properties import build_properties
@@ -34,7 +34,7 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
     settings.EVENT_LOG = tmp_path / "log"
 
 
-@pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
+@every_generation
 @pytest.mark.parametrize(
     ("kills", "messages"),
     [(3, 600), pytest.param(20, 5000, marks=pytest.mark.long)],

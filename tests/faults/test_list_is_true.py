@@ -23,7 +23,7 @@ from analytics.models import Gap, ScheduledMessage
 from analytics.scheduled import listing
 from delayboard.models import Duty
 from delayboard.models.duty import recorder_key
-from tests.brokers import SUITES, Vhost
+from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, eventually, make_user
 from tests.faults.letters import Course, Traffic, three_topologies
 from tests.faults.processes import environment, kill, started
@@ -97,7 +97,7 @@ def course_of(watch: Watch, traffic: Traffic, worker: Popen[bytes], stack: ExitS
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
+@newest_generation
 @pytest.mark.parametrize(
     "course", [SHORT, pytest.param(LONG, marks=pytest.mark.long)], ids=["short", "long"]
 )

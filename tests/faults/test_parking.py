@@ -28,7 +28,7 @@ from delayboard.models import BatchState, DeadLetter, DeadLetterQueue, Duty, Let
 from delayboard.models.duty import parker_key
 from delayboard.worker.duties import parker_of
 from delayboard.worker.supervise import keep_running
-from tests.brokers import SUITES, Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, running
 from tests.faults.nodes import KINDS, vhost_of
 from tests.faults.processes import environment, kill, started
@@ -120,7 +120,7 @@ def all_is_there_and_adds_up(messages: int) -> None:
     assert sum(g.parked for g in groups) == sum(g.total for g in groups) == kept.total()
 
 
-@pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
+@every_generation
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("kills", "messages"), [(10, 5000), pytest.param(50, 10_000, marks=pytest.mark.long)]
@@ -205,7 +205,7 @@ def full_database() -> Iterator[Event]:
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
+@every_generation
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_full_database_stops_the_parking_is_said_and_is_got_over(vhost: Vhost, kind: str) -> None:
     row = watched(vhost, kind)

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from delayboard.demo.node import PrivateNode
 from delayboard.models import Publication
-from tests.brokers import SUITES, Vhost, call_api
+from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, make_broker, make_user
 from tests.faults.alarms import alarmed
 from topology import latest
@@ -28,7 +28,6 @@ from topology.message import Publish
 from topology.models import Role
 
 LONGEST_SECONDS = 5.0
-every_generation = pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
 
 
 def declare_by_api(address: Address, thing: Any) -> None:

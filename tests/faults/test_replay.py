@@ -16,7 +16,7 @@ from analytics.facts import oldest
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.demo.node import PrivateNode
 from delayboard.models import BatchState, DeadLetter, Duty, ItemState, LetterState, ReplayBatch
-from tests.brokers import SUITES, Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually
 from tests.delayboard.builders import a_route
 from tests.faults.freezing import frozen
@@ -46,7 +46,6 @@ from topology.models import Work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE = 90.0
-on_all_brokers = pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
 of_each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -55,7 +54,7 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
     settings.EVENT_LOG = tmp_path / "log"
 
 
-@on_all_brokers
+@every_generation
 @of_each_kind
 @pytest.mark.parametrize(
     ("kills", "messages"), [(10, 10_000), pytest.param(50, 50_000, marks=pytest.mark.long)]
@@ -118,7 +117,7 @@ def test_a_broker_that_dies_and_one_that_freezes_in_the_middle_lose_nothing(
     assert fresh(batch).done == 3000
 
 
-@on_all_brokers
+@every_generation
 @of_each_kind
 def test_a_target_that_is_full_refuses_and_the_rest_stays_parked(vhost: Vhost, kind: str) -> None:
     declare(vhost, kind, max_length=50, overflow="reject-publish")
@@ -136,7 +135,7 @@ def test_a_target_that_is_full_refuses_and_the_rest_stays_parked(vhost: Vhost, k
     assert "refused the message" in refused.error
 
 
-@on_all_brokers
+@every_generation
 @of_each_kind
 def test_a_target_that_vanishes_gives_the_rest_back(vhost: Vhost, kind: str) -> None:
     declare(vhost, kind)
@@ -156,7 +155,7 @@ def test_a_target_that_vanishes_gives_the_rest_back(vhost: Vhost, kind: str) -> 
     assert counts["done"] + given_back == 2000
 
 
-@on_all_brokers
+@every_generation
 def test_what_is_bound_nowhere_and_what_has_no_exchange_say_so_each(vhost: Vhost) -> None:
     declare(vhost, "classic")
     with Management(address_of(vhost)) as management:
@@ -182,7 +181,7 @@ def says_it_is_full() -> bool:
 
 
 @pytest.mark.sqlite
-@on_all_brokers
+@every_generation
 @of_each_kind
 def test_a_full_database_stops_it_is_said_and_is_got_over(vhost: Vhost, kind: str) -> None:
     declare(vhost, kind)
@@ -198,7 +197,7 @@ def test_a_full_database_stops_it_is_said_and_is_got_over(vhost: Vhost, kind: st
 
 
 @pytest.mark.sqlite
-@on_all_brokers
+@every_generation
 def test_a_locked_database_is_waited_for(vhost: Vhost) -> None:
     declare(vhost, "classic")
     batch = a_replay(vhost, 2000, rate=400)
@@ -218,7 +217,7 @@ def test_a_locked_database_is_waited_for(vhost: Vhost) -> None:
     assert (fresh(batch).done, fresh(batch).doubled) == (2000, 0)
 
 
-@on_all_brokers
+@every_generation
 def test_pausing_resuming_and_cancelling_act_and_then_nothing_is_published(vhost: Vhost) -> None:
     declare(vhost, "classic")
     batch = a_replay(vhost, 5000, rate=400)
@@ -240,7 +239,7 @@ def test_pausing_resuming_and_cancelling_act_and_then_nothing_is_published(vhost
     assert DeadLetter.objects.filter(state=LetterState.PARKED).count() == 5000 - row.done
 
 
-@on_all_brokers
+@every_generation
 def test_cancelled_within_its_undo_window_it_has_published_nothing(vhost: Vhost) -> None:
     declare(vhost, "classic")
     batch = a_replay(vhost, 6000, undo_seconds=3600)
@@ -254,7 +253,7 @@ def test_cancelled_within_its_undo_window_it_has_published_nothing(vhost: Vhost)
     assert arrived(vhost).total() == 0
 
 
-@on_all_brokers
+@every_generation
 def test_of_two_overlapping_replays_each_message_goes_once(vhost: Vhost) -> None:
     declare(vhost, "classic")
     first = a_replay(vhost, 2000, rate=2000)

@@ -13,7 +13,7 @@ import pytest
 from pytest_django import Settings
 
 from delayboard.demo.node import PrivateNode
-from tests.brokers import SUITES, Vhost
+from tests.brokers import SUITES, Vhost, every_generation
 from tests.builders import address_of, applied_pair
 from tests.faults.processes import environment, started
 from tests.flood.counting import times_recorded
@@ -56,7 +56,7 @@ def under_flood(flood: Flood, node: PrivateNode, log: Path, *, patience: float) 
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("broker_node", SUITES, indirect=True, scope="session")
+@every_generation
 def test_every_event_of_a_small_flood_is_recorded_once(
     vhost: Vhost, broker_node: PrivateNode, event_log: Path
 ) -> None:

@@ -202,7 +202,7 @@ def test_what_waited_when_it_was_adopted_is_unseen_and_what_comes_after_is_recor
     assert defined(broker_node, vhost) == before
 
 
-@pytest.mark.generations(NEWEST)
+@pytest.mark.generations(NEWEST, only=True)
 def test_a_stream_tap_of_an_adopted_topology_is_replaced_and_nothing_of_others_is_touched(
     broker_node: PrivateNode,
     vhost: Vhost,

@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 
 from analytics import firehose
 from analytics.recorder.copies import content_of
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
 from tests.real_broker.holding import recording, seen
 from topology import provision
@@ -109,6 +109,7 @@ def late_ms(delivery: Delivery) -> float:
     return delivery.received_at.timestamp() * 1000 - due
 
 
+@every_generation
 def test_messages_arrive_after_any_number_of_laps_never_early_and_none_is_dropped(
     vhost: Vhost, management: Management
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from delayboard.dead_letters.candidates import Candidate, candidates
 from delayboard.demo.node import PrivateNode
-from tests.brokers import Vhost, call_api
+from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually
 from tests.topology.builders import a_queue
 from topology.broker.consumer import Consumer, getter
@@ -90,6 +90,7 @@ def take_deaths(vhost: Vhost, seen: set[tuple[str, str]]) -> None:
             taking.ack(got)
 
 
+@every_generation
 def test_what_dies_in_a_proposed_queue_died_as_it_is_told(
     vhost: Vhost, management: Management
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from delayboard.demo.node import PrivateNode
 from delayboard.worker.watch_bindings import BindingWatch
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_levels, eventually, make_broker
 from tests.real_broker.retrying_soon import retrying_soon
 from topology import latest, provision
@@ -90,6 +90,7 @@ def _remove(topology: Topology) -> bool:
     return True
 
 
+@every_generation
 def test_any_delay_arrives_after_its_steps_and_never_before(
     vhost: Vhost, management: Management
 ) -> None:
@@ -174,6 +175,7 @@ def test_each_delayed_message_is_copied_once_wherever_it_is_published(
     assert seen == {("entry", 5): 1, ("entry", 6): 1, ("exit", 5): 1, ("exit", 6): 1}
 
 
+@every_generation
 def test_the_tap_is_classic_on_every_version(vhost: Vhost, management: Management) -> None:
     topology = applied_levels(vhost, SHORT)
     snapshot = observe(management)

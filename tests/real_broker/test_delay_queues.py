@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
 from topology import provision
 from topology.broker.consumer import Consumer, Delivery
@@ -77,6 +77,7 @@ def depth(management: Management, name: str) -> int:
     return found
 
 
+@every_generation
 def test_a_shorter_delay_is_not_held_up_by_a_longer_and_each_delay_keeps_its_order(
     vhost: Vhost, management: Management
 ) -> None:
@@ -171,6 +172,7 @@ def test_the_example_counts_its_attempts_climbs_the_delays_and_parks_at_last(
     eventually(lambda: not any(depth(management, name) for name in names), "nothing waits")
 
 
+@every_generation
 def test_a_message_published_again_with_its_history_is_counted_anew_from_4_0_on(
     vhost: Vhost, management: Management
 ) -> None:

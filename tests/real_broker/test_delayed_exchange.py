@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, make_broker
 from topology import provision
 from topology.broker.management import Management
@@ -16,6 +16,7 @@ from topology.patterns import delayed_exchange
 pytestmark = pytest.mark.django_db
 
 
+@every_generation
 def test_a_broker_without_the_plugin_refuses_with_what_replaces_it_and_nothing_is_changed(
     vhost: Vhost,
 ) -> None:

@@ -20,7 +20,7 @@ from delayboard.dead_letters.replay.options import Options
 from delayboard.dead_letters.replay.send import replay
 from delayboard.demo.node import PrivateNode
 from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, TargetMode
-from tests.brokers import Vhost, call_api
+from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.topology.builders import a_queue
@@ -219,6 +219,7 @@ def test_each_message_goes_where_the_dry_run_says(user: User, broker: Broker) ->
     assert set(endings) == {"delivered", "loops", "lost", "unroutable", "refused", "guarded"}
 
 
+@every_generation
 def test_what_expires_in_a_ring_is_lost_or_goes_round_as_it_is_told(
     user: User, broker: Broker
 ) -> None:

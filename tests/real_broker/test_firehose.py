@@ -22,7 +22,7 @@ from analytics.recorder.follow import Follower
 from analytics.scheduled import due, listing
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged
-from tests.brokers import Vhost, call_api
+from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, applied_levels, eventually, make_broker
 from tests.real_broker.holding import DELAY_MS, foreign, hold, holds, is_tracing, recording, seen
 from topology.broker.consumer import Consumer
@@ -135,6 +135,7 @@ def test_a_vhost_that_is_not_there_is_not_made_by_it(
     assert broker.vhost not in names
 
 
+@every_generation
 def test_tags_that_would_be_garbled_are_left_alone(
     vhost: Vhost, broker_node: PrivateNode, admin: User
 ) -> None:
@@ -162,6 +163,7 @@ def test_others_who_use_the_firehose_keep_it(
     assert firehose.standing(broker, None).is_copying is True
 
 
+@every_generation
 def test_what_others_hold_is_scheduled_and_delivered(
     vhost: Vhost, event_log: Path, admin: User
 ) -> None:

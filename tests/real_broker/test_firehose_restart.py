@@ -12,14 +12,14 @@ from analytics import firehose
 from analytics.models import Firehose, Gap
 from analytics.recorder import watch
 from delayboard.demo.node import PrivateNode
-from tests.brokers import SUITES, Vhost, root_of
+from tests.brokers import NEWEST, Vhost, generations, root_of
 from tests.builders import eventually, make_broker
 from tests.real_broker.holding import foreign, hold, holds, is_tracing, recording, seen
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(params=SUITES)
+@pytest.fixture(params=generations(NEWEST))
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PrivateNode]:
     node = PrivateNode(
         tmp_path / "node", "restarted", statistics_interval_ms=1000, root=root_of(request.param)

@@ -10,7 +10,7 @@ import pytest
 from delayboard.dead_letters import browse
 from delayboard.dead_letters.parking.limits import limits_of
 from delayboard.dead_letters.parking.store_last import make_store
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
 from topology.broker.consumer import Consumer, Delivery, getter
 from topology.broker.errors import Conflict, Unsupported
@@ -23,6 +23,8 @@ from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Message, Publish
 from topology.routing.consumer import delivery_limit
 from topology.snapshot import QueueNumbers, Snapshot
+
+pytestmark = every_generation
 
 # x-death's time is in whole seconds.
 SECOND_APART_MS = 1100

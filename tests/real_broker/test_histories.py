@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from delayboard.dead_letters.life import life
 from delayboard.dead_letters.life_path import path_graph
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.delayboard.builders import parked
 from tests.topology.builders import a_queue
@@ -23,7 +23,7 @@ from topology.definitions import Queue
 from topology.message import Message, Publish
 from topology.models import Role
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), every_generation]
 
 LEVELS = 28
 

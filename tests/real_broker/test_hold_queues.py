@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
 from topology import provision
 from topology.broker.consumer import Consumer
@@ -56,6 +56,7 @@ def publish(vhost: Vhost, params: Params, delay: timedelta, key: str = "created"
     return before
 
 
+@every_generation
 @pytest.mark.parametrize("asked_ms", [0, 1, 300, 700])
 def test_a_held_message_arrives_after_its_delay_and_never_before(
     vhost: Vhost, management: Management, asked_ms: int

@@ -19,7 +19,7 @@ from analytics.importing.sources import find
 from analytics.importing.trace_lines import event_of_line
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged, write_log
-from tests.brokers import NEWEST, Vhost, call_api
+from tests.brokers import NEWEST, Vhost, call_api, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_pair
 from topology import provision
 from topology.broker.consumer import Consumer, getter
@@ -149,6 +149,7 @@ def wait_in_a_queue_of_nobody(node: PrivateNode, vhost: Vhost) -> None:
     take_all(vhost, 3)
 
 
+@every_generation
 def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
     trace: Path, broker_node: PrivateNode, vhost: Vhost, tmp_path: Path
 ) -> None:

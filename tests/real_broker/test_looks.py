@@ -17,7 +17,7 @@ from delayboard.dead_letters.look_budget import deliveries
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.demo.node import PrivateNode
 from delayboard.models import DeadLetter, LookCount
-from tests.brokers import Vhost, call_api
+from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker
 from tests.topology.builders import NOON, a_queue
 from topology import latest
@@ -31,7 +31,7 @@ from topology.message import Message, Publish
 from topology.models import Broker
 from topology.snapshot import Snapshot
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), every_generation]
 
 # Of the types that most have, and in the long run of all.
 LOOKS, OFTEN = 1000, ("classic", "quorum")

@@ -25,7 +25,7 @@ from delayboard.demo.node import (
 from delayboard.demo.place import Place
 from delayboard.demo.ports import Holder, Ports, choose_ports, is_free
 from delayboard.demo.processes import marked_processes
-from tests.brokers import NEWEST, Vhost, call_api, root_of
+from tests.brokers import NEWEST, Vhost, call_api, every_generation, root_of
 from tests.builders import eventually
 
 PORTS = Ports(amqp=1, management=2, prometheus=3, distribution=4, epmd=5)
@@ -133,6 +133,7 @@ def test_our_own_port_is_waited_for_while_a_dying_node_closes_it(tmp_path: Path)
         closing.join()
 
 
+@every_generation
 def test_answers_and_is_at_least_of_its_generation(
     broker_node: PrivateNode, request: pytest.FixtureRequest
 ) -> None:

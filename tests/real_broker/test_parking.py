@@ -23,7 +23,7 @@ from delayboard.dead_letters.parking.keep import Keeper, Room
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.models import DeadLetter, DeadLetterQueue, LetterGroup, Parking, ParkSession
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from topology import latest, work
 from topology.broker.consumer import getter
@@ -36,7 +36,11 @@ from topology.message import Message, Properties, Publish
 from topology.models import Broker, Role, Work, WorkState
 from topology.snapshot import Snapshot
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("event_log"),
+    every_generation,
+]
 DEAD = "dead"
 SECONDS = 30.0
 

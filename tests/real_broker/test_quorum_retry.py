@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
 from tests.real_broker.holding import foreign
 from topology import provision
@@ -90,6 +90,7 @@ def gaps_of(vhost: Vhost, number: int, put_back: Callable[[Any, int], None]) -> 
     return gaps[1:]
 
 
+@every_generation
 def test_what_fails_waits_longer_each_time_up_to_the_longest_and_is_parked_after_the_last_retry(
     vhost: Vhost, management: Management
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from django.urls import reverse
 
 from delayboard.demo.node import PrivateNode
-from tests.brokers import Vhost, call_api
+from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker
 from tests.site.desk import signed_in, text_of
 from topology import adopting, latest
@@ -23,7 +23,7 @@ from topology.models import Broker, Role, State, Topology
 from topology.provision import Refusal
 from topology.provisioning.recognition import Found, recognise
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), every_generation]
 
 Parts = tuple[list[Any], list[Any], list[Any]]
 AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}

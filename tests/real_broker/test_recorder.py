@@ -20,7 +20,7 @@ from analytics.models import Gap, Minute, ScheduledMessage
 from analytics.recorder.record import record
 from analytics.scheduled import listing
 from tests.analytics.builders import follow_log, logged
-from tests.brokers import NEWEST, Vhost
+from tests.brokers import NEWEST, Vhost, every_generation
 from tests.builders import address_of, applied_pair
 from topology.broker.address import Address
 from topology.broker.consumer import Consumer
@@ -100,6 +100,7 @@ class Traffic(threading.Thread):
                         consumer.ack_through(delivery)
 
 
+@every_generation
 def test_the_log_and_the_reports_agree_with_the_consumers_own_count(
     vhost: Vhost, event_log: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -29,7 +29,7 @@ from topology.models import AuditEntry, Topology
 from topology.provision import check, remove
 from topology.replace_tap import read_streams, replace_tap
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.generations(NEWEST)]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.generations(NEWEST, only=True)]
 STREAM, CLASSIC = "delayboard.tap.orders", "delayboard.tap.orders.classic"
 
 

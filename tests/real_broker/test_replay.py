@@ -16,7 +16,7 @@ from delayboard.models import (
 )
 from delayboard.models.replay import BatchState, TargetMode
 from delayboard.models.replay import Outcome as Seen
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
 from tests.real_broker.replaying import (
     DEAD,
@@ -97,6 +97,7 @@ CAUSES = {
 }
 
 
+@every_generation
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 @pytest.mark.parametrize("cause", CAUSES)
 def test_whatever_it_died_of_it_arrives_where_it_was_published_before(

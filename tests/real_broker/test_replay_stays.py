@@ -17,7 +17,7 @@ from delayboard.models import (
     LetterState,
 )
 from delayboard.models.replay import BatchState, ItemState, TargetMode
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
 from tests.real_broker.replaying import (
     DEAD,
@@ -102,6 +102,7 @@ def test_what_only_our_own_tap_takes_is_returned(vhost: Vhost, user: User) -> No
     assert states(letters) == [LetterState.PARKED]
 
 
+@every_generation
 def test_a_decimal_is_not_sent_where_a_stream_tap_would_break_the_connection(
     broker_node: PrivateNode, vhost: Vhost, user: User
 ) -> None:

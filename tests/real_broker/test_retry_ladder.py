@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, make_broker
 from topology import provision
 from topology.broker.consumer import Consumer, Delivery
@@ -73,6 +73,7 @@ def counts(delivery: Delivery) -> dict[tuple[str, str], int]:
     return {(death.queue, death.reason): death.count for death in deaths}
 
 
+@every_generation
 def test_a_message_that_always_fails_comes_back_later_each_time_and_is_parked_once(
     vhost: Vhost, ladder: Topology, management: Management
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
 from topology import provision
 from topology.broker.consumer import Consumer, Delivery
@@ -109,6 +109,7 @@ def attempts(vhost: Vhost, consumer: Consumer, params: Params, *, parks: bool) -
         return seen
 
 
+@every_generation
 @pytest.mark.parametrize("parks", [False, True], ids=["dropped", "parked"])
 @pytest.mark.parametrize(
     "values",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair
 from topology.broker.address import Address
 from topology.broker.consumer import Consumer, Delivery
@@ -34,6 +34,7 @@ def send(address: Address, exchange: str, key: str = "orders", **stated: Any) ->
         return before
 
 
+@every_generation
 def test_a_message_published_to_the_retry_side_arrives_after_its_delay_and_never_before(
     vhost: Vhost,
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from delayboard.demo.node import PrivateNode
 from tests.bench.multitude import BINDINGS, COUNTED, EACH, PAIRS, fill, multitude
 from tests.bench.scale import figures_of
-from tests.brokers import NEWEST, SUITES, call_api, root_of
+from tests.brokers import NEWEST, call_api, generations, root_of
 from tests.builders import eventually
 from topology.broker.address import Address, parse_address
 from topology.broker.management import Management
@@ -39,7 +39,7 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PrivateNode
 
 @pytest.mark.parametrize(
     "node",
-    [pytest.param(name, marks=[] if name == NEWEST else [pytest.mark.long]) for name in SUITES],
+    generations(NEWEST),
     indirect=True,
 )
 def test_a_broker_of_ten_thousand_queues_is_seen_and_shown(

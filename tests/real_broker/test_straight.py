@@ -14,7 +14,7 @@ from django.db import connection
 from delayboard.dead_letters.replay import straight
 from delayboard.models import BatchState, ReplayBatch, TargetMode
 from delayboard.models.replay import Source, parse_replay_id
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
 from topology import work
 from topology.broker.consumer import Consumer, Delivery
@@ -167,6 +167,7 @@ def test_what_a_queue_refuses_stays_and_is_counted_once(vhost: Vhost) -> None:
     assert "full" in batch.state_why
 
 
+@every_generation
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_what_no_queue_takes_stays_however_many_these_are(vhost: Vhost, kind: str) -> None:
     arguments = quorum(vhost) if kind == "quorum" else Arguments({})

@@ -16,7 +16,7 @@ from delayboard.dead_letters.replay import (
 )
 from delayboard.demo.node import PrivateNode
 from delayboard.models import BatchState, ReplayBatch
-from tests.brokers import Vhost, call_api
+from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually
 from tests.faults.alarms import alarmed
 from tests.real_broker.test_straight import (
@@ -49,6 +49,7 @@ def again(batch: ReplayBatch) -> None:
     Work.objects.update(state=WorkState.WAITING, leased_until_at=None, not_before_at=None)
 
 
+@every_generation
 def test_from_a_queue_with_a_delivery_limit_nothing_is_taken(vhost: Vhost) -> None:
     limited = quorum(vhost, **{"x-delivery-limit": 3})
     declared(vhost, Queue("dead", arguments=limited), Queue("target"))

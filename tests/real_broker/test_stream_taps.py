@@ -15,7 +15,7 @@ from analytics.models import Gap, ScheduledMessage
 from analytics.recorder.record import record
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import follow_log, logged
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually
 from topology.broker.address import Address
 from topology.broker.consumer import Consumer, getter
@@ -28,7 +28,7 @@ from topology.message import Properties, Publish
 from topology.models import Topology
 from topology.provisioning.taps import breaking_header
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), every_generation]
 SECONDS = 30.0
 
 

@@ -21,7 +21,7 @@ from analytics.recorder.copies import content_of
 from analytics.recorder.record import RecordingFailed, record
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import follow_log, logged
-from tests.brokers import NEWEST, Vhost
+from tests.brokers import NEWEST, Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_pair
 from topology.broker.consumer import Consumer, getter
 from topology.broker.errors import NotFound
@@ -35,7 +35,7 @@ from topology.provision import apply
 from topology.provisioning import taps
 from topology.provisioning.taps import TapType
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, every_generation]
 SECONDS = 30.0
 SEGMENT = 100_000
 
@@ -140,7 +140,7 @@ def test_a_crash_at_any_step_loses_no_copy_and_a_stream_repeats_none(
         assert len({event.event_id for event in logged(event_log)}) == 13
 
 
-@pytest.mark.generations(NEWEST)
+@pytest.mark.generations(NEWEST, only=True)
 @pytest.mark.parametrize("step", ["after the log", "before the ack"])
 def test_a_crash_loses_no_copy_of_a_classic_tap_on_a_new_broker(
     vhost: Vhost, event_log: Path, monkeypatch: pytest.MonkeyPatch, step: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayboard.demo.node import PrivateNode
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually
 from tests.real_broker.proof.case import Case
 from tests.real_broker.proof.named import (
@@ -25,6 +25,8 @@ from topology.broker.publisher import publisher
 from topology.definitions import Definitions, Queue
 from topology.message import Publish
 from topology.routing.consumer import Consumer, Does
+
+pytestmark = every_generation
 
 
 def test_the_default_delivery_limit_is_twenty_from_4_0_on(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from delayboard.demo.node import PrivateNode
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.real_broker.proof.gather import SHARES, coverage, gather
 from tests.real_broker.proof.run import run
+
+pytestmark = every_generation
 
 CASES = 200
 

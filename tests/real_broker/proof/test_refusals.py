@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import Vhost
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually
 from tests.real_broker.proof.named import (
     AT_LEAST_ONCE,
@@ -23,6 +23,8 @@ from topology.broker.publisher import publisher
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.message import Publish
 from topology.routing.walk import walk
+
+pytestmark = every_generation
 
 
 @pytest.mark.parametrize("kept", [{"type": "classic"}, {"type": "quorum"}, AT_LEAST_ONCE])

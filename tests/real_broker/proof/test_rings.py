@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from delayboard.demo.node import PrivateNode
-from tests.brokers import Vhost, call_api
+from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually
 from tests.real_broker.proof.named import (
     ACKS,
@@ -22,6 +22,8 @@ from tests.topology.builders import a_queue
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.routing.consumer import Consumer
+
+pytestmark = every_generation
 
 
 def test_a_retry_that_comes_by_its_delay_again_is_cut_before_4_0(
