@@ -35,6 +35,8 @@ from tests.analytics.builders import (
 )
 from topology.models import Topology
 
+pytestmark = pytest.mark.both_databases
+
 TAP = "tap.orders.1"
 
 

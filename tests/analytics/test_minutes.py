@@ -3,11 +3,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from analytics import minutes
 from analytics.events import MessageEvent
 from analytics.scheduled import projection
 from tests.analytics.builders import NOON, a_trip, an_entry, an_event, ms
 from topology.models import Topology
+
+pytestmark = pytest.mark.both_databases
 
 MINUTE = timedelta(minutes=1)
 

@@ -12,7 +12,7 @@ from topology.models import Broker, State, Topology
 from topology.patterns import hold_queues
 from topology.provision import create_topology
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 HOUR = timedelta(hours=1)
 
 

@@ -21,6 +21,8 @@ from topology.broker.management import Management
 from topology.message import Message, Properties
 from topology.models import Topology
 
+pytestmark = pytest.mark.both_databases
+
 REJECTED = {"queue": "orders", "reason": "rejected", "count": 1}
 EXPIRED = {"queue": "orders-retry", "reason": "expired", "count": 1}
 

@@ -31,6 +31,8 @@ from analytics.scheduled import projection
 from tests.analytics.builders import a_trip, an_entry, an_exit, write_log
 from topology.models import State, Topology
 
+pytestmark = pytest.mark.both_databases
+
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 NOTHING = dict.fromkeys([rule.setting for rule in RULES], 0)

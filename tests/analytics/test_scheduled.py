@@ -15,6 +15,8 @@ from analytics.scheduled import listing, projection
 from tests.analytics.builders import DELAY, NOON, a_trip, an_entry, an_event, an_exit, ms
 from topology.models import Topology
 
+pytestmark = pytest.mark.both_databases
+
 MINUTE = timedelta(minutes=1)
 
 

@@ -13,6 +13,8 @@ from analytics.scheduled.filter import parse
 from tests.analytics.builders import NOON, ms
 from topology.models import Broker, State, Topology
 
+pytestmark = pytest.mark.both_databases
+
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 # Milliseconds from now, many of them near the turns of minutes and hours.
 MOMENTS = st.one_of(

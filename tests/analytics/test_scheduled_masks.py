@@ -23,6 +23,8 @@ from analytics.scheduled import projection
 from tests.analytics.builders import an_entry, ms
 from topology.models import Broker, Grant, MaskKind, MaskRule, Role, Topology
 
+pytestmark = pytest.mark.both_databases
+
 LATER = datetime.now(UTC) + timedelta(hours=1)
 HIDDEN = "hidden by a rule"
 SECRETS = ("s3cret", "4111", "sales-desk")

@@ -10,6 +10,8 @@ from analytics.scheduled import listing, search, texts
 from analytics.scheduled.filter import Filter
 from topology.models import Topology
 
+pytestmark = pytest.mark.both_databases
+
 NOW = datetime.now(UTC)
 LONG_AGO = NOW - timedelta(hours=1)
 WANTED = 51

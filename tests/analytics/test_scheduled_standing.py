@@ -15,6 +15,8 @@ from topology.latest import Latest
 from topology.models import State, Topology
 from topology.snapshot import QueueNumbers, Snapshot
 
+pytestmark = pytest.mark.both_databases
+
 NOW = datetime(2026, 11, 20, 12, 30, 30, tzinfo=UTC)
 AGO = NOW - timedelta(minutes=10)
 

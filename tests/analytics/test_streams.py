@@ -20,6 +20,8 @@ from topology.broker.consumer import Delivery
 from topology.message import Message, Properties
 from topology.models import Topology
 
+pytestmark = pytest.mark.both_databases
+
 
 def an_entry(offset: int, *, exchange: str = "orders-retry", name: str = "") -> Delivery:
     properties = Properties(message_id=name or f"m{offset}")

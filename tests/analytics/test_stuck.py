@@ -31,6 +31,8 @@ from topology.patterns.level_params import delivery_name, level_name
 from topology.provision import create_topology
 from topology.snapshot import QueueNumbers, Snapshot
 
+pytestmark = pytest.mark.both_databases
+
 PARAMS = Params("own", "shop", 5)
 LEVELS = delay_levels.definitions(PARAMS)
 LOWEST = level_name(PARAMS, 0)

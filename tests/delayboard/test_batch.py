@@ -19,7 +19,7 @@ from tests.delayboard.builders import a_message, a_route, frozen, parked, starte
 from topology import work
 from topology.models import AuditEntry, Broker, Role, Work, WorkState
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 
 def a_draft(user: User, broker: Broker, *bodies: bytes) -> ReplayBatch:

@@ -19,6 +19,8 @@ from tests.builders import make_broker, make_pair
 from topology import work
 from topology.models import State, Work
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.mark.parametrize(
     ("now", "day"),

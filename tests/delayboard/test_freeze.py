@@ -37,7 +37,7 @@ from topology.latest import Latest
 from topology.models import AuditEntry, Broker, MaskKind, MaskRule, Work, WorkState
 from topology.snapshot import Snapshot
 
-pytestmark = pytest.mark.usefixtures("seen")
+pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
 
 
 def test_chosen_letters_are_frozen_in_the_order_of_their_ids(user: User, broker: Broker) -> None:

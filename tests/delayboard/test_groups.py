@@ -14,6 +14,8 @@ from delayboard.models import LetterState
 from tests.delayboard.builders import a_death, a_message, deaths_header, letters, parked
 from topology.models import Broker
 
+pytestmark = pytest.mark.both_databases
+
 NOW = datetime(2026, 11, 22, 12, 34, tzinfo=UTC)
 
 

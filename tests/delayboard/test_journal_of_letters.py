@@ -18,7 +18,7 @@ from topology.broker.properties import read_properties
 from topology.message import Message, Properties
 from topology.models import Broker
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 DECIMAL = b"\x20\x00\x00\x00\x00\x08\x01dD\x01\x00\x00\x00\x0f"
 
 

@@ -34,7 +34,7 @@ from topology.masks import NOTHING, Masks
 from topology.message import Message
 from topology.models import AuditEntry, Broker
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 # A timestamp past the year 9999, a decimal, a byte string and a small integer.
 ODD = (

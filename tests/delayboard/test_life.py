@@ -22,6 +22,8 @@ from topology.deaths import Death, read_history
 from topology.masks import NOTHING, Masks
 from topology.message import REPLAY_HEADER, Message
 
+pytestmark = pytest.mark.both_databases
+
 LATER = NOON + timedelta(seconds=9)
 
 

@@ -35,7 +35,7 @@ from topology.definitions import Queue
 from topology.message import Message
 from topology.models import AuditEntry, Broker, Role
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 NOW = datetime.now(UTC).replace(microsecond=0)
 COUNTED = ("parked", "discarded", "total", "first_at", "last_at", "note", "name", "merged_into")
 

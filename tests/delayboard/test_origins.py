@@ -24,6 +24,8 @@ from delayboard.live.origins import allowed_origins
 from tests.builders import make_broker, make_user
 from topology.models import Broker, Role
 
+pytestmark = pytest.mark.both_databases
+
 
 @pytest.fixture
 def broker(transactional_db: None) -> Broker:

@@ -39,7 +39,7 @@ from topology.models import Broker, State, Topology
 from topology.patterns import busy_wait, delayed_exchange
 from topology.provision import create_topology
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 # As taps tell of what the first item sent.
 FIRST: dict[str, Any] = {"message_id": "m0", "size_bytes": 1}
 HANDED_ROUTE = {"after_ms": 5000}

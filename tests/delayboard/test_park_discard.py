@@ -30,7 +30,7 @@ from topology.broker.properties import read_properties
 from topology.message import Message
 from topology.models import AuditEntry, Broker, Work, WorkState
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 OTHER = deaths_header(a_death(queue="elsewhere"))
 
 

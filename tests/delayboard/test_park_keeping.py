@@ -35,7 +35,7 @@ from tests.delayboard.replay_rows import a_batch
 from tests.site.desk import signed_in, text_of
 from topology.models import Broker, Role
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 LARGE = 300_000
 
 

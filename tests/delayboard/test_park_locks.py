@@ -18,6 +18,8 @@ from tests.builders import make_broker
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from topology.models import Broker
 
+pytestmark = pytest.mark.both_databases
+
 TIMES = 12
 HEADERS = [deaths_header(a_death(queue=name)) for name in "abcdefgh"]
 

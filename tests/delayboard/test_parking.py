@@ -30,6 +30,8 @@ from topology.definitions import Arguments, Definitions, Queue
 from topology.message import Message
 from topology.models import AuditEntry, Broker, Work, WorkState
 
+pytestmark = pytest.mark.both_databases
+
 
 def a_session(broker: Broker, **stated: Any) -> ParkSession:
     return ParkSession.objects.create(

@@ -34,7 +34,7 @@ from tests.delayboard.preparing import (
 )
 from topology.models import AuditEntry, Broker, Work, WorkState
 
-pytestmark = pytest.mark.usefixtures("seen")
+pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
 
 
 @pytest.mark.usefixtures("small")

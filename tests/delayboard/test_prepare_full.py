@@ -26,7 +26,7 @@ from topology.definitions import Binding, Exchange
 from topology.models import Broker
 from topology.snapshot import QueueNumbers
 
-pytestmark = pytest.mark.usefixtures("seen")
+pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tests.delayboard.builders import a_death, a_message, deaths_header
 from tests.topology.builders import NOON
 from topology.models import Broker, Work
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 BEFORE = [("delayboard", "0009_left_out_letters")]
 ID = "{:08x}-e29b-41d4-a716-446655440000"
 

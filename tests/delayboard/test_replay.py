@@ -40,7 +40,7 @@ from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.message import DEATH_HEADERS, REPLAYS_HEADER, Properties
 from topology.models import Broker, WorkState
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 
 def test_every_letter_is_sent_and_that_is_written_down(

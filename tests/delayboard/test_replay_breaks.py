@@ -42,7 +42,7 @@ from topology.definitions import Definitions
 from topology.message import Publish
 from topology.models import Broker, Work, WorkState
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 
 def test_a_broken_connection_gives_the_work_back_and_the_same_goes_again_marked(

@@ -13,7 +13,7 @@ from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_batch
 from topology.models import Broker
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 
 # PostgreSQL scans what is small.

@@ -31,7 +31,7 @@ from topology import work
 from topology.broker.pipeline import Answer
 from topology.models import Broker, WorkState
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 
 class Slow(Pipes):

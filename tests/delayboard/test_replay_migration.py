@@ -13,7 +13,7 @@ from django.db.migrations.executor import MigrationExecutor
 from delayboard.models import ReplayBatch
 from topology.models import Broker, Work
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 BEFORE = [("topology", "0006_mask_rule"), ("delayboard", "0004_letter_search")]
 
 

@@ -33,7 +33,7 @@ from tests.delayboard.preparing import know, letters_of, routes_of, work_off
 from topology.message import REPLAY_HEADER
 from topology.models import Broker, Topology
 
-pytestmark = pytest.mark.usefixtures("seen")
+pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
 PLAIN = Options(mode=TargetMode.TYPED, exchange="orders", key="orders")
 INCLUDED = Options(mode=TargetMode.TYPED, exchange="orders", key="orders", include_repeats=True)
 EXCLUDED = ItemState.EXCLUDED

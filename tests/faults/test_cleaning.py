@@ -26,6 +26,7 @@ def are_fewer(number: int) -> bool:
     return ScheduledMessage.objects.count() < number
 
 
+@pytest.mark.both_databases
 def test_a_cleaning_that_is_killed_again_and_again_is_completed_with_true_counts(
     settings: Settings, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def all_is_there_and_adds_up(messages: int) -> None:
     assert sum(g.parked for g in groups) == sum(g.total for g in groups) == kept.total()
 
 
+@pytest.mark.both_databases
 @every_generation
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(

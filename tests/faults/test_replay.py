@@ -54,6 +54,7 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
     settings.EVENT_LOG = tmp_path / "log"
 
 
+@pytest.mark.both_databases
 @every_generation
 @of_each_kind
 @pytest.mark.parametrize(

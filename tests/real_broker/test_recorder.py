@@ -166,6 +166,7 @@ def the_reports_agree(topology: Topology, traffic: Traffic, trips: int, at: date
     }
 
 
+@pytest.mark.both_databases
 def test_a_tracked_message_is_observed_to_arrive_and_how_late(
     vhost: Vhost, event_log: Path
 ) -> None:

@@ -242,6 +242,7 @@ def test_a_rule_of_its_group_comes_before_the_way_that_it_came(
     assert is_empty(vhost, WORK)
 
 
+@pytest.mark.both_databases
 def test_what_was_edited_arrives_edited_and_the_letter_stays(
     vhost: Vhost, broker: Broker, user: User
 ) -> None:

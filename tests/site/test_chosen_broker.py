@@ -13,7 +13,7 @@ from tests.builders import make_broker, make_pair
 from tests.site.desk import know, pages, signed_in, text_of
 from topology.models import Broker, Role, State, Topology
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 CARRY_A_BROKER = ("topology:topologies", "dead_letters", "retrying_anywhere", "analytics:reports")
 

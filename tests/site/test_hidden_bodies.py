@@ -16,7 +16,7 @@ from topology.definitions import Queue
 from topology.masks import MASKED_BYTES
 from topology.models import Broker, Role
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 
 def body_of(size: int) -> bytes:

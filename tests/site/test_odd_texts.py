@@ -14,7 +14,7 @@ from tests.site.desk import know, signed_in
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 # The last is half of a surrogate pair, as UTF-8 would write it.
 ODD = [b"a\x00b", b"\xff\xfe", b"\xed\xa0\x80"]

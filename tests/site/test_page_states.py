@@ -8,7 +8,7 @@ from topology import audit, latest
 from topology.definitions import Exchange, Queue
 from topology.models import Broker, Role, Topology
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 HOSTILE = ["<script>alert(1)</script>", "x" * 255, "a/b c?d=e&f", "ü漢字 ‘q’", '"quoted"']
 
 

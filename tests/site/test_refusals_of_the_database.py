@@ -15,6 +15,8 @@ from tests.builders import make_broker, make_user, refuse_full_disk
 from topology import audit
 from topology.models import AuditEntry, Broker, Role
 
+pytestmark = pytest.mark.both_databases
+
 FULL = "The disk is full. Free space on it and try again."
 
 

@@ -21,7 +21,7 @@ from delayboard.sign_in.sessions import SEALED_SECONDS, SessionStore, is_sealed
 from tests.builders import make_user, refuse_full_disk
 from topology.models import Role
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 IDLE, MOST = timedelta(minutes=30), timedelta(hours=2)
 

@@ -26,7 +26,7 @@ from tests.builders import make_user, refuse_full_disk
 from topology.client_address import client_address
 from topology.models import AuditEntry, Role
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 PASSWORD = "a long enough password"
 HOME, AWAY = "192.0.2.1", "198.51.100.7"
 NIGHT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)

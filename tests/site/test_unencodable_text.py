@@ -28,7 +28,7 @@ from tests.site.desk import know, letters, signed_in
 from tests.topology.test_text import any_text
 from topology.models import Broker, Role
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 # As JavaScript writes an emoji that was cut, as a name too, and a NUL.
 CUT = b'{"k":"\\ud83d","\\udc00":{"nul":"\\u0000"},"list":["\\ud83d\\u0041"]}'

@@ -7,7 +7,7 @@ from tests.builders import make_broker, make_user, refuse_full_disk
 from topology import audit
 from topology.models import AuditEntry, Role
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 
 def last_entry() -> AuditEntry:

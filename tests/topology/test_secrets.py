@@ -8,6 +8,8 @@ from tests.builders import make_broker
 from topology.models import Broker
 from topology.models.secrets import DecryptionError, open_secret, seal_secret
 
+pytestmark = pytest.mark.both_databases
+
 OLD, NEW = Fernet.generate_key().decode(), Fernet.generate_key().decode()
 
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from topology import work
 from topology.models import Work, WorkState
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 SECOND = timedelta(seconds=1)
 
 

@@ -11,7 +11,7 @@ from tests.delayboard.search.builders import found, index, put
 from tests.topology.builders import NOON
 from topology.models import Broker
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 NUMBER = 60
 

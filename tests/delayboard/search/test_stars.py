@@ -12,7 +12,7 @@ from tests.builders import make_broker
 from tests.delayboard.search.builders import found, index, put
 from topology.models import Broker
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from delayboard.worker import duties
 from tests.delayboard.search.builders import found, index, put
 from topology.models import Broker
 
+pytestmark = pytest.mark.both_databases
+
 
 def indexed() -> list[int]:
     return list(LetterText.objects.order_by("pk").values_list("pk", flat=True))

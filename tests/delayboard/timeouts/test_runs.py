@@ -19,6 +19,8 @@ from topology.definitions import Binding
 from topology.message import TRACKING_HEADER
 from topology.models import AuditEntry, Topology
 
+pytestmark = pytest.mark.both_databases
+
 LINES = numbered(
     a_line(message_id="m1"),
     a_line(due=-LONGEST),
