@@ -12,10 +12,6 @@ MINUTES ?= 60
 PYTEST_ARGS ?=
 # The development mode without its checks of C memory: we have no C, and they cost a tenth of the time.
 PYTEST = PYTHONMALLOC=default $(BIN)/python -X dev -m pytest
-BROKERS := tests/real_broker tests/flood
-SIGHTS := tests/browser tests/faults tests/soak
-# By the generation in a test's name.
-NEWER := 4.0 or 4.3
 
 run_hash := $(shell cat requirements-pip.txt requirements.txt 2>/dev/null | sha256sum | cut -c1-16)
 dev_hash := $(shell cat requirements-pip.txt requirements-dev.txt 2>/dev/null | sha256sum | cut -c1-16)
@@ -35,27 +31,13 @@ help: ## list the targets
 run: packages-run $(RUN_STAMP) ## set up and start everything; BROKER=amqp://... MANAGEMENT=http://... for your own broker, PORT=8000
 	@exec $(BIN)/python manage.py run --port $(PORT)
 
-# Five parts at once, since most of each is waiting for brokers, a browser, Spark.
 .PHONY: test
-test: check brokers node ## check, then every test on SQLite and the database tests on PostgreSQL
-	@beside=()
-	trap 'kill -TERM -- "$${beside[@]/#/-}" 2> /dev/null || true' EXIT
-	begin() {
-	    mkdir -p "var/test-$$1"
-	    DELAYBOARD_VAR="$(CURDIR)/var/test-$$1" setsid bash -c "$$2" > "var/test-$$1/output.log" 2>&1 &
-	    beside+=($$!)
-	}
-	echo 'Five parts run at once; what those beside this one said follows at the end.'
-	begin older '$(PYTEST) $(BROKERS) -k "not ($(NEWER))"'
-	begin newer '$(PYTEST) $(BROKERS) -k "$(NEWER)"'
-	begin sights '$(PYTEST) $(SIGHTS)'
-	begin postgres '$(PYTEST) --postgres'
-	failed=0
-	mkdir -p var/test
-	DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) $(addprefix --ignore=,$(BROKERS) $(SIGHTS)) || failed=1
-	for part in "$${beside[@]}"; do wait "$$part" || failed=1; done
-	cat var/test-{older,newer,sights,postgres}/output.log
-	exit $$failed
+test: packages-test brokers node $(DEV_STAMP) ## check, and every rule once: on SQLite and the newest RabbitMQ, on others where it can fail
+	@exec $(BIN)/python -m tests.run
+
+.PHONY: test-all
+test-all: packages-test brokers node $(DEV_STAMP) ## every test on every generation of RabbitMQ and both databases, long ones too (hours)
+	@exec $(BIN)/python -m tests.run --full
 
 .PHONY: check
 check: packages-test $(DEV_STAMP) ## format, lint, types, layers, Django's checks, missing migrations
@@ -73,10 +55,6 @@ test-sqlite: packages-test brokers node $(DEV_STAMP) ## every test (PYTEST_ARGS=
 .PHONY: test-postgres
 test-postgres: packages-test brokers node $(DEV_STAMP) ## the tests that use the database, on a PostgreSQL of their own
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) --postgres $(PYTEST_ARGS)
-
-.PHONY: test-long
-test-long: packages-test brokers $(DEV_STAMP) ## the tests that take minutes
-	@DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) -m long $(PYTEST_ARGS)
 
 .PHONY: bench
 bench: packages-test brokers $(DEV_STAMP) ## measure; prints the numbers

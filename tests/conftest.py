@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.brokers import NEWEST, broker_node, generations, own_node, vhost
@@ -15,6 +16,10 @@ from tests.postgres import private_cluster
 __all__ = ["broker_node", "own_node", "vhost"]
 
 CHEAP_HASHER = "django.contrib.auth.hashers.MD5PasswordHasher"
+# Of each law; --hypothesis-profile chooses.
+hypothesis.settings.register_profile("few", max_examples=30)
+hypothesis.settings.register_profile("full", max_examples=200)
+hypothesis.settings.load_profile("few")
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_serialized_rollback"}
 
 
@@ -43,14 +48,18 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make what whitenoise warns about when it is absent, and accounts in a moment.
+    """Make what whitenoise warns about when it is absent; accounts and commits in a moment.
 
-    What hashing a password costs, a third of a second and more, is tested nowhere.
+    What hashing a password costs, a third of a second and more, is tested nowhere; and what a
+    power cut leaves of a file of SQLite cannot be.
     """
     from django.conf import settings
 
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
     settings.PASSWORD_HASHERS = [CHEAP_HASHER, *settings.PASSWORD_HASHERS]
+    options = settings.DATABASES["default"]["OPTIONS"]
+    if "init_command" in options:
+        options["init_command"] = options["init_command"].replace("=FULL", "=OFF")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,0 +1,190 @@
+"""Runs every part of the suite, some at once, and ends with one table: `python -m tests.run`.
+
+What a part prints goes into var/test-PART/output.log, and on the screen when it fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parent.parent
+# The development mode; below, without its checks of C memory: we have no C, and they cost a tenth
+# of the time.
+PYTHON = (sys.executable, "-X", "dev")
+BROKERS = ("tests/real_broker", "tests/flood")
+MATRIX = ("-m", "long or not long", "--hypothesis-profile", "full")
+SLOWEST = 10
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process of its own: what pytest is asked, or the command that is run in its place."""
+
+    name: str
+    asked: Sequence[str] = ()
+    command: Sequence[str] = ()
+
+    @property
+    def folder(self) -> Path:
+        return ROOT / "var" / f"test-{self.name}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "output.log"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.xml"
+
+
+# The longest first: as many run at once as there is room for.
+PARTS = (
+    Part("faults", ("tests/faults", "tests/soak")),
+    Part("newest-broker", (*BROKERS, "-k", "4.3")),
+    Part("browser", ("tests/browser",)),
+    Part("older-brokers", (*BROKERS, "tests/outside", "-k", "not 4.3")),
+    Part("spark", ("tests/analytics",)),
+    Part("postgres", ("--postgres",)),
+    Part("site", ("tests/site", "tests/graph")),
+    Part("delayboard", ("tests/delayboard",)),
+    Part("topology", ("tests/topology",)),
+    Part("check", command=("make", "--no-print-directory", "check")),
+)
+FOR_POSTGRES = ("-m", "not long and (postgres or both_databases)")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether a part was green, its seconds, and those of each of its tests."""
+
+    part: Part
+    is_green: bool
+    seconds: float
+    tests: Sequence[tuple[float, str]]
+
+
+def main() -> int:
+    """Return 0 when every part is green."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="the full matrix, as `make test-all`")
+    parser.add_argument("parts", nargs="*", help=", ".join(part.name for part in PARTS))
+    asked = parser.parse_args()
+    if unknown := set(asked.parts) - {part.name for part in PARTS}:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    parts = [part for part in PARTS if not asked.parts or part.name in asked.parts]
+    began = time.monotonic()
+    at_once = 2 * (os.cpu_count() or 1) + 1
+    print(f"{len(parts)} parts, {at_once} at once; what each prints: var/test-PART/output.log")
+    outcomes = list(run(parts, at_once, is_full=asked.full))
+    for outcome in outcomes:
+        if not outcome.is_green:
+            print(f"\n{outcome.part.name}\n{outcome.part.log.read_text(errors='replace')}")
+    print(table(outcomes, time.monotonic() - began))
+    return 0 if all(outcome.is_green for outcome in outcomes) else 1
+
+
+def run(parts: Sequence[Part], at_once: int, *, is_full: bool) -> Iterator[Outcome]:
+    """Run the parts in their order, so many at once; yield each when it ends, and say so."""
+    waiting, running = list(parts), dict[Part, tuple[subprocess.Popen[bytes], float]]()
+    with ended(running):
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                part = waiting.pop(0)
+                running[part] = (start(part, is_full=is_full), time.monotonic())
+            for part, (process, began) in list(running.items()):
+                if process.poll() is not None:
+                    del running[part]
+                    seconds = time.monotonic() - began
+                    outcome = Outcome(part, process.returncode == 0, seconds, tests_of(part))
+                    print(line(outcome), flush=True)
+                    yield outcome
+            time.sleep(0.2)
+
+
+@contextmanager
+def ended(running: dict[Part, tuple[subprocess.Popen[bytes], float]]) -> Iterator[None]:
+    """End what still runs when the block ends, also by a signal."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        yield
+    finally:
+        for process, _ in running.values():
+            os.killpg(process.pid, signal.SIGTERM)
+
+
+def start(part: Part, *, is_full: bool) -> subprocess.Popen[bytes]:
+    """Start the part in a process group, data folder and log of its own."""
+    shutil.rmtree(part.folder, ignore_errors=True)
+    part.folder.mkdir(parents=True)
+    variables = {
+        **os.environ,
+        "DELAYBOARD_VAR": str(part.folder),
+        "PYTHONMALLOC": "default",
+        # Compiling every module anew takes each part half a minute.
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
+    with part.log.open("wb") as log:
+        return subprocess.Popen(
+            command_of(part, is_full=is_full),
+            cwd=ROOT,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def command_of(part: Part, *, is_full: bool) -> Sequence[str]:
+    if part.command:
+        return part.command
+    chosen = MATRIX if is_full else FOR_POSTGRES if "--postgres" in part.asked else ()
+    return (*PYTHON, "-m", "pytest", *part.asked, *chosen, "-q", f"--junitxml={part.report}")
+
+
+def tests_of(part: Part) -> list[tuple[float, str]]:
+    """Return seconds and name of each test by pytest's report; nothing without one."""
+    if not part.report.exists():
+        return []
+    cases = ElementTree.parse(part.report).iter("testcase")
+    return [
+        (float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}")
+        for case in cases
+    ]
+
+
+def line(outcome: Outcome) -> str:
+    word = "green" if outcome.is_green else "FAILED"
+    tests = len(outcome.tests) or ""
+    return f"{outcome.part.name:15} {tests:>6} {outcome.seconds:>8.0f}  {word}"
+
+
+def table(outcomes: Sequence[Outcome], seconds: float) -> str:
+    """Return part, tests and seconds of each, and the slowest tests."""
+    rows = [line(outcome) for outcome in sorted(outcomes, key=lambda one: -one.seconds)]
+    slowest = sorted((test for outcome in outcomes for test in outcome.tests), reverse=True)
+    count = sum(len(outcome.tests) for outcome in outcomes)
+    return "\n".join(
+        (
+            f"\n{'part':15} {'tests':>6} {'seconds':>8}",
+            *rows,
+            f"{'all':15} {count:>6} {seconds:>8.0f}",
+            "\nThe slowest tests, in seconds:",
+            *(f"{took:8.1f}  {name}" for took, name in slowest[:SLOWEST]),
+        )
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
