@@ -124,12 +124,12 @@ def all_is_there_and_adds_up(messages: int) -> None:
 @every_generation
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("kills", "messages"), [(10, 5000), pytest.param(50, 10_000, marks=pytest.mark.long)]
+    ("kills", "messages"), [(5, 2500), pytest.param(50, 10_000, marks=pytest.mark.long)]
 )
 def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
     vhost: Vhost, settings: Settings, kind: str, kills: int, messages: int
 ) -> None:
-    """On each broker 10,000 messages and 20 kills, over its two types of queue; and so many more
+    """On each broker 5000 messages and 10 kills, over its two types of queue; and so many more
     that it is never through before the last kill.
     """
     row = watched(vhost, kind)

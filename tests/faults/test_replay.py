@@ -58,12 +58,12 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
 @every_generation
 @of_each_kind
 @pytest.mark.parametrize(
-    ("kills", "messages"), [(10, 10_000), pytest.param(50, 50_000, marks=pytest.mark.long)]
+    ("kills", "messages"), [(5, 5000), pytest.param(50, 50_000, marks=pytest.mark.long)]
 )
 def test_kills_at_any_moment_lose_nothing_and_mark_what_may_be_double(
     vhost: Vhost, settings: Settings, kind: str, kills: int, messages: int
 ) -> None:
-    """On each broker 20,000 messages and 20 kills, over its two types of queue.
+    """On each broker 10,000 messages and 10 kills, over its two types of queue.
 
     Most at a rate, so that it is never through before the last kill, and each fifth with as many
     on their way as there can be.
