@@ -23,8 +23,6 @@ from analytics.events import EventError, MessageEvent, decode, encode
 
 ROLL_BYTES = 64 * 1024 * 1024
 # Facts carry the moment of their transaction and are drained a little later.
-SETTLING = timedelta(minutes=5)
-_HOUR = re.compile(r"hour=(\d{2})")
 _HOUR_OF = itemgetter(0)
 # What recorders of our own write, by the names of the files; the rest was imported.
 RECORDED = re.compile(r"(tap|firehose|facts)\..*\.jsonl")
@@ -257,13 +255,6 @@ def day_folders(folder: Path) -> Iterator[tuple[date, Path]]:
 def written_hours(folder: Path, now: datetime) -> tuple[Path, Path]:
     """The folders of the two hours that recorders may write to."""
     return hour_folder(folder, now - STILL_WRITTEN), hour_folder(folder, now)
-
-
-def finished_hours(folder: Path, now: datetime) -> list[Path]:
-    """The hours that nobody writes any more, oldest first."""
-    last = hour_folder(folder, now - SETTLING)
-    hours = (path for path in folder.glob("date=*/hour=*") if _HOUR.fullmatch(path.name))
-    return sorted(path for path in hours if path < last)
 
 
 def make_folder(folder: Path) -> None:

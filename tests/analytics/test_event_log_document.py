@@ -13,7 +13,7 @@ import pytest
 
 from analytics import facts
 from analytics.events import FIELDS, HEADERS_LIMIT_BYTES, VALUE_LIMIT_CHARACTERS, Kind
-from analytics.log import ROLL_BYTES, SETTLING
+from analytics.log import ROLL_BYTES
 from analytics.recorder.copies import KEPT_BODY_BYTES
 from analytics.retention.rules import LOG
 from tests.analytics.test_golden import GOLDEN, TODAY, lines_of
@@ -83,8 +83,6 @@ def test_the_numbers_of_the_document_are_those_of_the_code() -> None:
     assert f"cut at {VALUE_LIMIT_CHARACTERS} characters" in DOCUMENT
     assert f"{ROLL_BYTES // 1024**2} MiB" in DOCUMENT
     assert f"`{LOG.setting}`" in DOCUMENT
-    assert SETTLING.total_seconds() == 5 * 60
-    assert "five minutes after its end" in DOCUMENT
     assert f"and {len(FIELDS)} since" in DOCUMENT
     assert f"at most {KEPT_BODY_BYTES // 1024} KiB" in DOCUMENT
 

@@ -13,7 +13,6 @@ from analytics.log import (
     EventLog,
     LogError,
     days,
-    finished_hours,
     held,
     read_day,
     written_since,
@@ -112,16 +111,6 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a file is in the way")
     with pytest.raises(LogError, match=r"The event log in .*log cannot be written: "):
         EventLog(tmp_path / "log", "a").append([an_event()])
-
-
-def test_an_hour_is_finished_a_little_after_its_end(tmp_path: Path) -> None:
-    log = EventLog(tmp_path, "a")
-    log.append([an_event(recorded_at=NOON), an_event(recorded_at=NOON + HOUR)])
-    first = tmp_path / "date=2026-11-20/hour=12"
-    second = tmp_path / "date=2026-11-20/hour=13"
-    assert finished_hours(tmp_path, NOON + HOUR) == []
-    assert finished_hours(tmp_path, NOON + 1.1 * HOUR) == [first]
-    assert finished_hours(tmp_path, NOON + 30 * HOUR) == [first, second]
 
 
 def test_a_day_without_lines_has_none(tmp_path: Path) -> None:

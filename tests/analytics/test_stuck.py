@@ -103,7 +103,6 @@ def test_a_binding_that_leads_to_no_queue_is_a_problem_too(levels: Topology) -> 
     snapshot = at(NOW, Exchange("endpoint", "fanout"), bound)
     (row,) = update_missing_bindings(levels, snapshot, None)
     assert (row.destination, row.is_bound) == ("endpoint", True)
-    assert not row.is_restorable
 
 
 def test_what_is_due_and_stuck_stays_in_the_list_until_the_broker_keeps_nothing(

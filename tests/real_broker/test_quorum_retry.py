@@ -23,7 +23,6 @@ from topology.message import Message, Publish
 from topology.models import Topology
 from topology.patterns import quorum_retry
 from topology.patterns.pattern import Copy
-from topology.patterns.quorum_params import retry_delay
 
 pytestmark = pytest.mark.django_db
 
@@ -97,8 +96,9 @@ def test_what_fails_waits_longer_each_time_up_to_the_longest_and_is_parked_after
     if applied(vhost, management) is None:
         return
     gaps = gaps_of(vhost, PARAMS.limit + 1, lambda channel, tag: channel.basic_reject(tag, True))
-    promised = [retry_delay(PARAMS.shortest, PARAMS.longest, failures) for failures in range(1, 6)]
-    assert promised == [200 * MS, 400 * MS, 500 * MS, 500 * MS, 500 * MS]
+    # The shortest delay more each time, up to the longest (rabbit_fifo.erl 4.3.5,
+    # calculate_ready_at; the documentation's example of a fourth step of 30 s is wrong).
+    promised = [200 * MS, 400 * MS, 500 * MS, 500 * MS, 500 * MS]
     assert all(gap >= wait for gap, wait in zip(gaps, promised, strict=True)), gaps
     # Without an upper end each of these would be longer.
     assert any(gap < n * PARAMS.shortest for n, gap in enumerate(gaps, 1) if n > 2), gaps

@@ -9,21 +9,11 @@ from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.patterns import PATTERNS, quorum_retry
 from topology.patterns.pattern import Copy, ParamsError, Reading
-from topology.patterns.quorum_params import retry_delay
 from topology.routing.walk import Consumer, walk
 
 MS = timedelta(milliseconds=1)
 PARAMS = quorum_retry.Params("o", "failed", 300 * MS, 700 * MS, 3, "k")
 WHOLE = quorum_retry.definitions(PARAMS)
-
-
-@pytest.mark.parametrize(
-    ("failures", "waits"), [(0, 300), (1, 300), (2, 600), (3, 700), (4, 700), (10**9, 700)]
-)
-def test_the_delay_grows_by_the_shortest_with_each_failure_up_to_the_longest(
-    failures: int, waits: int
-) -> None:
-    assert retry_delay(300 * MS, 700 * MS, failures) == waits * MS
 
 
 def test_the_work_queue_states_everything_and_parks_at_least_once() -> None:

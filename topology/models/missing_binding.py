@@ -40,11 +40,6 @@ class MissingBinding(models.Model):
         return self.sentence
 
     @property
-    def is_restorable(self) -> bool:
-        """Whether a binding is missing that could be declared."""
-        return bool(self.destination) and not self.is_bound and self.restored_at is None
-
-    @property
     def sentence(self) -> str:
         """What is wrong since when, and how many messages it concerns."""
         if not self.destination:

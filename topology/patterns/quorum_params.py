@@ -78,16 +78,6 @@ class Params:
             raise ParamsError(problems)
 
 
-def retry_delay(shortest: timedelta, longest: timedelta, failures: int) -> timedelta:
-    """How long a message waits after so many failed deliveries, this one included.
-
-    It grows by the shortest delay each time, up to the longest (rabbit_fifo.erl 4.3.5,
-    calculate_ready_at; the documentation's example of a fourth step of 30 s is wrong). A nack
-    is no failure, and without one the delay is the shortest.
-    """
-    return min(shortest * max(1, failures), longest)
-
-
 def parse(values: Mapping[str, str]) -> Params:
     problems: dict[str, str] = {}
     waits = {"shortest": DEFAULT_SHORTEST, "longest": DEFAULT_LONGEST}
