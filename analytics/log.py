@@ -22,7 +22,6 @@ import orjson
 from analytics.events import EventError, MessageEvent, decode, encode
 
 ROLL_BYTES = 64 * 1024 * 1024
-# Facts carry the moment of their transaction and are drained a little later.
 _HOUR_OF = itemgetter(0)
 # What recorders of our own write, by the names of the files; the rest was imported.
 RECORDED = re.compile(r"(tap|firehose|facts)\..*\.jsonl")
