@@ -11,7 +11,7 @@ from tests.real_broker.proof.run import run
 
 pytestmark = every_generation
 
-CASES = 200
+CASES = 100
 
 
 def test_random_messages_end_where_the_walk_says(
