@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent
 # of the time.
 PYTHON = (sys.executable, "-X", "dev")
 BROKERS = ("tests/real_broker", "tests/flood")
+KILLS = ("tests/faults/test_replay.py", "tests/faults/test_parking.py")
 MATRIX = ("-m", "long or not long", "--hypothesis-profile", "full")
 SLOWEST = 10
 
@@ -50,13 +51,14 @@ class Part:
 
 # The longest first: as many run at once as there is room for.
 PARTS = (
-    Part("faults", ("tests/faults", "tests/soak")),
+    Part("kills", KILLS),
+    Part("faults", ("tests/faults", "tests/soak", *(f"--ignore={file}" for file in KILLS))),
     Part("newest-broker", (*BROKERS, "-k", "4.3")),
     Part("browser", ("tests/browser",)),
     Part("older-brokers", (*BROKERS, "tests/outside", "-k", "not 4.3")),
     Part("spark", ("tests/analytics",)),
     Part("postgres", ("--postgres",)),
-    Part("site", ("tests/site", "tests/graph")),
+    Part("site", ("tests/site", "tests/graph", "tests/upgrades")),
     Part("delayboard", ("tests/delayboard",)),
     Part("topology", ("tests/topology",)),
     Part("check", command=("make", "--no-print-directory", "check")),
@@ -83,6 +85,8 @@ def main() -> int:
     if unknown := set(asked.parts) - {part.name for part in PARTS}:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     parts = [part for part in PARTS if not asked.parts or part.name in asked.parts]
+    if forgotten := test_folders() - {Path(word) for part in PARTS for word in part.asked}:
+        parser.error(f"of no part: {', '.join(sorted(map(str, forgotten)))}")
     began = time.monotonic()
     at_once = 2 * (os.cpu_count() or 1) + 1
     print(f"{len(parts)} parts, {at_once} at once; what each prints: var/test-PART/output.log")
@@ -92,6 +96,12 @@ def main() -> int:
             print(f"\n{outcome.part.name}\n{outcome.part.log.read_text(errors='replace')}")
     print(table(outcomes, time.monotonic() - began))
     return 0 if all(outcome.is_green for outcome in outcomes) else 1
+
+
+def test_folders() -> set[Path]:
+    """Return the folders right below tests that have tests, relative to the project."""
+    files = (file.relative_to(ROOT) for file in ROOT.glob("tests/**/test_*.py"))
+    return {Path(*file.parts[:2]) for file in files}
 
 
 def run(parts: Sequence[Part], at_once: int, *, is_full: bool) -> Iterator[Outcome]:
