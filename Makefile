@@ -33,11 +33,11 @@ run: set-up-run ## set up and start everything; BROKER=amqp://... MANAGEMENT=htt
 	@exec $(BIN)/python manage.py run --port $(PORT)
 
 .PHONY: test
-test: packages-test brokers node $(DEV_STAMP) ## check, and every rule once: on SQLite and the newest RabbitMQ, on others where it can fail
+test: set-up ## check, and every rule once: on SQLite and the newest RabbitMQ, on others where it can fail
 	@exec $(BIN)/python -m tests.run
 
 .PHONY: test-all
-test-all: packages-test brokers node $(DEV_STAMP) ## every test on every generation of RabbitMQ and both databases, long ones too (hours)
+test-all: set-up ## every test on every generation of RabbitMQ and both databases, long ones too (hours)
 	@exec $(BIN)/python -m tests.run --full
 
 .PHONY: check
@@ -50,15 +50,15 @@ check: packages-test $(DEV_STAMP) ## format, lint, types, layers, Django's check
 	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python manage.py makemigrations --check --dry-run
 
 .PHONY: test-sqlite
-test-sqlite: packages-test brokers node $(DEV_STAMP) ## every test (PYTEST_ARGS=... for some) on SQLite
+test-sqlite: set-up ## every test (PYTEST_ARGS=... for some) on SQLite
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) $(PYTEST_ARGS)
 
 .PHONY: test-postgres
-test-postgres: packages-test brokers node $(DEV_STAMP) ## the tests that use the database, on a PostgreSQL of their own
+test-postgres: set-up ## the tests that use the database, on a PostgreSQL of their own
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(PYTEST) --postgres $(PYTEST_ARGS)
 
 .PHONY: bench
-bench: packages-test brokers $(DEV_STAMP) ## measure; prints the numbers
+bench: set-up ## measure; prints the numbers
 	@DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python -m tests.bench
 
 .PHONY: soak
