@@ -2,11 +2,11 @@
 
 from collections import Counter
 from datetime import UTC, datetime
-from pathlib import Path
 
 import django.db.models.deletion
-from django.conf import settings
 from django.db import migrations, models
+
+from analytics.migrations._log_positions import note_what_was_read
 
 WIDTHS = (60, 3600, 86_400)
 
@@ -32,19 +32,6 @@ def count_open_rows(apps, schema_editor):
                 waiting=number,
             )
             for (topology_id, destination, width, at), number in counts.items()
-        ],
-        batch_size=500,
-    )
-
-
-def note_what_was_read(apps, schema_editor):
-    """The recorders of before put into the index themselves what they wrote into the log."""
-    log = Path(settings.EVENT_LOG)
-    log_position = apps.get_model("analytics", "LogPosition")
-    log_position.objects.bulk_create(
-        [
-            log_position(path=str(path.relative_to(log)), bytes_read=path.stat().st_size)
-            for path in log.glob("date=*/hour=*/*.jsonl")
         ],
         batch_size=500,
     )

@@ -8,9 +8,9 @@ from analytics.models.scheduled_message import ScheduledMessage
 class ScheduledText(models.Model):
     """What of a waiting message is searched: its ids, headers and text body, case folded.
 
-    The database keeps an index of every three letters of it beside (migration 0004). Written
-    and removed by `analytics.scheduled.texts` some time after the message itself, which
-    `check_at` is the next time for.
+    The database keeps an index of every three letters of it beside (`SEARCH_INDEX` of the
+    migrations). Written and removed by `analytics.scheduled.texts` some time after the message
+    itself, which `check_at` is the next time for.
     """
 
     message = models.OneToOneField(

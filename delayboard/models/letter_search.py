@@ -14,7 +14,7 @@ class LetterText(models.Model):
 
     The letter's own columns stand here once more, since their indexes cost too much while a
     letter is parked. The database keeps an index of every three letters of `text` beside
-    (migration 0004).
+    (`SEARCH_INDEX` of the migrations).
     """
 
     letter = models.OneToOneField(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from importlib import import_module
 from itertools import islice
 from typing import Any
 
@@ -15,6 +14,7 @@ from django.db.models import Model
 
 from delayboard.dead_letters.failure import Failure
 from delayboard.dead_letters.search import content
+from delayboard.migrations._search_index import SEARCH_INDEX
 from delayboard.models import (
     Body,
     DeadLetter,
@@ -25,9 +25,6 @@ from delayboard.models import (
 )
 from topology.broker.properties import build_properties
 from topology.models import Broker
-
-_migration = import_module("delayboard.migrations.0004_letter_search")
-SQLITE, POSTGRESQL = _migration.SQLITE, _migration.POSTGRESQL
 
 # Columns of one kind of row, in the order of its table.
 Rows = Iterable[Sequence[Any]]
@@ -76,9 +73,9 @@ INDEX_AGAIN = {
         "INSERT INTO delayboard_letterindex (delayboard_letterindex, rank)"
         " VALUES ('hashsize', 67108864)",
         "INSERT INTO delayboard_letterindex (delayboard_letterindex) VALUES ('rebuild')",
-        SQLITE[1],
+        SEARCH_INDEX.sqlite[1],
     ),
-    "postgresql": (POSTGRESQL[1],),
+    "postgresql": (SEARCH_INDEX.postgresql[1],),
 }
 LETTER = (
     "id",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
+from django.db import transaction
 from django.db.models import Sum
 
 from delayboard.dead_letters import journal
@@ -27,17 +25,9 @@ from tests.delayboard.builders import a_death, a_message, deaths_header
 from tests.topology.builders import NOON
 from topology.models import Broker, Work
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
-BEFORE = [("delayboard", "0009_left_out_letters")]
+pytestmark = pytest.mark.both_databases
+
 ID = "{:08x}-e29b-41d4-a716-446655440000"
-
-
-@pytest.fixture
-def old() -> Iterator[Any]:
-    """The models as they were; afterwards everything is as it is now."""
-    executor = MigrationExecutor(connection)
-    yield executor.migrate(BEFORE).apps
-    call_command("migrate", verbosity=0)
 
 
 class Old:
@@ -107,11 +97,12 @@ def check_counts() -> None:
         assert row.group.fingerprint == journal.prepare(row.message).failure.fingerprint
 
 
-def test_three_hundred_groups_of_one_key_become_one(old: Any) -> None:
-    rows = Old(old)
-    for number in range(300):
-        group = rows.group(f"order.created.{ID.format(number)}")
-        rows.letter(group, after=number % 3)
+def test_three_hundred_groups_of_one_key_become_one(before_groups: Any) -> None:
+    rows = Old(before_groups)
+    with transaction.atomic():
+        for number in range(300):
+            group = rows.group(f"order.created.{ID.format(number)}")
+            rows.letter(group, after=number % 3)
     first = rows.table("LetterGroup").order_by("pk").first()
     rows.letter(first, "discarded")
     other = rows.group("order.cancelled")
@@ -134,8 +125,8 @@ def test_three_hundred_groups_of_one_key_become_one(old: Any) -> None:
     assert LetterGroup.objects.get(pk=joined.pk).parked == 301
 
 
-def test_one_group_with_two_exception_messages_becomes_two(old: Any) -> None:
-    rows = Old(old)
+def test_one_group_with_two_exception_messages_becomes_two(before_groups: Any) -> None:
+    rows = Old(before_groups)
     group = rows.group("orders", note="Ask Ada", link="https://wiki/1")
     rule = {"exchange": "new", "routing_key": "k", "set_at": NOON}
     rows.table("RedirectRule").create(group=group, **rule)
@@ -156,9 +147,9 @@ def test_one_group_with_two_exception_messages_becomes_two(old: Any) -> None:
     check_counts()
 
 
-def test_notes_owners_links_and_redirects_of_joined_groups(old: Any) -> None:
-    rows = Old(old)
-    user = old.get_model("auth", "User").objects.create(username="ada")
+def test_notes_owners_links_and_redirects_of_joined_groups(before_groups: Any) -> None:
+    rows = Old(before_groups)
+    user = before_groups.get_model("auth", "User").objects.create(username="ada")
     first = rows.group("order.1", note="Known.", link="https://wiki/1")
     second = rows.group("order.2", note="Ask Ada.", link="https://wiki/2", owner_id=user.pk)
     third = rows.group("order.3", note="Known.")
@@ -183,13 +174,13 @@ def test_notes_owners_links_and_redirects_of_joined_groups(old: Any) -> None:
     assert not RedirectRule.objects.exists()
 
 
-def test_what_was_asked_of_a_group_that_is_another_now_does_not_go_on(old: Any) -> None:
-    rows = Old(old)
-    user = old.get_model("auth", "User").objects.create(username="ada")
+def test_what_was_asked_of_a_group_that_is_another_now_does_not_go_on(before_groups: Any) -> None:
+    rows = Old(before_groups)
+    user = before_groups.get_model("auth", "User").objects.create(username="ada")
     first, second = rows.group("order.1"), rows.group("order.2")
     for group in (first, first, second):
         rows.letter(group)
-    works = old.get_model("topology", "Work").objects
+    works = before_groups.get_model("topology", "Work").objects
     batches, changes = rows.table("ReplayBatch"), rows.table("LetterChange")
     said = {"broker": rows.broker, "group": second, "state_at": NOON}
     ended = batches.create(state="done", **said)

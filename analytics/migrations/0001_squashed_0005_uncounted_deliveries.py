@@ -1,0 +1,511 @@
+import django.db.models.deletion
+from django.db import migrations, models
+
+from analytics.migrations._log_positions import note_what_was_read
+from analytics.migrations._search_index import SEARCH_INDEX
+
+
+class Migration(migrations.Migration):
+    replaces = [
+        ("analytics", "0001_initial"),
+        ("analytics", "0002_recording_of_streams"),
+        ("analytics", "0003_what_waits"),
+        ("analytics", "0004_search_text"),
+        ("analytics", "0005_uncounted_deliveries"),
+    ]
+
+    initial = True
+
+    dependencies = [
+        ("topology", "0004_keep_bodies"),
+    ]
+
+    operations = [
+        migrations.CreateModel(
+            name="Fact",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("line", models.TextField(help_text="The event as a line of the log.")),
+            ],
+            options={
+                "ordering": ("id",),
+            },
+        ),
+        migrations.CreateModel(
+            name="Recording",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "topology",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="topology.topology",
+                    ),
+                ),
+                ("read_at", models.DateTimeField()),
+                ("lost_since", models.DateTimeField(null=True)),
+                ("stream", models.CharField(blank=True, default="", max_length=12)),
+                ("offset", models.BigIntegerField(default=-1)),
+                ("mark", models.CharField(blank=True, default="", max_length=32)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="LogPosition",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("path", models.CharField(max_length=300, unique=True)),
+                ("bytes_read", models.BigIntegerField(default=0)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Firehose",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="firehose",
+                        to="topology.broker",
+                    ),
+                ),
+                ("switched_on_at", models.DateTimeField(auto_now_add=True)),
+                ("switched_on_by", models.CharField(max_length=150)),
+                ("read_at", models.DateTimeField(null=True)),
+                ("lost_since", models.DateTimeField(null=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="Minute",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="topology.topology",
+                    ),
+                ),
+                ("minute_at", models.DateTimeField()),
+                ("entered", models.PositiveIntegerField(default=0)),
+                ("left", models.PositiveIntegerField(default=0)),
+                ("died", models.PositiveIntegerField(default=0)),
+                ("late", models.PositiveIntegerField(default=0)),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("topology", "minute_at"), name="one_row_per_minute"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Gap",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="topology.topology",
+                    ),
+                ),
+                ("from_at", models.DateTimeField()),
+                ("until_at", models.DateTimeField()),
+                (
+                    "at_most",
+                    models.PositiveIntegerField(
+                        help_text="Lost copies; unknown if empty.", null=True
+                    ),
+                ),
+                ("why", models.TextField()),
+            ],
+            options={
+                "ordering": ("-until_at",),
+            },
+        ),
+        migrations.CreateModel(
+            name="AccuracyRow",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField(db_index=True)),
+                ("broker", models.CharField(max_length=100)),
+                ("topology", models.CharField(max_length=100)),
+                ("queue", models.CharField(blank=True, default="", max_length=255)),
+                ("requested_delay", models.DurationField()),
+                ("measured", models.PositiveBigIntegerField()),
+                ("taken", models.PositiveBigIntegerField(default=0)),
+                ("p50_ms", models.FloatField(null=True)),
+                ("p95_ms", models.FloatField(null=True)),
+                ("p99_ms", models.FloatField(null=True)),
+                ("max_ms", models.FloatField(null=True)),
+                ("early_share", models.FloatField(null=True)),
+                ("uncounted", models.PositiveBigIntegerField()),
+                ("open", models.PositiveBigIntegerField()),
+                ("missing", models.PositiveBigIntegerField()),
+            ],
+            options={
+                "ordering": ("day", "broker", "topology", "id"),
+                "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="UncountedRow",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField(db_index=True)),
+                ("broker", models.CharField(max_length=100)),
+                ("topology", models.CharField(max_length=100)),
+                ("queue", models.CharField(blank=True, default="", max_length=255)),
+                ("requested_delay", models.DurationField()),
+                (
+                    "reason",
+                    models.CharField(
+                        choices=[
+                            (
+                                "no_entry",
+                                "The log of the day does not have the entry: no copy shows a message dying into a delay.",
+                            ),
+                            ("no_delay", "Nothing states the requested delay of the queue."),
+                            (
+                                "two_clocks",
+                                "Two different clocks timed the entry and the delivery.",
+                            ),
+                            (
+                                "backlog",
+                                "The recorder read the entry or the delivery from a backlog.",
+                            ),
+                        ],
+                        max_length=20,
+                    ),
+                ),
+                ("messages", models.PositiveBigIntegerField()),
+            ],
+            options={
+                "ordering": ("day", "broker", "topology", "id"),
+                "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="LatenessHistogram",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField(db_index=True)),
+                ("broker", models.CharField(max_length=100)),
+                ("topology", models.CharField(max_length=100)),
+                ("queue", models.CharField(blank=True, default="", max_length=255)),
+                ("requested_delay", models.DurationField()),
+                ("hour_at", models.DateTimeField()),
+                ("from_ms", models.FloatField(null=True)),
+                ("to_ms", models.FloatField(null=True)),
+                ("messages", models.PositiveBigIntegerField()),
+            ],
+            options={
+                "ordering": ("day", "broker", "topology", "id"),
+                "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="RetryRow",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField(db_index=True)),
+                ("broker", models.CharField(max_length=100)),
+                ("topology", models.CharField(max_length=100)),
+                ("messages", models.PositiveBigIntegerField()),
+                ("retried", models.PositiveBigIntegerField()),
+                ("retried_share", models.FloatField()),
+            ],
+            options={
+                "ordering": ("day", "broker", "topology", "id"),
+                "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="AttemptRow",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField(db_index=True)),
+                ("broker", models.CharField(max_length=100)),
+                ("topology", models.CharField(max_length=100)),
+                ("attempt", models.PositiveIntegerField()),
+                ("messages", models.PositiveBigIntegerField()),
+            ],
+            options={
+                "ordering": ("day", "broker", "topology", "id"),
+                "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="DeathRow",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField(db_index=True)),
+                ("broker", models.CharField(max_length=100)),
+                ("topology", models.CharField(max_length=100)),
+                ("reason", models.CharField(max_length=255)),
+                ("queue", models.CharField(max_length=255)),
+                ("deaths", models.PositiveBigIntegerField()),
+            ],
+            options={
+                "ordering": ("day", "broker", "topology", "id"),
+                "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="Run",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField(unique=True)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("wanted", "waiting for the worker"),
+                            ("running", "running"),
+                            ("done", "done"),
+                            ("no_data", "no data"),
+                            ("failed", "failed"),
+                        ],
+                        default="wanted",
+                        max_length=10,
+                    ),
+                ),
+                ("owner", models.CharField(blank=True, max_length=32)),
+                ("lease_until", models.DateTimeField(null=True)),
+                ("steps_done", models.PositiveIntegerField(default=0)),
+                ("steps", models.PositiveIntegerField(default=0)),
+                ("started_at", models.DateTimeField(null=True)),
+                ("finished_at", models.DateTimeField(null=True)),
+                ("lines", models.PositiveBigIntegerField(default=0)),
+                ("malformed", models.PositiveBigIntegerField(default=0)),
+                ("error", models.TextField(blank=True)),
+                ("code_version", models.CharField(blank=True, max_length=40)),
+            ],
+            options={
+                "ordering": ("-day",),
+            },
+        ),
+        migrations.CreateModel(
+            name="ScheduledMessage",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="topology.broker",
+                    ),
+                ),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="topology.topology",
+                    ),
+                ),
+                ("key", models.CharField(max_length=255)),
+                ("message_id", models.CharField(blank=True, max_length=255)),
+                ("content_id", models.CharField(max_length=32)),
+                ("tracking_id", models.CharField(blank=True, max_length=100)),
+                ("attempt", models.PositiveIntegerField()),
+                ("requested_delay", models.DurationField()),
+                ("entered_at", models.DateTimeField(null=True)),
+                ("due_at", models.DateTimeField(null=True)),
+                ("left_at", models.DateTimeField(null=True)),
+                ("destination", models.CharField(blank=True, max_length=255)),
+                ("queue", models.CharField(blank=True, max_length=255)),
+                ("size", models.PositiveBigIntegerField(default=0, help_text="Bytes of the body.")),
+                ("caught_up", models.BooleanField(default=True)),
+                ("source", models.CharField(blank=True, default="tap", max_length=20)),
+                ("correlation_id", models.CharField(blank=True, default="", max_length=255)),
+                ("exchange", models.CharField(blank=True, default="", max_length=255)),
+                ("routing_key", models.CharField(blank=True, default="", max_length=255)),
+                ("published_at", models.DateTimeField(null=True)),
+                ("published_at_source", models.CharField(blank=True, default="", max_length=40)),
+                ("published_by", models.CharField(blank=True, default="", max_length=255)),
+                ("content_type", models.CharField(blank=True, default="", max_length=255)),
+                ("headers_json", models.TextField(default="{}")),
+            ],
+            options={
+                "indexes": [
+                    models.Index(fields=["topology", "key", "attempt"], name="scheduled_trip"),
+                    models.Index(
+                        condition=models.Q(("entered_at__isnull", False), ("left_at", None)),
+                        fields=["due_at", "id"],
+                        name="scheduled_waiting",
+                    ),
+                    models.Index(
+                        condition=models.Q(("entered_at__isnull", False), ("left_at", None)),
+                        fields=["topology", "due_at", "id"],
+                        name="scheduled_in_topology",
+                    ),
+                    models.Index(
+                        condition=models.Q(("entered_at__isnull", False), ("left_at", None)),
+                        fields=["destination", "due_at", "id"],
+                        name="scheduled_for_destination",
+                    ),
+                    models.Index(
+                        condition=models.Q(("tracking_id", ""), _negated=True),
+                        fields=["tracking_id"],
+                        name="scheduled_tracked",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ScheduledBody",
+            fields=[
+                (
+                    "message",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="kept_body",
+                        serialize=False,
+                        to="analytics.scheduledmessage",
+                    ),
+                ),
+                ("body", models.BinaryField()),
+            ],
+        ),
+        migrations.CreateModel(
+            name="DueCount",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="topology.topology",
+                    ),
+                ),
+                ("destination", models.CharField(blank=True, max_length=255)),
+                ("width", models.PositiveIntegerField()),
+                ("due_at", models.DateTimeField()),
+                ("waiting", models.IntegerField()),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("topology", "width", "due_at", "destination"),
+                        name="one_count_per_time",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ScheduledText",
+            fields=[
+                (
+                    "message",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="searched",
+                        serialize=False,
+                        to="analytics.scheduledmessage",
+                    ),
+                ),
+                ("text", models.TextField()),
+                ("check_at", models.DateTimeField(db_index=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="TextPosition",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("read_to", models.BigIntegerField(default=0)),
+            ],
+        ),
+        migrations.RunPython(SEARCH_INDEX.make, SEARCH_INDEX.drop),
+        migrations.RunPython(note_what_was_read, migrations.RunPython.noop),
+    ]

@@ -1,0 +1,1142 @@
+import uuid
+
+import django.db.models.deletion
+from django.conf import settings
+from django.db import migrations, models
+
+from delayboard.migrations._search_index import SEARCH_INDEX
+
+
+class Migration(migrations.Migration):
+    replaces = [
+        ("delayboard", "0001_initial"),
+        ("delayboard", "0002_imported_timeout"),
+        ("delayboard", "0003_dead_letters"),
+        ("delayboard", "0004_letter_search"),
+        ("delayboard", "0005_replays_of_letters"),
+        ("delayboard", "0006_convert_replays"),
+        ("delayboard", "0007_replays_without_queues"),
+        ("delayboard", "0008_replay_indexes"),
+        ("delayboard", "0009_left_out_letters"),
+        ("delayboard", "0010_exception_messages_of_groups"),
+        ("delayboard", "0011_regroup_dead_letters"),
+        ("delayboard", "0012_merged_groups"),
+        ("delayboard", "0013_replay_repeats"),
+    ]
+
+    initial = True
+
+    dependencies = [
+        ("topology", "0006_mask_rule"),
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+    ]
+
+    operations = [
+        migrations.CreateModel(
+            name="LetterGroup",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+                (
+                    "fingerprint",
+                    models.CharField(help_text="A hash of what is the same.", max_length=32),
+                ),
+                ("died_in", models.CharField(blank=True, max_length=255)),
+                ("reason", models.CharField(blank=True, max_length=255)),
+                ("exchange", models.CharField(blank=True, max_length=255)),
+                ("routing_key", models.CharField(blank=True, max_length=255)),
+                ("exception", models.CharField(blank=True, max_length=255)),
+                ("message_type", models.CharField(blank=True, max_length=255)),
+                ("exception_message", models.CharField(blank=True, max_length=255)),
+                ("parked", models.PositiveIntegerField(default=0)),
+                ("discarded", models.PositiveIntegerField(default=0)),
+                ("replaying", models.PositiveIntegerField(default=0)),
+                ("handed", models.PositiveIntegerField(default=0)),
+                ("replayed", models.PositiveIntegerField(default=0)),
+                (
+                    "total",
+                    models.PositiveIntegerField(default=0, help_text="All that were ever parked."),
+                ),
+                (
+                    "first_at",
+                    models.DateTimeField(help_text="When the first of them died, or was parked."),
+                ),
+                ("last_at", models.DateTimeField()),
+                ("note", models.TextField(blank=True)),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("link", models.URLField(blank=True, max_length=500)),
+                (
+                    "name",
+                    models.CharField(
+                        blank=True, help_text="Given when groups are merged.", max_length=100
+                    ),
+                ),
+                (
+                    "merged_into",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="The group that shows the messages of this one. They keep this group.",
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="merged",
+                        to="delayboard.lettergroup",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("-last_at", "-pk"),
+                "indexes": [
+                    models.Index(fields=["broker", "-last_at", "-id"], name="groups_of_broker")
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("broker", "fingerprint"), name="one_group_per_cause"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="GroupHour",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "group",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="hours",
+                        to="delayboard.lettergroup",
+                    ),
+                ),
+                ("hour", models.DateTimeField()),
+                ("died", models.PositiveIntegerField(default=0)),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("group", "hour"), name="one_count_per_hour")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Body",
+            fields=[
+                ("sha256", models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ("size", models.PositiveIntegerField()),
+                ("data", models.BinaryField()),
+            ],
+            options={
+                "verbose_name_plural": "bodies",
+            },
+        ),
+        migrations.CreateModel(
+            name="Duty",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("key", models.CharField(max_length=100, unique=True)),
+                ("name", models.CharField(max_length=200)),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+                ("started_at", models.DateTimeField(null=True)),
+                ("beat_at", models.DateTimeField(null=True)),
+                ("last_error", models.TextField(blank=True)),
+                ("last_error_at", models.DateTimeField(null=True)),
+                ("details", models.JSONField(default=dict)),
+            ],
+            options={
+                "verbose_name_plural": "duties",
+                "ordering": ("key",),
+            },
+        ),
+        migrations.CreateModel(
+            name="DeadLetterQueue",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+                ("queue", models.CharField(max_length=255)),
+                (
+                    "is_confirmed",
+                    models.BooleanField(help_text="False: a person said that it holds none."),
+                ),
+                (
+                    "decided_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("decided_at", models.DateTimeField()),
+                ("is_watched", models.BooleanField(default=False)),
+                (
+                    "watched_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("watched_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "ordering": ("queue",),
+                "constraints": [
+                    models.UniqueConstraint(fields=("broker", "queue"), name="one_word_per_queue")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="QueueDepth",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "queue",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="depths",
+                        to="delayboard.deadletterqueue",
+                    ),
+                ),
+                ("at", models.DateTimeField()),
+                ("messages", models.PositiveIntegerField()),
+            ],
+            options={
+                "ordering": ("-at",),
+                "indexes": [models.Index(fields=["queue", "-at"], name="depths_of_queue")],
+            },
+        ),
+        migrations.CreateModel(
+            name="LetterPosition",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("read_to", models.BigIntegerField(default=0)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="SavedSearch",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+                ("name", models.CharField(max_length=100)),
+                ("query", models.CharField(max_length=500)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+            ],
+            options={
+                "verbose_name_plural": "saved searches",
+                "ordering": ("name",),
+                "constraints": [
+                    models.UniqueConstraint(fields=("broker", "name"), name="one_search_per_name")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="LookCount",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+                ("queue", models.CharField(max_length=255)),
+                ("looks", models.PositiveIntegerField(default=0)),
+                ("last_at", models.DateTimeField()),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("broker", "queue"), name="one_count_per_queue")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Parking",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, to="topology.broker"
+                    ),
+                ),
+                ("queue", models.CharField(max_length=255)),
+                ("handles", models.JSONField(null=True)),
+                ("asked", models.PositiveIntegerField(null=True)),
+                ("parked", models.PositiveIntegerField(default=0)),
+                ("repeats", models.PositiveIntegerField(default=0)),
+                (
+                    "work",
+                    models.OneToOneField(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, to="topology.work"
+                    ),
+                ),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+            ],
+            options={
+                "ordering": ("-pk",),
+            },
+        ),
+        migrations.CreateModel(
+            name="ParkSession",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, to="topology.broker"
+                    ),
+                ),
+                ("queue", models.CharField(max_length=255)),
+                (
+                    "parking",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="delayboard.parking",
+                    ),
+                ),
+                (
+                    "started_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("began_at", models.DateTimeField()),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("kept_to", models.BigIntegerField(default=0)),
+                ("acked_to", models.BigIntegerField(default=0)),
+            ],
+            options={
+                "indexes": [
+                    models.Index(fields=["broker", "queue", "-id"], name="sessions_of_queue")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="DeadLetter",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, to="topology.broker"
+                    ),
+                ),
+                ("queue", models.CharField(max_length=255)),
+                (
+                    "group",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="letters",
+                        to="delayboard.lettergroup",
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("parked", "parked"),
+                            ("discarded", "discarded"),
+                            ("replaying", "in a replay"),
+                            ("handed", "handed to a delay"),
+                            ("replayed", "replayed"),
+                        ],
+                        default="parked",
+                        max_length=10,
+                    ),
+                ),
+                ("exchange", models.CharField(blank=True, max_length=255)),
+                ("routing_key", models.CharField(blank=True, max_length=255)),
+                ("properties", models.BinaryField()),
+                (
+                    "body",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, to="delayboard.body"
+                    ),
+                ),
+                ("size", models.PositiveIntegerField(help_text="Bytes of the body.")),
+                ("redelivered", models.BooleanField()),
+                ("content_id", models.CharField(max_length=32)),
+                ("message_id", models.CharField(blank=True, max_length=255)),
+                (
+                    "deaths",
+                    models.PositiveIntegerField(help_text="All its deaths, of every round."),
+                ),
+                (
+                    "died_at",
+                    models.DateTimeField(
+                        help_text="Its first failure, where it says so.", null=True
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="delayboard.parksession",
+                    ),
+                ),
+                (
+                    "repeat_of",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to="delayboard.deadletter",
+                    ),
+                ),
+                ("parked_at", models.DateTimeField()),
+                ("imported_uid", models.CharField(blank=True, max_length=64)),
+                ("state_at", models.DateTimeField(help_text="Since when it is in this state.")),
+                (
+                    "state_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("-pk",),
+                "indexes": [
+                    models.Index(fields=["broker", "state", "-id"], name="letters_of_broker"),
+                    models.Index(fields=["group", "state", "-id"], name="letters_of_group"),
+                    models.Index(
+                        fields=["broker", "queue", "content_id"], name="letters_by_content"
+                    ),
+                    models.Index(fields=["state", "state_at"], name="letters_by_age"),
+                    models.Index(
+                        fields=["broker", "queue", "state", "-id"], name="letters_of_queue"
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("imported_uid", ""), _negated=True),
+                        fields=("broker", "imported_uid"),
+                        name="one_letter_per_import",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="LetterText",
+            fields=[
+                (
+                    "letter",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="searched",
+                        serialize=False,
+                        to="delayboard.deadletter",
+                    ),
+                ),
+                ("text", models.TextField()),
+                (
+                    "message_id",
+                    models.CharField(blank=True, help_text="Case folded.", max_length=255),
+                ),
+                ("size", models.PositiveIntegerField()),
+                ("deaths", models.PositiveIntegerField()),
+                ("died_at", models.DateTimeField(null=True)),
+                ("parked_at", models.DateTimeField()),
+            ],
+            options={
+                "indexes": [
+                    models.Index(fields=["message_id", "letter"], name="texts_by_message"),
+                    models.Index(fields=["size", "letter"], name="texts_by_size"),
+                    models.Index(fields=["deaths", "letter"], name="texts_by_deaths"),
+                    models.Index(fields=["died_at", "letter"], name="texts_by_death"),
+                    models.Index(fields=["parked_at", "letter"], name="texts_by_parking"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="LetterField",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "letter",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="fields",
+                        to="delayboard.deadletter",
+                    ),
+                ),
+                ("name", models.CharField(max_length=255)),
+                ("text", models.CharField(max_length=255)),
+                ("number", models.FloatField(null=True)),
+            ],
+            options={
+                "indexes": [
+                    models.Index(fields=["letter", "name"], name="fields_of_letter"),
+                    models.Index(fields=["name", "text", "letter"], name="fields_by_text"),
+                    models.Index(
+                        condition=models.Q(("number__isnull", False)),
+                        fields=["name", "number", "letter"],
+                        name="fields_by_number",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="LetterChange",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, to="topology.broker"
+                    ),
+                ),
+                ("to_state", models.CharField(max_length=10)),
+                (
+                    "group",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        to="delayboard.lettergroup",
+                    ),
+                ),
+                ("query", models.CharField(blank=True, max_length=500)),
+                ("newest", models.BigIntegerField()),
+                ("position", models.BigIntegerField(default=0)),
+                ("asked", models.PositiveIntegerField(null=True)),
+                ("left_out", models.PositiveIntegerField(default=0)),
+                ("changed", models.PositiveIntegerField(default=0)),
+                (
+                    "work",
+                    models.OneToOneField(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, to="topology.work"
+                    ),
+                ),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+            ],
+            options={
+                "ordering": ("-pk",),
+            },
+        ),
+        migrations.CreateModel(
+            name="Publication",
+            fields=[
+                (
+                    "id",
+                    models.UUIDField(
+                        default=uuid.uuid4, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to="topology.topology",
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("exchange", models.CharField(blank=True, max_length=255)),
+                ("routing_key", models.CharField(blank=True, max_length=255)),
+                ("message_id", models.CharField(blank=True, max_length=255)),
+                ("size", models.PositiveIntegerField()),
+                ("predicted_delay_ms", models.BigIntegerField(null=True)),
+                ("predicted_queue", models.CharField(blank=True, max_length=255)),
+                ("prediction", models.TextField(blank=True)),
+                ("unobservable_why", models.TextField(blank=True)),
+                (
+                    "sent",
+                    models.CharField(
+                        choices=[
+                            ("sending", "being sent"),
+                            ("confirmed", "confirmed by the broker"),
+                            ("refused", "not published"),
+                            ("unknown", "perhaps published"),
+                        ],
+                        default="sending",
+                        max_length=10,
+                    ),
+                ),
+                ("error", models.TextField(blank=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("confirmed_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "ordering": ("-created_at",),
+            },
+        ),
+        migrations.CreateModel(
+            name="ReplayBatch",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+                ("uid", models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
+                (
+                    "source",
+                    models.CharField(
+                        choices=[
+                            ("journal", "the journal"),
+                            ("queue", "a queue, straight through"),
+                        ],
+                        default="journal",
+                        max_length=10,
+                    ),
+                ),
+                ("queue", models.CharField(blank=True, max_length=255)),
+                ("said", models.TextField()),
+                ("letters", models.JSONField(null=True)),
+                (
+                    "parking",
+                    models.OneToOneField(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        to="delayboard.parking",
+                    ),
+                ),
+                (
+                    "group",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to="delayboard.lettergroup",
+                    ),
+                ),
+                ("query", models.CharField(blank=True, max_length=500)),
+                ("newest", models.BigIntegerField(null=True)),
+                ("limit", models.PositiveIntegerField(null=True)),
+                ("include_repeats", models.BooleanField(default=False)),
+                ("prepared_to", models.BigIntegerField(default=0)),
+                ("claimed_to", models.PositiveIntegerField(default=0)),
+                (
+                    "order",
+                    models.CharField(
+                        choices=[("oldest", "the oldest first"), ("newest", "the newest first")],
+                        default="oldest",
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "target_mode",
+                    models.CharField(
+                        choices=[
+                            ("default", "where each was published before it failed"),
+                            ("first_queue", "the queue in which each first died"),
+                            ("typed", "this exchange and key"),
+                            ("delay", "through a delay"),
+                        ],
+                        default="default",
+                        max_length=12,
+                    ),
+                ),
+                ("target_exchange", models.CharField(blank=True, max_length=255)),
+                ("target_key", models.CharField(blank=True, max_length=255)),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to="topology.topology",
+                    ),
+                ),
+                ("delay_ms", models.PositiveBigIntegerField(null=True)),
+                (
+                    "rate",
+                    models.FloatField(
+                        help_text="Messages a second; null is as fast as it goes.", null=True
+                    ),
+                ),
+                (
+                    "canary",
+                    models.PositiveIntegerField(
+                        default=0, help_text="So many go first; 0 is none."
+                    ),
+                ),
+                ("canary_seconds", models.PositiveIntegerField(default=0)),
+                (
+                    "canary_goes_on",
+                    models.BooleanField(default=False, help_text="By itself if none died again."),
+                ),
+                ("undo_seconds", models.PositiveIntegerField(default=0)),
+                ("most_replays", models.PositiveIntegerField(default=3)),
+                (
+                    "stop_after",
+                    models.PositiveIntegerField(
+                        default=10, help_text="It stops itself when so many died again; 0 is never."
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("preparing", "being prepared"),
+                            ("draft", "dry run"),
+                            ("waiting", "waiting, can be undone"),
+                            ("running", "running"),
+                            ("watching", "watching the first ones"),
+                            ("paused", "paused"),
+                            ("done", "done"),
+                            ("cancelled", "cancelled"),
+                            ("failed", "failed"),
+                        ],
+                        db_index=True,
+                        default="preparing",
+                        max_length=10,
+                    ),
+                ),
+                ("state_at", models.DateTimeField()),
+                ("state_why", models.TextField(blank=True)),
+                ("pause_wanted", models.BooleanField(default=False)),
+                (
+                    "publish_at",
+                    models.DateTimeField(help_text="Nothing is published before.", null=True),
+                ),
+                ("canary_until", models.DateTimeField(null=True)),
+                ("selected", models.PositiveIntegerField(default=0)),
+                ("done", models.PositiveIntegerField(default=0)),
+                ("returned", models.PositiveIntegerField(default=0)),
+                ("nacked", models.PositiveIntegerField(default=0)),
+                ("failed", models.PositiveIntegerField(default=0)),
+                ("cancelled", models.PositiveIntegerField(default=0)),
+                ("excluded", models.PositiveIntegerField(default=0)),
+                ("repeats", models.PositiveIntegerField(default=0)),
+                (
+                    "doubled",
+                    models.PositiveIntegerField(
+                        default=0, help_text="Those that may be duplicated."
+                    ),
+                ),
+                ("delivered", models.PositiveIntegerField(default=0)),
+                (
+                    "died",
+                    models.PositiveIntegerField(default=0, help_text="Those that died again."),
+                ),
+                (
+                    "followed_to",
+                    models.DateTimeField(help_text="Outcomes up to here are known.", null=True),
+                ),
+                (
+                    "in_flight",
+                    models.PositiveIntegerField(
+                        default=1000,
+                        help_text="Of a whole queue: so many may be on the way in the latest run.",
+                    ),
+                ),
+                (
+                    "work",
+                    models.OneToOneField(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, to="topology.work"
+                    ),
+                ),
+                ("started_at", models.DateTimeField(null=True)),
+                (
+                    "started_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+            ],
+            options={
+                "verbose_name_plural": "replay batches",
+                "ordering": ("-pk",),
+            },
+        ),
+        migrations.CreateModel(
+            name="ReplayRoute",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "batch",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="routes",
+                        to="delayboard.replaybatch",
+                    ),
+                ),
+                ("exchange", models.CharField(blank=True, max_length=255)),
+                ("routing_key", models.CharField(blank=True, max_length=255)),
+                ("why", models.TextField(blank=True)),
+                ("verdict", models.TextField(blank=True)),
+                ("ending", models.CharField(blank=True, max_length=20)),
+                ("is_good", models.BooleanField(default=True)),
+                ("after_ms", models.PositiveBigIntegerField(default=0)),
+                ("items_number", models.PositiveIntegerField(default=0)),
+            ],
+            options={
+                "ordering": ("is_good", "-items_number", "pk"),
+                "indexes": [
+                    models.Index(fields=["batch", "-items_number"], name="routes_by_number")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ReplayItem",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "batch",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="items",
+                        to="delayboard.replaybatch",
+                    ),
+                ),
+                ("position", models.PositiveIntegerField()),
+                (
+                    "letter",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="replays",
+                        to="delayboard.deadletter",
+                    ),
+                ),
+                (
+                    "route",
+                    models.ForeignKey(
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="items",
+                        to="delayboard.replayroute",
+                    ),
+                ),
+                ("message_id", models.CharField(blank=True, max_length=255)),
+                ("size", models.PositiveIntegerField()),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("pending", "pending"),
+                            ("publishing", "being published"),
+                            ("done", "done"),
+                            ("returned", "returned: no queue took it"),
+                            ("nacked", "refused by a queue"),
+                            ("failed", "failed"),
+                            ("cancelled", "cancelled"),
+                            ("excluded", "excluded as possible repeats"),
+                        ],
+                        default="pending",
+                        max_length=10,
+                    ),
+                ),
+                ("attempts", models.PositiveSmallIntegerField(default=0)),
+                ("may_be_duplicated", models.BooleanField(default=False)),
+                ("is_repeat", models.BooleanField(default=False)),
+                ("shared_replay_id", models.CharField(blank=True, max_length=64)),
+                ("error", models.TextField(blank=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                (
+                    "outcome",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("handed", "handed to a delay"),
+                            ("delivered", "seen to arrive"),
+                            ("died", "died again"),
+                            ("unseen", "not seen"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("outcome_at", models.DateTimeField(null=True)),
+                (
+                    "died_as",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="delayboard.deadletter",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("position",),
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("outcome__in", ("", "handed")), ("state", "done")),
+                        fields=["batch", "position"],
+                        name="items_to_follow",
+                    ),
+                    models.Index(
+                        condition=models.Q(("outcome", "died")),
+                        fields=["batch"],
+                        name="items_that_died",
+                    ),
+                    models.Index(
+                        condition=models.Q(("shared_replay_id__gt", "")),
+                        fields=["shared_replay_id"],
+                        name="items_by_shared_replay_id",
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("batch", "position"), name="one_item_per_position"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ReplayEdit",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "item",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="edit",
+                        to="delayboard.replayitem",
+                    ),
+                ),
+                ("properties", models.BinaryField()),
+                (
+                    "body",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="delayboard.body",
+                    ),
+                ),
+                (
+                    "edited_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("edited_at", models.DateTimeField()),
+            ],
+        ),
+        migrations.CreateModel(
+            name="RedirectRule",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "group",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="redirect",
+                        to="delayboard.lettergroup",
+                    ),
+                ),
+                ("exchange", models.CharField(blank=True, max_length=255)),
+                ("routing_key", models.CharField(blank=True, max_length=255)),
+                (
+                    "set_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("set_at", models.DateTimeField()),
+            ],
+        ),
+        migrations.CreateModel(
+            name="ImportedTimeout",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="imported_timeouts",
+                        to="topology.topology",
+                    ),
+                ),
+                ("key", models.CharField(max_length=64)),
+                ("destination", models.CharField(max_length=255)),
+                ("due_at", models.DateTimeField()),
+                ("tracking_id", models.UUIDField(default=uuid.uuid4, editable=False)),
+                ("may_be_doubled", models.BooleanField(default=False)),
+                ("begun_at", models.DateTimeField(auto_now_add=True)),
+                ("published_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "ordering": ("pk",),
+                "constraints": [
+                    models.UniqueConstraint(fields=("topology", "key"), name="one_import_per_line")
+                ],
+            },
+        ),
+        migrations.RunPython(SEARCH_INDEX.make, SEARCH_INDEX.drop),
+    ]

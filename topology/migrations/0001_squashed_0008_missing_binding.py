@@ -1,0 +1,339 @@
+import django.db.models.deletion
+from django.conf import settings
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    replaces = [
+        ("topology", "0001_initial"),
+        ("topology", "0002_tap_type"),
+        ("topology", "0003_busy_until"),
+        ("topology", "0004_keep_bodies"),
+        ("topology", "0005_adopted"),
+        ("topology", "0006_mask_rule"),
+        ("topology", "0007_replaced_tap"),
+        ("topology", "0008_missing_binding"),
+    ]
+
+    initial = True
+
+    dependencies = [
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
+    ]
+
+    operations = [
+        migrations.CreateModel(
+            name="Broker",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("slug", models.SlugField(editable=False, max_length=60, unique=True)),
+                ("name", models.CharField(max_length=100)),
+                ("environment", models.CharField(default="development", max_length=30)),
+                (
+                    "colour",
+                    models.CharField(
+                        choices=[
+                            ("slate", "Slate"),
+                            ("green", "Green"),
+                            ("amber", "Amber"),
+                            ("red", "Red"),
+                            ("violet", "Violet"),
+                            ("blue", "Blue"),
+                        ],
+                        default="slate",
+                        max_length=10,
+                    ),
+                ),
+                ("is_production", models.BooleanField(default=False)),
+                ("host", models.CharField(max_length=255)),
+                ("port", models.PositiveIntegerField(default=5672)),
+                ("vhost", models.CharField(default="/", max_length=255)),
+                ("management_url", models.CharField(max_length=500)),
+                ("username", models.CharField(max_length=255)),
+                ("sealed_password", models.TextField(blank=True, editable=False)),
+                ("tls", models.BooleanField(default=False)),
+                ("verify_tls", models.BooleanField(default=True)),
+                ("ca_certificate", models.TextField(blank=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+            ],
+            options={
+                "ordering": ("name", "pk"),
+            },
+        ),
+        migrations.CreateModel(
+            name="AuditEntry",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("at", models.DateTimeField(auto_now_add=True, db_index=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("username", models.CharField(max_length=150)),
+                ("action", models.CharField(max_length=60)),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to="topology.broker",
+                    ),
+                ),
+                ("broker_name", models.CharField(blank=True, max_length=100)),
+                ("what", models.CharField(blank=True, max_length=500)),
+                ("outcome", models.CharField(default="done", max_length=500)),
+                ("details", models.JSONField(default=dict)),
+            ],
+            options={
+                "verbose_name_plural": "audit entries",
+                "ordering": ("-at", "-pk"),
+            },
+        ),
+        migrations.CreateModel(
+            name="Grant",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="grants",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="Empty: every broker.",
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        to="topology.broker",
+                    ),
+                ),
+                (
+                    "role",
+                    models.PositiveSmallIntegerField(
+                        choices=[(1, "Viewer"), (2, "Operator"), (3, "Admin")]
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("user", "broker"), name="one_grant_per_broker"),
+                    models.UniqueConstraint(
+                        condition=models.Q(("broker", None)),
+                        fields=("user",),
+                        name="one_grant_for_all",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="MaskRule",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        to="topology.broker",
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("header", "header"), ("body", "value in a JSON body")],
+                        max_length=10,
+                    ),
+                ),
+                ("pattern", models.CharField(max_length=255)),
+                (
+                    "least_role",
+                    models.PositiveSmallIntegerField(
+                        choices=[(1, "Viewer"), (2, "Operator"), (3, "Admin")], default=3
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("kind", "pattern"),
+            },
+        ),
+        migrations.CreateModel(
+            name="Topology",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="topologies",
+                        to="topology.broker",
+                    ),
+                ),
+                ("slug", models.SlugField(editable=False, max_length=80, unique=True)),
+                ("kind", models.CharField(max_length=40)),
+                ("name", models.CharField(max_length=255)),
+                ("params", models.JSONField()),
+                ("owned", models.JSONField(default=list)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("planned", "planned"),
+                            ("applying", "being applied"),
+                            ("applied", "applied"),
+                            ("torn_down", "torn down"),
+                        ],
+                        default="planned",
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "tap_type",
+                    models.CharField(blank=True, default="", editable=False, max_length=10),
+                ),
+                (
+                    "tap_name",
+                    models.CharField(blank=True, default="", editable=False, max_length=120),
+                ),
+                (
+                    "retired_tap",
+                    models.CharField(blank=True, default="", editable=False, max_length=120),
+                ),
+                ("busy_until_at", models.DateTimeField(editable=False, null=True)),
+                ("keep_bodies", models.BooleanField(default=False, editable=False)),
+                ("is_adopted", models.BooleanField(default=False, editable=False)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("applied_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "verbose_name_plural": "topologies",
+                "ordering": ("name", "pk"),
+            },
+        ),
+        migrations.CreateModel(
+            name="MissingBinding",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="missing_bindings",
+                        to="topology.topology",
+                    ),
+                ),
+                ("destination", models.CharField(blank=True, max_length=255)),
+                ("since_at", models.DateTimeField()),
+                ("from_at", models.DateTimeField(null=True)),
+                ("restored_at", models.DateTimeField(null=True)),
+                ("stuck", models.PositiveBigIntegerField(default=0)),
+                ("waiting", models.PositiveBigIntegerField(default=0)),
+                ("is_bound", models.BooleanField(default=False)),
+                ("is_dropped", models.BooleanField(default=False)),
+            ],
+            options={
+                "ordering": ("-stuck", "-waiting", "destination"),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("topology", "destination"), name="one_row_per_missing_binding"
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Work",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("kind", models.CharField(max_length=30)),
+                ("subject", models.BigIntegerField(help_text="The row that the work is about.")),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("waiting", "waiting"),
+                            ("running", "running"),
+                            ("done", "done"),
+                            ("failed", "failed"),
+                            ("cancelled", "cancelled"),
+                        ],
+                        default="waiting",
+                        max_length=10,
+                    ),
+                ),
+                ("cancel_wanted", models.BooleanField(default=False)),
+                ("fence", models.PositiveIntegerField(default=0)),
+                ("owner", models.CharField(blank=True, max_length=100)),
+                ("leased_until_at", models.DateTimeField(null=True)),
+                ("not_before_at", models.DateTimeField(null=True)),
+                ("attempts", models.PositiveIntegerField(default=0)),
+                ("done", models.PositiveIntegerField(default=0)),
+                ("total", models.PositiveIntegerField(default=0)),
+                ("error", models.TextField(blank=True)),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+            ],
+            options={
+                "ordering": ("-pk",),
+                "indexes": [
+                    models.Index(fields=["kind", "state"], name="topology_wo_kind_e131b1_idx")
+                ],
+            },
+        ),
+    ]
