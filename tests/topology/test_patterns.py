@@ -17,7 +17,7 @@ from topology.message import Route
 from topology.patterns import PATTERNS
 from topology.patterns.pattern import Copy, ParamsError, Pattern
 from topology.provisioning.taps import tap_definitions
-from topology.routing.walk import Walk, walk
+from topology.routing.walk import Index, Walk, walk
 
 
 def test_every_pattern_of_the_table_is_put_to_the_laws() -> None:
@@ -63,7 +63,7 @@ def standing(pattern: Pattern, params: Any) -> Definitions:
     return built(pattern, params) | CASES[pattern.KIND].beside(params)
 
 
-def walked_by(pattern: Pattern, params: Any, route: Route, found: Definitions) -> Walk:
+def walked_by(pattern: Pattern, params: Any, route: Route, found: Definitions | Index) -> Walk:
     return walk(
         found,
         route.exchange,
@@ -91,13 +91,14 @@ def test_a_use_is_recognised_by_what_was_declared_and_claims_exactly_that(kind: 
 def test_a_route_leads_into_what_is_declared_and_arrives_after_the_achievable(kind: str) -> None:
     def law(pattern: Pattern, params: Any) -> None:
         found = standing(pattern, params)
+        index = Index(found)
         for delay, target in routes(pattern, params):
             route = pattern.route(params, delay, target)
             is_there = (
                 found.exchange(route.exchange) if route.exchange else found.queue(route.routing_key)
             )
             assert is_there is not None
-            walked = walked_by(pattern, params, route, found)
+            walked = walked_by(pattern, params, route, index)
             (outcome,) = walked.outcomes
             promised = pattern.achievable(params, delay)
             assert outcome.ending == "delivered"
@@ -143,19 +144,21 @@ def test_an_entry_tap_copies_a_delayed_message_once_and_an_exit_tap_when_it_arri
     kind: str,
 ) -> None:
     def law(pattern: Pattern, params: Any) -> None:
-        taps = pattern.taps(params)
         found = standing(pattern, params)
+        tapped = {}
+        for phase in ("entry", "exit"):
+            chosen = [tap for tap in pattern.taps(params) if tap.phase == phase]
+            index = Index(found | tap_definitions("tap", chosen, "stream"))
+            tapped[phase] = (bool(chosen), index)
         for delay, target in routes(pattern, params):
             if not delay:
                 continue
             route = pattern.route(params, delay, target)
-            for phase in ("entry", "exit"):
-                chosen = [tap for tap in taps if tap.phase == phase]
-                tapped = found | tap_definitions("tap", chosen, "stream")
-                walked = walked_by(pattern, params, route, tapped)
+            for phase, (is_tapped, index) in tapped.items():
+                walked = walked_by(pattern, params, route, index)
                 copies = [o.after for o in walked.delivered if o.queue == "tap"]
                 expected = timedelta(0) if phase == "entry" else pattern.achievable(params, delay)
-                assert copies == ([expected] if chosen else [])
+                assert copies == ([expected] if is_tapped else [])
 
     for_all(law, kind)
 

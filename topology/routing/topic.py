@@ -28,7 +28,10 @@ class Trie(Generic[Found]):
     def add(self, pattern: str, found: Found) -> None:
         node = self._root
         for word in words_of(pattern):
-            node = node.children.setdefault(word, _Node())
+            child = node.children.get(word)
+            if child is None:
+                child = node.children[word] = _Node()
+            node = child
         node.ends.append(found)
 
     def match(self, key: str) -> Iterator[Found]:
@@ -50,9 +53,11 @@ def _steps(
     node: _Node[Found], words: Sequence[str], place: int
 ) -> Iterator[tuple[_Node[Found], int]]:
     if place < len(words):
-        for word in {words[place], "*"} - {"#"}:
-            if (child := node.children.get(word)) is not None:
-                yield child, place + 1
+        word = words[place]
+        if word not in ("*", "#") and (child := node.children.get(word)) is not None:
+            yield child, place + 1
+        if (one := node.children.get("*")) is not None:
+            yield one, place + 1
     if (many := node.children.get("#")) is not None:
         for eaten in range(place, len(words) + 1):
             yield many, eaten
