@@ -25,7 +25,6 @@ from tests.delayboard.builders import a_death, a_message, deaths_header
 from tests.topology.builders import NOON
 from topology.models import Broker, Work
 
-pytestmark = pytest.mark.both_databases
 
 ID = "{:08x}-e29b-41d4-a716-446655440000"
 
@@ -147,6 +146,7 @@ def test_one_group_with_two_exception_messages_becomes_two(before_groups: Any) -
     check_counts()
 
 
+@pytest.mark.both_databases
 def test_notes_owners_links_and_redirects_of_joined_groups(before_groups: Any) -> None:
     rows = Old(before_groups)
     user = before_groups.get_model("auth", "User").objects.create(username="ada")
