@@ -25,7 +25,6 @@ from tests.delayboard.builders import a_death, a_message, deaths_header
 from tests.topology.builders import NOON
 from topology.models import Broker, Work
 
-
 ID = "{:08x}-e29b-41d4-a716-446655440000"
 
 
