@@ -1,4 +1,4 @@
-"""The jobs through the real program, once for all tests here: starting Spark takes seconds.
+"""The jobs through Spark, once for all tests here: starting it takes seconds.
 
 The log is made by hand; each topology in it is one case. DuckDB computes the percentiles a
 second time from the same files, by another way of pairing.
@@ -6,10 +6,6 @@ second time from the same files, by another way of pairing.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -26,6 +22,7 @@ from tests.analytics.builders import (
     NOON,
     write_log,
 )
+from tests.analytics.warm_spark import RunModule
 
 DAY = NOON.date()
 MIDNIGHT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -43,8 +40,10 @@ def a_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def result(a_log: Path) -> Result:
-    return launch.run_day(a_log, DAY, pulse=lambda *_: None)
+def result(a_log: Path, warm: RunModule) -> Result:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "run_module", warm)
+        return launch.run_day(a_log, DAY, pulse=lambda *_: None)
 
 
 def accuracy_of(result: Result, topology: str, delay_ms: int = 5000) -> Mapping[str, Any]:
@@ -252,30 +251,15 @@ def test_a_day_without_lines_says_so_and_starts_no_spark(tmp_path: Path) -> None
         launch.run_day(tmp_path, date(2026, 11, 19), pulse=lambda *_: None)
 
 
-def test_a_day_of_facts_and_torn_lines_has_no_data_either(tmp_path: Path) -> None:
+def test_a_day_of_facts_and_torn_lines_has_no_data_either(
+    tmp_path: Path, warm: RunModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_log(tmp_path, job_cases.facts())
     (tmp_path / "date=2026-11-20/hour=12/torn-1.jsonl").write_bytes(b"{")
-    program = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "analytics.jobs",
-            "--log",
-            tmp_path,
-            "--day",
-            "2026-11-20",
-            "--out",
-            tmp_path,
-        ],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONWARNINGS": "error", "PYTHONPATH": str(launch.ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert program.returncode == 4
-    said = json.loads(program.stdout.splitlines()[-1])["no_data"]
-    assert said == (
+    monkeypatch.setattr(launch, "run_module", warm)
+    with pytest.raises(launch.NoData) as nothing:
+        launch.run_day(tmp_path, DAY, pulse=lambda *_: None)
+    assert str(nothing.value) == (
         "The event log of 2026-11-20 holds 3 lines, "
         "but none that a tap recorded (1 cannot be read)."
     )

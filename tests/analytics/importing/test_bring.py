@@ -1,4 +1,4 @@
-"""Imports through Spark, few of them for all tests here: starting it takes seconds.
+"""Imports through Spark, few of them for all tests here, and nearly all in one Spark.
 
 A log of three days is brought into an empty one, its hours in all forms. On the way there the
 import is killed while Spark works, and again between two of the files that it moves.
@@ -11,7 +11,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +26,7 @@ from analytics.importing.bring import Outcome, bring
 from analytics.log import LogError, held
 from tests.analytics.builders import NOON, a_trip, an_entry, an_event, logged, ms, write_log
 from tests.analytics.importing.forms import write_csv, write_lines
+from tests.analytics.warm_spark import RunModule
 from tests.builders import eventually
 
 BROKEN = [
@@ -76,18 +76,19 @@ class Imported:
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Imported]:
+def imported(tmp_path_factory: pytest.TempPathFactory, warm: RunModule) -> Imported:
     folder = tmp_path_factory.mktemp("import [odd] name")
     events, log, original = some_events(), folder / "log", folder / "original"
     write_log(original, events)
-    in_forms, all_again = in_all_forms(folder, events)
-    with override_settings(EVENT_LOG=log):
+    with override_settings(EVENT_LOG=log), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "run_module", warm)
+        in_forms, all_again = in_all_forms(folder, events)
         kill_while_spark_works(log, in_forms)
         after_a_kill = logged(log)
         interrupt_while_moving(in_forms)
         half = logged(log)
         whole = bring([in_forms])
-        yield Imported(
+        return Imported(
             log=log,
             original=original,
             events=events,
@@ -121,6 +122,7 @@ def write_parquet(lines: Path, out: Path) -> None:
 
 
 def kill_while_spark_works(log: Path, forms: Path) -> None:
+    """An import reads files of this machine, whatever computes the reports."""
     code = (
         "import django, sys; django.setup(); from pathlib import Path; "
         "from analytics.importing.bring import bring; bring([Path(sys.argv[1])])"
@@ -128,7 +130,7 @@ def kill_while_spark_works(log: Path, forms: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", code, str(forms)],
         cwd=launch.ROOT,
-        env={**os.environ, "EVENT_LOG": str(log)},
+        env={**os.environ, "EVENT_LOG": str(log), "SPARK_REMOTE": "sc://127.0.0.1:1"},
     )
     try:
         works = eventually(
@@ -217,11 +219,14 @@ def test_the_days_are_those_of_the_lines_and_of_the_entries_that_they_end(
     assert imported.whole.days == sorted(expected)
 
 
-def test_the_nightly_figures_are_those_of_the_original(imported: Imported) -> None:
-    day = NOON.date()
-    results = [
-        launch.run_day(log, day, pulse=lambda *_: None) for log in (imported.original, imported.log)
-    ]
+def test_the_nightly_figures_are_those_of_the_original(
+    imported: Imported, warm: RunModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The original's by the real program, which has nothing to warn of."""
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    results = [launch.run_day(imported.original, NOON.date(), pulse=lambda *_: None)]
+    monkeypatch.setattr(launch, "run_module", warm)
+    results.append(launch.run_day(imported.log, NOON.date(), pulse=lambda *_: None))
     assert results[0].tables["accuracy"]
     assert sorted_rows(results[0]) == sorted_rows(results[1])
     assert results[0].lines == results[1].lines
@@ -232,7 +237,9 @@ def sorted_rows(result: launch.Result) -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def with_problems(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Outcome, Path]]:
+def with_problems(
+    tmp_path_factory: pytest.TempPathFactory, warm: RunModule
+) -> tuple[Outcome, Path]:
     """A dry run of a file of several of Spark's blocks, whose end is malformed, a CSV and more."""
     folder = tmp_path_factory.mktemp("problems")
     header = '{"a":"' + "x" * 3000 + '"}'
@@ -244,9 +251,8 @@ def with_problems(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ou
     twice = an_event()
     write_lines(folder / "c.jsonl", [encode(twice), encode(twice)])
     with override_settings(EVENT_LOG=folder / "log"), pytest.MonkeyPatch.context() as patch:
-        # An import reads files of this machine, whatever computes the reports.
-        patch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
-        yield bring([folder], is_dry=True), folder
+        patch.setattr(launch, "run_module", warm)
+        return bring([folder], is_dry=True), folder
 
 
 def test_malformed_lines_are_told_with_file_and_number(

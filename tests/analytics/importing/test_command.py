@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+from analytics import launch
 from analytics.events import encode
 from analytics.importing.bring import Outcome, want_reports
 from analytics.log import held
@@ -14,6 +15,7 @@ from analytics.models import Run
 from analytics.models.run import RunState
 from tests.analytics.builders import NOON, an_event, logged
 from tests.analytics.importing.forms import write_lines
+from tests.analytics.warm_spark import RunModule
 from topology.models import Broker, Topology
 
 pytestmark = pytest.mark.django_db
@@ -64,8 +66,13 @@ def test_a_log_that_cannot_be_written_is_a_sentence(lines: Path, event_log: Path
 
 
 def test_an_import_says_what_it_did_and_asks_for_the_reports(
-    lines: Path, event_log: Path, broker: Broker
+    lines: Path,
+    event_log: Path,
+    broker: Broker,
+    warm: RunModule,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(launch, "run_module", warm)
     with lines.open("ab") as file:
         file.write(b"nonsense\n")
     out, complaints = StringIO(), StringIO()
