@@ -16,9 +16,14 @@ from tests.postgres import private_cluster
 __all__ = ["broker_node", "own_node", "vhost"]
 
 CHEAP_HASHER = "django.contrib.auth.hashers.MD5PasswordHasher"
-# Of each law; --hypothesis-profile chooses.
-hypothesis.settings.register_profile("few", max_examples=30)
-hypothesis.settings.register_profile("full", max_examples=200)
+# How many examples each law has; --hypothesis-profile chooses. A busy machine is no failure.
+for profile, number in (("few", 30), ("full", 200)):
+    hypothesis.settings.register_profile(
+        profile,
+        max_examples=number,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
 hypothesis.settings.load_profile("few")
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_serialized_rollback"}
 

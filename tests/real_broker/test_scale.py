@@ -11,7 +11,7 @@ import pytest
 from delayboard.demo.node import PrivateNode
 from tests.bench.multitude import BINDINGS, COUNTED, EACH, PAIRS, fill, multitude
 from tests.bench.scale import figures_of
-from tests.brokers import NEWEST, call_api, generations, root_of
+from tests.brokers import SUITES, call_api, root_of
 from tests.builders import eventually
 from topology.broker.address import Address, parse_address
 from topology.broker.management import Management
@@ -37,11 +37,9 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PrivateNode
     node.kill()
 
 
-@pytest.mark.parametrize(
-    "node",
-    generations(NEWEST),
-    indirect=True,
-)
+# What it shows of pages and recognition, tests/topology holds with vhosts of that size too.
+@pytest.mark.long
+@pytest.mark.parametrize("node", SUITES, indirect=True)
 def test_a_broker_of_ten_thousand_queues_is_seen_and_shown(
     node: PrivateNode, tmp_path: Path
 ) -> None:
