@@ -89,7 +89,9 @@ def main() -> int:
         parser.error(f"of no part: {', '.join(sorted(map(str, forgotten)))}")
     began = time.monotonic()
     at_once = 2 * (os.cpu_count() or 1) + 1
-    print(f"{len(parts)} parts, {at_once} at once; what each prints: var/test-PART/output.log")
+    print(
+        f"{len(parts)} parts, {at_once} at once; their output: var/test-PART/output.log", flush=True
+    )
     outcomes = list(run(parts, at_once, is_full=asked.full))
     for outcome in outcomes:
         if not outcome.is_green:
