@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str]:
-    """What makes another process use this test's database, log and keys."""
+    """What makes another process use this test's database, log and keys, and print as to a file."""
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
         "DATABASE_URL": database_url(),
         "EVENT_LOG": str(settings.EVENT_LOG),
         "DELAYBOARD_VAR": str(settings.VAR),

@@ -23,6 +23,7 @@ class Command(BaseCommand):
         stop = until_stopped()
         collect_rarely()
         self.stdout.write("The worker runs.")
+        self.stdout.flush()
         ended = Supervisor(only=options["only"]).run(stop)
         if not ended:
             # A thread that hangs in a frozen broker cannot be joined; every duty is
