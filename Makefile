@@ -9,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
 MINUTES ?= 60
+MODULE ?=
+SAMPLE ?= 150
 PYTEST_ARGS ?=
 # The development mode without its checks of C memory: we have no C, and they cost a tenth of the time.
 PYTEST = PYTHONMALLOC=default $(BIN)/python -X dev -m pytest
@@ -64,6 +66,10 @@ bench: set-up ## measure; prints the numbers
 .PHONY: soak
 soak: packages-test $(DEV_STAMP) ## an hour (MINUTES=3 for less) of everything at work: what grows, what is lost; prints the figures
 	@exec $(BIN)/python -m tests.soak --minutes $(MINUTES)
+
+.PHONY: mutants
+mutants: packages-test $(DEV_STAMP) ## change one thing of a module, and see that a test fails (MODULE=topology/access.py for one, SAMPLE=150 of each)
+	@exec $(BIN)/python -m tests.mutants $(MODULE) --sample $(SAMPLE)
 
 .PHONY: screenshots
 screenshots: packages-test $(DEV_STAMP) ## every page in every state, four widths, both themes, as pictures in var/screenshots
