@@ -164,3 +164,43 @@ def test_of_two_grants_the_higher_holds_on_many_brokers_too(here: Broker, there:
     Grant.objects.create(user=user, role=Role.VIEWER, broker=there)
     held = {here.pk: Role.ADMIN, there.pk: Role.OPERATOR}
     assert access.roles_for(user, [here, there]) == held
+
+
+@pytest.mark.parametrize(
+    ("who", "expected"),
+    [
+        ("nobody", False),
+        ("closed", False),
+        ("operator everywhere", False),
+        ("operator here", False),
+        ("admin here", True),
+        ("admin everywhere", True),
+        ("superuser", True),
+    ],
+)
+def test_who_is_admin_of_any_broker_reads_the_audit_log(
+    here: Broker, who: str, expected: bool
+) -> None:
+    assert access.may_audit(person(who, here)) == expected
+
+
+def test_an_admin_of_all_brokers_reads_the_audit_log_before_the_first() -> None:
+    assert access.may_audit(make_user("ann", Role.ADMIN))
+
+
+def test_a_slug_chooses_its_broker_and_no_other(here: Broker, there: Broker) -> None:
+    assert access.chosen_broker([here, there], there.slug) == there
+    assert access.chosen_broker([here, there], "") is None
+    with pytest.raises(Http404, match="no broker “there”"):
+        access.chosen_broker([here], there.slug)
+
+
+def test_an_action_on_production_is_refused_until_the_name_is_typed(here: Broker) -> None:
+    assert access.production_refusal(here, "") == ""
+    here.is_production = True
+    for typed in ("", "here", "There"):
+        assert access.production_refusal(here, typed) == (
+            "Here is a production broker (test). Type its name to confirm."
+        )
+    assert access.production_refusal(here, "Here") == ""
+    assert access.production_refusal(here, "", "Use --confirm.").endswith("(test). Use --confirm.")

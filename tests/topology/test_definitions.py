@@ -64,6 +64,20 @@ def test_what_no_broker_takes_as_a_ttl_is_none(ttl: Any) -> None:
     assert Queue("q", arguments=Arguments({"x-message-ttl": ttl})).message_ttl_ms is None
 
 
+@pytest.mark.parametrize("ttl", [0, MAXIMUM_TTL_MS])
+def test_the_shortest_and_the_longest_ttl_are_taken(ttl: int) -> None:
+    assert Queue("q", arguments=Arguments({"x-message-ttl": ttl})).message_ttl_ms == ttl
+
+
+@pytest.mark.parametrize(
+    ("stated", "type_"), [({}, "classic"), ({"x-queue-type": "quorum"}, "quorum")]
+)
+def test_a_queue_with_its_type_stated_is_otherwise_the_same(stated: Any, type_: str) -> None:
+    queue = Queue("q", durable=False, arguments=Arguments({"x-expires": 5, **stated}))
+    expected = Arguments({"x-expires": 5, "x-queue-type": type_})
+    assert queue.with_type() == replace(queue, arguments=expected)
+
+
 def test_a_queue_without_a_type_is_classic() -> None:
     arguments = Arguments({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "k"})
     queue = Queue("q", arguments=arguments)

@@ -23,6 +23,7 @@ class Wire:
 
     def __init__(self, portions: Sequence[int] = (), *, is_dead: bool = False) -> None:
         self.on_the_way: list[int] = []
+        self.published: list[Publish] = []
         self.most = 0
         self._portions = iter(portions)
         self._is_dead = is_dead
@@ -34,6 +35,7 @@ class Wire:
 
     def publish(self, publish: Publish, token: int) -> None:
         self.on_the_way.append(token)
+        self.published.append(publish)
         self.most = max(self.most, self.flying)
 
     def answers(self, seconds: float) -> list[tuple[int, Answer]]:
@@ -63,6 +65,7 @@ def test_each_is_settled_once_with_never_more_than_a_window_on_the_way(
     source, wire = Numbers(total), Wire(portions)
     moved(source, wire, window)
     assert [number for number, _ in source.settled] == list(range(total))
+    assert [publish.body for publish in wire.published] == [b"%d" % n for n in range(total)]
     assert wire.most <= window
     assert all(room * 2 >= window for room in source.rooms)
 
