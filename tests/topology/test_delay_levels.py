@@ -63,6 +63,11 @@ def test_a_delay_over_the_maximum_is_refused() -> None:
         delay_levels.route(V2, seconds(MAXIMUM + 0.001), "orders")
 
 
+@pytest.mark.parametrize(("delay", "level"), [(0, 0), (1, 27), (5, 27), (MAXIMUM, 27)])
+def test_celery_enters_at_its_highest_level_whatever_the_delay(delay: int, level: int) -> None:
+    assert delay_levels.route(CELERY, seconds(delay), "q").exchange == f"celery_delayed_{level}"
+
+
 def test_a_part_of_a_step_is_rounded_up() -> None:
     assert delay_levels.achievable(V2, seconds(1.001)) == seconds(2)
     own = Params("own", "shop", 8, timedelta(milliseconds=50))
@@ -175,11 +180,22 @@ def test_an_at_least_once_set_has_no_tap_where_it_delivers_and_says_so() -> None
     assert delay_levels.remarks(V1, delay_levels.definitions(V1)) == []
 
 
+def test_destinations_that_share_their_messages_are_both_remarked_on() -> None:
+    found = delay_levels.definitions(V1)
+    for target in ("sales", "retail.sales", "orders"):
+        found |= delay_levels.route(V1, seconds(1), target).declares
+    assert [remark.split(" destination “")[0] for remark in delay_levels.remarks(V1, found)] == [
+        "Destination “retail.sales”: The",
+        "Destination “sales”: It is the dotted end of the",
+    ]
+
+
 @pytest.mark.parametrize(
     "key", ["", "orders", "1.0.orders", "2." * 28 + "orders", "1." * 27 + "orders", "1" * 56 + "x"]
 )
 def test_a_key_that_spells_no_delay_is_none_of_the_levels(key: str) -> None:
-    assert delay_levels.read(V2, Copy("nsb.v2.delay-level-00", key, {})) is None
+    for exchange in ("nsb.v2.delay-level-00", "nsb.v2.delay-delivery"):
+        assert delay_levels.read(V2, Copy(exchange, key, {})) is None
 
 
 def test_a_message_in_transit_is_no_entry() -> None:
