@@ -214,6 +214,8 @@ def configuration(module: Module) -> str:
         "only_mutate": [module.path + ("/*" if (ROOT / module.path).is_dir() else "")],
         "also_copy": BESIDE,
         "pytest_add_cli_args": ["-p", "no:cacheprovider", "--nomigrations"],
+        # Seconds: what a test took, and to start; times the multiplier.
+        "timeout_constant": 5.0,
         "timeout_multiplier": 5.0,
         "pytest_add_cli_args_test_selection": list(module.tests),
     }
