@@ -150,7 +150,7 @@ def read_and_replay(page: Page, vhost: Vhost, album: Album) -> None:
 def read_the_report(page: Page, album: Album) -> None:
     page.goto(f"/reports/?day={datetime.now(UTC):%Y-%m-%d}")
     page.get_by_role("button", name="Compute this day now").click()
-    expect(page.locator(".chart .main-svg").first).to_be_visible(timeout=120_000)
+    expect(page.locator(".chart .main-svg").first).to_be_visible(timeout=300_000)
     album.take(page, "reports")
 
 
