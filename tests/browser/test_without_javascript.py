@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qs, urljoin, urlsplit
 
@@ -44,15 +45,16 @@ def plain(browser: Browser, site_url: str) -> Iterator[Page]:
     context.close()
 
 
-def links(page: Page, site_url: str) -> set[str]:
+def links(text: str, address: str, site_url: str) -> set[str]:
     """Where the page's links lead inside the site, without fragments and Django's admin."""
-    anchors = page.locator("a[href]").all()
-    found = {urljoin(page.url, anchor.get_attribute("href") or "") for anchor in anchors}
+    stated = re.findall(r'<a\s[^>]*?href="([^"]*)"', text)
+    found = {urljoin(address, unescape(link)) for link in stated}
     inside = {link.partition("#")[0] for link in found if link.startswith(site_url)}
     return {link for link in inside if not urlsplit(link).path.startswith("/admin/")}
 
 
 def test_every_link_leads_somewhere(plain: Page, ada: User, vhost: Vhost, site_url: str) -> None:
+    """Asked by the browser's own requests: to draw a thousand pages takes minutes."""
     scene = scenes.normal(ada, vhost)
     sign_in(plain.context, ada, site_url)
     waiting = {site_url + sight.address for sight in scene.sights}
@@ -61,15 +63,14 @@ def test_every_link_leads_somewhere(plain: Page, ada: User, vhost: Vhost, site_u
         address = waiting.pop()
         seen.add(address)
         parts = urlsplit(address)
-        if "as" in parse_qs(parts.query) or parts.path.endswith("/body/"):
-            assert plain.request.get(address).status == 200, address
-            continue
-        answer = plain.goto(address)
-        assert answer is not None
+        answer = plain.request.get(address)
         assert answer.status == 200, address
-        assert plain.locator("main h1").count() == 1, address
+        if "as" in parse_qs(parts.query) or parts.path.endswith("/body/"):
+            continue
+        text = answer.text()
+        assert text.count("<h1") == 1, address
         if not any(listed in address for listed in ENDLESS):
-            waiting |= links(plain, site_url) - seen
+            waiting |= links(text, address, site_url) - seen
     assert len(seen) > len(scene.sights)
 
 
