@@ -13,7 +13,7 @@ from tests.topology.numbers import Numbers
 from topology.broker.errors import OutcomeUnknown
 from topology.broker.pipeline import Answer
 from topology.message import Publish
-from topology.transfer.move import Step, move
+from topology.transfer.move import TURN_SECONDS, Step, move
 
 CONFIRMED = Answer("confirmed")
 
@@ -24,6 +24,7 @@ class Wire:
     def __init__(self, portions: Sequence[int] = (), *, is_dead: bool = False) -> None:
         self.on_the_way: list[int] = []
         self.published: list[Publish] = []
+        self.waits: list[float] = []
         self.most = 0
         self._portions = iter(portions)
         self._is_dead = is_dead
@@ -39,6 +40,7 @@ class Wire:
         self.most = max(self.most, self.flying)
 
     def answers(self, seconds: float) -> list[tuple[int, Answer]]:
+        self.waits.append(seconds)
         number = next(self._portions, 0 if self._is_dead else self.flying)
         answered, self.on_the_way = self.on_the_way[:number], self.on_the_way[number:]
         return [(token, CONFIRMED) for token in answered]
@@ -85,6 +87,7 @@ def test_what_a_turn_raises_ends_it_after_all_on_the_way_is_settled() -> None:
     with pytest.raises(KeyError):
         moved(source, wire, turn=turn)
     assert [number for number, _ in source.settled] == list(range(10))
+    assert wire.waits == [TURN_SECONDS] * 2
 
 
 def test_one_that_is_stopping_takes_nothing_more() -> None:
@@ -125,6 +128,7 @@ class Late(Numbers):
 
 
 def test_a_source_that_has_none_just_now_is_asked_again() -> None:
-    source = Late(1)
-    moved(source, Wire(), idle_seconds=0.0)
+    source, wire = Late(1), Wire()
+    moved(source, wire, idle_seconds=0.0)
     assert len(source.settled) == 2
+    assert wire.waits == [TURN_SECONDS, 0.0, 0.0, TURN_SECONDS]
