@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delayboard.dead_letters import states as changing
 from delayboard.dead_letters.failure import Failure
 from delayboard.dead_letters.groups import Asked, by_state, grouped, page, parse
 from delayboard.dead_letters.groups_trend import BARS, DAY, HOUR, SPANS, begin, counted
 from delayboard.dead_letters.states import change_letters
-from delayboard.models import LetterState
+from delayboard.models import DeadLetter, LetterGroup, LetterState
 from tests.delayboard.builders import a_death, a_message, deaths_header, letters, parked
 from topology.models import Broker
 
@@ -61,6 +62,24 @@ def test_an_empty_trend_has_words_too() -> None:
     assert trend.highest == 0
     assert counted([(NOW - 2 * DAY, 5)], BARS["day"], NOW).described.endswith("at most 5 in a day.")
     assert trend.from_at + timedelta(days=7) > NOW
+
+
+@pytest.mark.django_db
+def test_a_change_in_portions_changes_and_counts_each_letter_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [letter.pk for letter in parked(broker, *(a_message(b"%d" % n) for n in range(6)))]
+    change_letters(keys[:2], (LetterState.PARKED,), LetterState.HANDED, by=None, at=NOW)
+    change_letters(keys[5:], (LetterState.PARKED,), LetterState.DISCARDED, by=None, at=NOW)
+    monkeypatch.setattr(changing, "AT_ONCE", 2)
+    later = NOW + HOUR
+    before = (LetterState.PARKED, LetterState.HANDED)
+    changed = change_letters(keys, before, LetterState.REPLAYED, by=None, at=later)
+    assert changed == keys[:5]
+    group = LetterGroup.objects.get()
+    assert (group.parked, group.handed, group.replayed, group.discarded) == (0, 0, 5, 1)
+    assert DeadLetter.objects.filter(state="replayed", state_at=later).count() == 5
+    assert DeadLetter.objects.filter(state="discarded", state_at=NOW).count() == 1
 
 
 @pytest.mark.django_db
