@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from analytics.events import MessageEvent
 from analytics.models import ScheduledMessage
+from analytics.models.scheduled_message import REPLAYED
 from analytics.scheduled import listing, projection
 from tests.analytics.builders import DELAY, NOON, a_trip, an_entry, an_event, an_exit, ms
 from topology.models import Topology
@@ -43,6 +44,14 @@ def test_an_exit_that_comes_first_is_completed_by_its_entry(topology: Topology) 
     (closed,) = projection.project(topology, [entry])
     assert (closed.entered_at, closed.lateness) == (NOON, ms(7))
     assert len(rows()) == 1
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_exit_recorded_at_the_moment_of_its_entry_completes_it(
+    topology: Topology, order: int
+) -> None:
+    projection.project(topology, [an_entry(), an_exit(at=NOON)][::order])
+    assert [(row.entered_at, row.left_at) for row in rows()] == [(NOON, NOON)]
 
 
 def test_an_old_exit_without_entry_is_not_given_to_a_later_entry(topology: Topology) -> None:
@@ -186,6 +195,12 @@ def test_a_tracked_message_past_every_delay_is_seen_to_arrive_at_once(topology: 
     assert seen is not None
     assert (seen.entered_at, seen.arrived_at, seen.lateness) == (NOON, NOON, timedelta(0))
     assert len(rows()) == 1
+
+
+def test_a_replayed_message_past_every_delay_has_left_at_once(topology: Topology) -> None:
+    projection.project(topology, [an_event(kind="published", attempt=0, replay_id="r1")])
+    (row,) = rows()
+    assert (row.entered_at, row.left_at, row.tracking_id) == (NOON, NOON, f"{REPLAYED}r1")
 
 
 def test_nobody_is_observed_by_an_empty_tracking_id(topology: Topology) -> None:
