@@ -209,11 +209,14 @@ def test_an_edit_is_sent_and_the_letter_stays(user: User, broker: Broker, pipes:
 
 
 def test_a_letter_that_was_deleted_fails(user: User, broker: Broker, pipes: Pipes) -> None:
-    batch = started(user, broker, [b"1", b"2"])
-    LetterGroup.objects.update(replaying=1)
+    """It is counted beside one that fails at the same time for another reason."""
+    batch = started(user, broker, [b"1", b"2", b"3"])
+    LetterGroup.objects.update(replaying=2)
     DeadLetter.objects.filter(message_id="1").delete()
+    DeadLetter.objects.filter(message_id="3").update(properties=b"\x20\x00\x00\x00\x00\x09\x01")
     carried(batch)
-    assert (states(batch), errors(batch)[0]) == (["failed", "done"], source.GONE)
+    assert (states(batch), errors(batch)[0]) == (["failed", "done", "failed"], source.GONE)
+    assert (batch.done, batch.failed) == (1, 2)
 
 
 def test_the_headers_of_a_fact_are_those_of_the_letter(
