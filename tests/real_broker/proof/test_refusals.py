@@ -45,13 +45,15 @@ def test_a_stream_takes_dead_letters_before_3_12_only_at_least_once(
         eventually(lambda: management.queue("hold").get("messages") == 0, "it was handed on")
     with publisher(address_of(vhost), "test") as channel:
         channel.publish(Publish("", "log", body=b"the last"))
+    expected = [b"", b"the last"] if outcome.ending == "delivered" else [b"the last"]
     with StreamReader(address_of(vhost), "log", start="first") as stream:
         bodies: list[bytes] = []
-        while not bodies or bodies[-1] != b"the last":
+        # The broker's count of the queue hold may be an old one: the message may come second.
+        while b"the last" not in bodies or len(bodies) < len(expected):
             batch = stream.batch(limit=5, limit_bytes=1000, wait=10)
-            assert batch, "the stream gives nothing"
+            assert batch, f"the stream gives nothing after {bodies}"
             bodies += [delivery.message.body for delivery in batch]
-    assert len(bodies) == (2 if outcome.ending == "delivered" else 1)
+    assert sorted(bodies) == expected
 
 
 def test_a_topic_key_with_three_hashes_is_refused_from_4_3_on(vhost: Vhost) -> None:
