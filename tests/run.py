@@ -58,7 +58,7 @@ PARTS = (
     Part("older-brokers", (*BROKERS, "tests/outside", "-k", "not 4.3")),
     Part("spark", ("tests/analytics",)),
     Part("postgres", ("--postgres",)),
-    Part("site", ("tests/site", "tests/graph", "tests/upgrades")),
+    Part("site", ("tests/site", "tests/graph")),
     Part("delayboard", ("tests/delayboard",)),
     Part("topology", ("tests/topology",)),
     Part("check", command=("make", "--no-print-directory", "check")),
