@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 import responses
-from django.apps import apps
 from pytest_django import Settings
 
 from analytics.models import ScheduledMessage
@@ -120,15 +118,6 @@ def test_it_is_verified_as_far_as_the_queue_that_others_read(broker: Broker) -> 
     sentences = [check.sentence for check in provision.check(None, row).checks]
     assert "where others take it out" in sentences[0]
     assert not any("run_waiter" in sentence for sentence in sentences)
-
-
-def test_what_was_adopted_before_this_was_written_down_is_adopted_still(broker: Broker) -> None:
-    mine = make_pair(broker)
-    row = provision.take_over(None, broker, "busy_wait", busy_wait.EXAMPLE)
-    Topology.objects.update(is_adopted=False)
-    import_module("topology.migrations.0005_adopted").mark_adopted(apps, None)
-    assert list(Topology.objects.filter(is_adopted=True)) == [row]
-    assert not Topology.objects.get(pk=mine.pk).is_adopted
 
 
 def test_one_of_ours_that_creates_nothing_is_not_adopted(broker: Broker) -> None:
