@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-from analytics.retention.rules import RULES, BadSetting
-from delayboard.dead_letters.keeping import RULES as LETTERS
-from delayboard.dead_letters.keeping import limit_bytes
-from delayboard.dead_letters.replay.forget import REPLAYS
-from delayboard.publishing.forget_timeouts import IMPORTS
+from analytics.retention.rules import BadSetting
+from delayboard.retention.table import RULES
 from topology.broker.answers import max_bytes
 from topology.broker.errors import Unsupported
 
@@ -22,10 +16,7 @@ from topology.broker.errors import Unsupported
 @register()
 def check_numbers(**options: Any) -> list[CheckMessage]:
     errors: list[CheckMessage] = []
-    now = datetime.now(UTC)
-    rules = (*RULES, *LETTERS.values(), REPLAYS, IMPORTS)
-    cutoffs: list[Callable[[], object]] = [partial(rule.cutoff, now) for rule in rules]
-    for read in (*cutoffs, limit_bytes, max_bytes):
+    for read in (*(rule.check for rule in RULES), max_bytes):
         try:
             read()
         except (BadSetting, Unsupported) as error:

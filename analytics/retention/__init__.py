@@ -1,1 +1,1 @@
-"""What is kept for how long, and the deleting of what is past that."""
+"""How long stores keep their rows and files, and the one engine that deletes the older ones."""

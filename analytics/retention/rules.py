@@ -1,22 +1,43 @@
-"""The one table of what is kept for how long."""
+"""A rule of retention, and the one engine that deletes what is older than its retention."""
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-FOR_GOOD = "never"
+from django.db import transaction
+from django.db.models import QuerySet
+
+FOREVER = "never"
 LONGEST_DAYS = 36_500
+# A transaction writes for some hundredths of a second, then others may.
+BATCH = 500
+Alive = Callable[[], None]
+Rows = QuerySet[Any]
 
 
 class BadSetting(ValueError):
-    """A number of days that is none; the message names the setting and says what is allowed."""
+    """A setting that is no number of days; the message names it and says what is allowed."""
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One line of the table: `setting` is an environment variable, in whole days."""
+class Holding:
+    """What one rule's store holds now; `number` of units, `size` in bytes where known."""
+
+    rule: Rule
+    unit: str
+    number: int
+    oldest_at: datetime | None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Rule(ABC):
+    """A store; `setting` is an environment variable, in whole days, "" where there is none."""
 
     what: str
     setting: str
@@ -30,13 +51,13 @@ class Rule:
         if not text:
             return self.default
         is_number = text.isascii() and text.isdigit()
-        if text.lower() == FOR_GOOD or (is_number and not text.strip("0")):
+        if text.lower() == FOREVER or (is_number and not text.strip("0")):
             return None
         digits = text.lstrip("0")
         if not is_number or len(digits) > 9 or int(digits) > LONGEST_DAYS:
             raise BadSetting(
                 f"{self.setting} is “{text[:40]}”. It takes a number of days from 1 to "
-                f"{LONGEST_DAYS}, or “{FOR_GOOD}” (or 0) to keep everything."
+                f"{LONGEST_DAYS}, or “{FOREVER}” (or 0) to keep everything."
             )
         return int(digits)
 
@@ -45,26 +66,94 @@ class Rule:
         days = self.days
         return None if days is None else now - timedelta(days=days)
 
+    def check(self) -> None:
+        """Raises BadSetting."""
+        _ = self.days
 
-LOG = Rule(
-    "Event log",
-    "KEEP_LOG_DAYS",
-    90,
-    "Whole UTC days of lines, once their nightly run has ended. The figures of the reports stay.",
-)
-LEFT = Rule(
-    "Messages that have left",
-    "KEEP_LEFT_DAYS",
-    7,
-    "Rows of messages that came out of their delay; where nobody sees that, once they were due. "
-    "Those that were published from here stay, since their pages tell of them.",
-)
-OVERDUE = Rule(
-    "Overdue messages",
-    "KEEP_OVERDUE_DAYS",
-    90,
-    "Rows of messages that were due so long ago, and that nobody saw leave.",
-)
-MINUTES = Rule("Counts by the minute", "KEEP_MINUTES_DAYS", 30, "The numbers of the page Now.")
-GAPS = Rule("Gaps", "KEEP_GAPS_DAYS", 365, "When copies may have been lost, and why.")
-RULES = (LOG, LEFT, OVERDUE, MINUTES, GAPS)
+    @abstractmethod
+    def delete_expired(self, now: datetime, alive: Alive) -> int:
+        """Returns how many files or rows that were. `alive` is called between batches."""
+
+    @abstractmethod
+    def holding(self, now: datetime) -> Holding: ...
+
+
+@dataclass(frozen=True)
+class RowRule(Rule):
+    """Rows of one table; `age` is the field by which they expire."""
+
+    table: Rows
+    age: str
+
+    def rows(self, now: datetime) -> Rows:
+        """The rows that the rule is about, whatever their age."""
+        return self.table.all()
+
+    def expired(self, now: datetime) -> Rows:
+        """The rows that may go. Raises BadSetting."""
+        cutoff = self.cutoff(now)
+        return self.table.none() if cutoff is None else self.older(now, cutoff)
+
+    def older(self, now: datetime, cutoff: datetime) -> Rows:
+        """The rows that expired before `cutoff`."""
+        return self.rows(now).filter(**{f"{self.age}__lt": cutoff})
+
+    def batches(self, now: datetime) -> Iterator[list[Any]]:
+        """The keys of the expired rows."""
+        return key_batches(self.expired(now))
+
+    def delete_batch(self, keys: list[Any], now: datetime) -> int:
+        """Delete those that are expired still; how many."""
+        with transaction.atomic():
+            rows = self.expired(now).filter(pk__in=keys).order_by("pk")
+            found = list(rows.select_for_update(of=("self",)))
+            self.before_delete(found)
+            self.table.filter(pk__in=[row.pk for row in found]).delete()
+        return len(found)
+
+    def before_delete(self, found: list[Any]) -> None:
+        """In the transaction that deletes these rows."""
+
+    def delete_expired(self, now: datetime, alive: Alive) -> int:
+        return delete_batches(self.batches(now), lambda keys: self.delete_batch(keys, now), alive)
+
+    def count(self, now: datetime) -> int:
+        return self.rows(now).count()
+
+    def holding(self, now: datetime) -> Holding:
+        dated = self.rows(now).exclude(**{self.age: None}).order_by(self.age)
+        first = dated.values_list(self.age, flat=True).first()
+        return Holding(self, "row", self.count(now), first)
+
+
+def clean(rules: Iterable[Rule], now: datetime, alive: Alive = lambda: None) -> dict[str, int]:
+    """Delete what is older than its retention; setting -> how many files or rows that were.
+
+    `alive` is called between batches, and may raise to stop. Killed at any moment, the next
+    call goes on. Raises BadSetting before anything is deleted, and LogError for files that cannot
+    be deleted.
+    """
+    rules = tuple(rules)
+    for rule in rules:
+        rule.check()
+    deleted = {rule.setting: rule.delete_expired(now, alive) for rule in rules}
+    return {setting: number for setting, number in deleted.items() if setting}
+
+
+def key_batches(rows: Rows, order: str = "pk") -> Iterator[list[Any]]:
+    """The keys of these rows by a unique field, read outside of any transaction."""
+    rest = rows
+    while found := list(rest.order_by(order).values_list("pk", order)[:BATCH]):
+        yield [key for key, _ in found]
+        rest = rows.filter(**{f"{order}__gt": found[-1][1]})
+
+
+def delete_batches(
+    batches: Iterable[list[Any]], delete: Callable[[list[Any]], int], alive: Alive
+) -> int:
+    """Delete a batch at a time, `alive` after each; how many."""
+    total = 0
+    for keys in batches:
+        total += delete(keys)
+        alive()
+    return total

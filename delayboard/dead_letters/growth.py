@@ -57,7 +57,7 @@ def growths(depths: Mapping[int, int | None], now: datetime) -> dict[int, Growth
 
 
 def sample(now: datetime) -> int:
-    """Write down how deep each confirmed queue is, and forget what is past its keeping.
+    """Write down how deep each confirmed queue is, and delete what is older than KEPT.
 
     Returns how many. A broker that does not answer has no depth: nothing is written of it.
     """

@@ -13,12 +13,9 @@ from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_safe
 
 from analytics.disk import room
-from analytics.retention.holdings import holdings
-from delayboard.dead_letters.keeping import RULES, SIZE
-from delayboard.dead_letters.keeping import held as letters_held
-from delayboard.dead_letters.replay.forget import replays_held
 from delayboard.models.duty import CLEANING, Duty
-from delayboard.publishing.forget_timeouts import imports_held
+from delayboard.retention.parked_messages import SIZE
+from delayboard.retention.table import RULES
 from topology.access import may
 from topology.models import Role
 
@@ -28,16 +25,13 @@ def kept(request: HttpRequest) -> HttpResponse:
     duty = Duty.objects.filter(key=CLEANING).first()
     details: Mapping[str, Any] = duty.details if duty else {}
     removed = details.get("removed") or {}
-    stores = (*holdings(_now()), imports_held(), replays_held())
-    letters = letters_held(_number(details, "letters_bytes"))
+    now, size = datetime.now(UTC), _number(details, "letters_bytes")
+    held = [(rule.holding(now), removed.get(rule.setting, 0)) for rule in RULES if rule.setting]
     context = {
-        "holdings": [(held, removed.get(held.rule.setting, 0)) for held in stores],
-        "letters": letters,
-        "letters_rules": [
-            (rule, letters.numbers[state], letters.oldest[state], removed.get(rule.setting, 0))
-            for state, rule in RULES.items()
-        ],
-        "letters_removed": removed.get(SIZE, 0),
+        "holdings": [one for one in held if one[0].rule is not SIZE],
+        "all_messages": next(one for one in held if one[0].rule is SIZE),
+        "size": size,
+        "is_too_large": SIZE.is_exceeded(size),
         "duty": duty,
         "cleaned_at": _moment(details, "cleaned_at"),
         "removed_at": _moment(details, "removed_at"),
@@ -45,10 +39,6 @@ def kept(request: HttpRequest) -> HttpResponse:
         "log": settings.EVENT_LOG if may(request.user, None, Role.VIEWER) else "",
     }
     return render(request, "delayboard/kept.html", context)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _number(details: Mapping[str, Any], name: str) -> int | None:

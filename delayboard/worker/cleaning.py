@@ -1,4 +1,4 @@
-"""Deletes what is past its keeping, at the start and every hour."""
+"""Deletes what is older than its retention, at the start and every hour."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from threading import Event
 
-from analytics.retention.clean import clean
-from delayboard.dead_letters.keeping import clean_letters, size
-from delayboard.dead_letters.replay.forget import REPLAYS, forget_replays
+from analytics.retention.rules import clean
 from delayboard.models.duty import CLEANING, Duty
-from delayboard.publishing.forget_timeouts import IMPORTS, forget_timeouts
+from delayboard.retention.parked_messages import measure_size
+from delayboard.retention.table import RULES
 
 Beat = Callable[[Mapping[str, object]], None]
 EVERY = timedelta(hours=1)
@@ -41,14 +40,11 @@ def keep_clean(stop: Event, beat: Beat) -> None:
         now = datetime.now(UTC)
         if now >= due_at:
             try:
-                removed = clean(now, alive)
-                removed[REPLAYS.setting] = forget_replays(now, alive)
-                removed |= clean_letters(now, alive)
-                removed[IMPORTS.setting] = forget_timeouts(now, alive)
+                removed = clean(RULES, now, alive)
             except Stopped:
                 return
             due_at = now + EVERY
-            details |= {"cleaned_at": now.isoformat(), "letters_bytes": size()}
+            details |= {"cleaned_at": now.isoformat(), "letters_bytes": measure_size()}
             if any(removed.values()):
                 details |= {"removed": removed, "removed_at": now.isoformat()}
         beat(details)

@@ -15,7 +15,7 @@ from analytics import facts
 from analytics.events import FIELDS, HEADERS_LIMIT_BYTES, VALUE_LIMIT_CHARACTERS, Kind
 from analytics.log import ROLL_BYTES
 from analytics.recorder.copies import KEPT_BODY_BYTES
-from analytics.retention.rules import LOG
+from analytics.retention.log_files import LOG
 from tests.analytics.test_golden import GOLDEN, TODAY, lines_of
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "event-log.md").read_text()

@@ -22,11 +22,11 @@ from analytics.models import (
     ScheduledBody,
     ScheduledMessage,
 )
-from analytics.retention import rows as batches
-from analytics.retention.clean import clean
-from analytics.retention.files import DELETING
-from analytics.retention.holdings import holdings
-from analytics.retention.rules import GAPS, LEFT, LOG, MINUTES, OVERDUE, RULES, BadSetting
+from analytics.retention import rules as batches
+from analytics.retention.index_rows import GAPS, LEFT, MINUTES, OVERDUE
+from analytics.retention.index_rows import RULES as TABLE
+from analytics.retention.log_files import DELETING, LOG
+from analytics.retention.rules import BadSetting, clean
 from analytics.scheduled import projection
 from tests.analytics.builders import a_trip, an_entry, an_exit, write_log
 from topology.models import State, Topology
@@ -35,6 +35,7 @@ pytestmark = pytest.mark.both_databases
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
+RULES = [rule for rule in TABLE if rule.setting]
 NOTHING = dict.fromkeys([rule.setting for rule in RULES], 0)
 
 
@@ -72,7 +73,7 @@ def test_never_keeps_for_good(text: str, monkeypatch: pytest.MonkeyPatch, log: P
     for rule in RULES:
         monkeypatch.setenv(rule.setting, text)
     a_day(log, 400)
-    assert clean(NOW) == NOTHING
+    assert clean(TABLE, NOW) == NOTHING
     assert len(days(log)) == 1
 
 
@@ -92,26 +93,26 @@ def test_a_number_of_days_that_is_none_is_a_sentence_before_anything_starts(
 
 def test_every_rule_has_a_setting_of_its_own_and_a_default() -> None:
     assert len({rule.setting for rule in RULES}) == len(RULES)
-    assert [rule.days for rule in RULES] == [90, 7, 90, 30, 365]
+    assert [rule.days for rule in RULES] == [7, 90, 30, 365, 90]
 
 
 def test_old_days_of_the_log_are_deleted_whole_and_others_stay(log: Path) -> None:
     a_day(log, 91)
     kept = a_day(log, 90)
-    assert clean(NOW)[LOG.setting] == 2
+    assert clean(TABLE, NOW)[LOG.setting] == 2
     assert days(log) == [kept]
     assert [path.name for path in log.iterdir() if path.is_dir()] == [f"date={kept}"]
     assert {
         path.partition("/")[0] for path in LogPosition.objects.values_list("path", flat=True)
     } == {f"date={kept}"}
-    assert clean(NOW)[LOG.setting] == 0
+    assert clean(TABLE, NOW)[LOG.setting] == 0
 
 
 @pytest.mark.parametrize("state", ["wanted", "running"])
 def test_a_day_that_a_nightly_run_wants_stays_with_those_behind_it(log: Path, state: str) -> None:
     a_day(log, 95)
     kept = [a_day(log, 94, run=state), a_day(log, 93)]
-    assert clean(NOW)[LOG.setting] == 2
+    assert clean(TABLE, NOW)[LOG.setting] == 2
     assert days(log) == kept
 
 
@@ -120,20 +121,20 @@ def test_a_day_that_no_run_was_wanted_of_yet_stays(
 ) -> None:
     monkeypatch.setenv(LOG.setting, "1")
     kept = a_day(log, 3, run="")
-    assert clean(NOW)[LOG.setting] == 0
+    assert clean(TABLE, NOW)[LOG.setting] == 0
     Run.objects.create(day=kept, state="done")
-    assert clean(NOW)[LOG.setting] == 2
+    assert clean(TABLE, NOW)[LOG.setting] == 2
 
 
 def test_a_day_that_the_index_has_not_read_stays(log: Path) -> None:
     a_day(log, 95, is_read=False)
-    assert clean(NOW)[LOG.setting] == 0
+    assert clean(TABLE, NOW)[LOG.setting] == 0
 
 
 def test_a_day_that_was_imported_into_lately_stays(log: Path) -> None:
     day = a_day(log, 95)
     write_log(log, [an_entry(at=datetime.combine(day, time(12), UTC))], "import.1")
-    assert clean(NOW)[LOG.setting] == 0
+    assert clean(TABLE, NOW)[LOG.setting] == 0
 
 
 def test_a_cleaning_that_was_killed_is_completed_by_the_next(
@@ -149,11 +150,11 @@ def test_a_cleaning_that_was_killed_is_completed_by_the_next(
     with monkeypatch.context() as patched:
         patched.setattr("shutil.rmtree", killed)
         with pytest.raises(Killed):
-            clean(NOW)
+            clean(TABLE, NOW)
     assert days(log) == []
     assert len(list(log.glob(f"{DELETING}*"))) == 2
     assert LogPosition.objects.count() == 4
-    assert clean(NOW)[LOG.setting] == 3
+    assert clean(TABLE, NOW)[LOG.setting] == 3
     assert not [path for path in log.iterdir() if path.is_dir()]
     assert not LogPosition.objects.exists()
 
@@ -167,7 +168,7 @@ def test_messages_that_have_left_go_and_the_counts_of_what_waits_stay_true(
     projection.project(topology, a_trip("tracked", old, tracking_id="t-1"))
     projection.project(topology, a_trip("left lately", NOW - DAY))
     projection.project(topology, [an_entry("overdue", old, body_base64="aGk=")])
-    assert clean(NOW) == NOTHING | {LEFT.setting: 2}
+    assert clean(TABLE, NOW) == NOTHING | {LEFT.setting: 2}
     left = set(ScheduledMessage.objects.values_list("key", flat=True))
     assert left == {"tracked", "left lately", "overdue"}
     assert waiting(topology) == 1
@@ -183,7 +184,7 @@ def test_messages_long_overdue_go_with_their_counts_and_bodies(
     projection.project(
         topology, [an_entry("not due", NOW - 100 * DAY, requested_delay_ms=long_delay)]
     )
-    assert clean(NOW) == NOTHING | {OVERDUE.setting: 1}
+    assert clean(TABLE, NOW) == NOTHING | {OVERDUE.setting: 1}
     assert set(ScheduledMessage.objects.values_list("key", flat=True)) == {"kept", "not due"}
     assert waiting(topology) == 2
     assert not ScheduledBody.objects.exists()
@@ -196,7 +197,7 @@ def test_where_nobody_sees_what_leaves_messages_go_some_days_after_they_were_due
     Topology.objects.update(state=State.APPLIED)
     projection.project(topology, [an_entry("due long ago", NOW - 8 * DAY)])
     projection.project(topology, [an_entry("due lately", NOW - 6 * DAY)])
-    assert clean(NOW) == NOTHING | {LEFT.setting: 1}
+    assert clean(TABLE, NOW) == NOTHING | {LEFT.setting: 1}
     assert ScheduledMessage.objects.get().key == "due lately"
     assert waiting(topology) == 1
 
@@ -207,7 +208,7 @@ def test_counts_of_times_that_are_over_go_when_nothing_is_counted_in_them(
     common = {"topology": topology, "width": 60}
     for at, number in ((NOW - 2 * DAY, 0), (NOW - 2 * DAY, 3), (NOW + DAY, 0)):
         DueCount.objects.create(due_at=at, destination=f"{number}", waiting=number, **common)
-    clean(NOW)
+    clean(TABLE, NOW)
     assert list(DueCount.objects.order_by("due_at").values_list("waiting", flat=True)) == [3, 0]
 
 
@@ -217,7 +218,7 @@ def test_minutes_and_gaps_go_by_their_own_settings(topology: Topology, log: Path
     for ago in (364, 366):
         at = NOW - ago * DAY
         Gap.objects.create(topology=topology, from_at=at - 9 * DAY, until_at=at, why="Full.")
-    assert clean(NOW) == NOTHING | {MINUTES.setting: 1, GAPS.setting: 1}
+    assert clean(TABLE, NOW) == NOTHING | {MINUTES.setting: 1, GAPS.setting: 1}
     assert Minute.objects.get().minute_at == NOW - 29 * DAY
     assert Gap.objects.get().until_at == NOW - 364 * DAY
 
@@ -241,9 +242,9 @@ def test_rows_go_in_batches_and_a_kill_between_them_loses_no_count(
     projection.project(topology, [an_entry(f"m{number}", old) for number in range(10)])
     assert waiting(topology) == 10
     with pytest.raises(Killed):
-        clean(NOW, killed_at(2))
+        clean(TABLE, NOW, killed_at(2))
     assert ScheduledMessage.objects.count() == waiting(topology) == 4
-    assert clean(NOW)[OVERDUE.setting] == 4
+    assert clean(TABLE, NOW)[OVERDUE.setting] == 4
     assert not DueCount.objects.exists()
 
 
@@ -252,8 +253,7 @@ def test_the_table_says_what_each_store_holds(topology: Topology, log: Path) -> 
     old = NOW - 8 * DAY
     projection.project(topology, a_trip("left", old))
     projection.project(topology, [an_entry("overdue", old)])
-    held = {held.rule: held for held in holdings(NOW)}
-    assert list(held) == list(RULES)
+    held = {rule: rule.holding(NOW) for rule in RULES}
     assert (held[LOG].number, held[LOG].oldest_at) == (2, datetime.combine(day, time(), UTC))
     assert held[LOG].size == sum(path.stat().st_size for path in log.rglob("*.jsonl"))
     assert (held[LEFT].number, held[LEFT].oldest_at) == (1, old + timedelta(seconds=5))

@@ -12,7 +12,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from analytics.models import Minute
-from analytics.retention import rows
+from analytics.retention import rules
 from delayboard.models import Duty
 from delayboard.models.duty import CLEANING
 from delayboard.worker.cleaning import keep_clean
@@ -61,7 +61,7 @@ def test_what_was_deleted_last_stays_known_when_nothing_is_deleted() -> None:
 def test_it_stops_in_the_middle_when_the_worker_does(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "BATCH", 1)
+    monkeypatch.setattr(rules, "BATCH", 1)
     old = timezone.now() - timedelta(days=31)
     for number in range(3):
         Minute.objects.create(topology=pair, minute_at=old - number * timedelta(minutes=1))

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.keeping import clean_letters
+from analytics.retention.rules import clean
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import edit as editing
 from delayboard.dead_letters.replay import select
@@ -21,6 +21,7 @@ from delayboard.dead_letters.replay.edit import EditError, Typed, edit, shown_he
 from delayboard.dead_letters.replay.headers import edited, headers_of
 from delayboard.dead_letters.replay.options import Options
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem, TargetMode
+from delayboard.retention.parked_messages import PARKED
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, shop
 from tests.delayboard.preparing import know, known, routes_of
 from tests.topology import strategies
@@ -310,6 +311,6 @@ def test_the_body_of_an_edit_is_kept_as_long_as_the_edit(user: User, broker: Bro
     edit(user, item_of(batch), body=b"other")
     edit(user, item_of(batch, 2), body=b"an older one")
     edit(user, item_of(batch, 2), body=b"a newer one")
-    clean_letters(NOON)
+    clean(PARKED, NOON)
     sizes = set(Body.objects.values_list("size", flat=True))
     assert sizes == {1, len(b"other"), len(b"a newer one")}

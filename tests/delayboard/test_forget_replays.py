@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from analytics.retention.rules import BadSetting
-from delayboard.dead_letters.replay import forget
-from delayboard.dead_letters.replay.forget import REPLAYS, forget_replays
+from analytics.retention import rules
+from analytics.retention.rules import Alive, BadSetting, clean
 from delayboard.models import (
     BatchState,
     DeadLetter,
@@ -20,12 +19,17 @@ from delayboard.models import (
     ReplayItem,
     ReplayRoute,
 )
+from delayboard.retention.table import REPLAYS
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_batch
 from topology.models import Broker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 OLD = timedelta(days=366)
+
+
+def forget_replays(alive: Alive = lambda: None) -> int:
+    return clean([REPLAYS], timezone.now(), alive)[REPLAYS.setting]
 
 
 def some(broker: Broker, state: BatchState, *, days: int = 366) -> ReplayBatch:
@@ -37,14 +41,14 @@ def some(broker: Broker, state: BatchState, *, days: int = 366) -> ReplayBatch:
 @pytest.mark.parametrize("state", BatchState)
 def test_only_what_has_ended_is_forgotten(broker: Broker, state: BatchState) -> None:
     batch = some(broker, state)
-    assert forget_replays(timezone.now()) == int(batch.is_ended)
+    assert forget_replays() == int(batch.is_ended)
     assert ReplayBatch.objects.exists() == (not batch.is_ended)
 
 
 def test_young_ones_stay_and_old_ones_go_whole_but_for_their_letters(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forget, "CHUNK", 2)
+    monkeypatch.setattr(rules, "BATCH", 2)
     old, young = some(broker, BatchState.DONE), some(broker, BatchState.DONE, days=364)
     (letter,) = parked(broker, a_message(b"again"))
     item = old.items.first()
@@ -52,7 +56,7 @@ def test_young_ones_stay_and_old_ones_go_whole_but_for_their_letters(
     ReplayEdit.objects.create(item=item, properties=b"", body=letter.body, edited_at=timezone.now())
     young.items.update(died_as=letter)
     alive: list[None] = []
-    assert forget_replays(timezone.now(), lambda: alive.append(None)) == 1
+    assert forget_replays(lambda: alive.append(None)) == 1
     assert len(alive) == 3
     assert list(ReplayBatch.objects.all()) == [young]
     assert (ReplayItem.objects.count(), ReplayRoute.objects.count()) == (3, 1)
@@ -63,7 +67,7 @@ def test_young_ones_stay_and_old_ones_go_whole_but_for_their_letters(
 def test_one_of_which_a_message_is_still_on_its_way_stays(broker: Broker) -> None:
     batch = some(broker, BatchState.DONE)
     DeadLetter.objects.filter(replays=batch.items.last()).update(state=LetterState.HANDED)
-    assert forget_replays(timezone.now()) == 0
+    assert forget_replays() == 0
 
 
 def test_the_setting_keeps_them_for_good_or_is_refused(
@@ -71,7 +75,7 @@ def test_the_setting_keeps_them_for_good_or_is_refused(
 ) -> None:
     some(broker, BatchState.DONE)
     monkeypatch.setenv(REPLAYS.setting, "never")
-    assert forget_replays(timezone.now()) == 0
+    assert forget_replays() == 0
     monkeypatch.setenv(REPLAYS.setting, "soon")
     with pytest.raises(BadSetting, match=REPLAYS.setting):
-        forget_replays(timezone.now())
+        forget_replays()

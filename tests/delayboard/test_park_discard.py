@@ -16,13 +16,14 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from analytics import facts
+from analytics.retention.rules import clean
 from delayboard.dead_letters import discard
 from delayboard.dead_letters import states as changing
 from delayboard.dead_letters.discard import DISCARD, RESTORE
-from delayboard.dead_letters.keeping import clean_letters
 from delayboard.dead_letters.search import QueryError
 from delayboard.dead_letters.search.texts import begin, keep_up
 from delayboard.models import DeadLetter, LetterChange, LetterGroup, LetterState
+from delayboard.retention.parked_messages import PARKED
 from tests.builders import make_broker
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from topology import work
@@ -246,7 +247,7 @@ def test_all_letters_are_locked_before_any_group_and_groups_by_their_keys(
     DeadLetter.objects.update(state=LetterState.DISCARDED, state_at=long_ago)
     LetterGroup.objects.update(discarded=2, parked=0)
     with CaptureQueriesContext(connection) as asked:
-        clean_letters(timezone.now())
+        clean(PARKED, timezone.now())
     # Locked they are before; deleted they are last, since that changes items of replays.
     assert order_of(asked) == [*groups, "letters"]
 

@@ -14,9 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
-from analytics.retention.rules import BadSetting
-from delayboard.dead_letters import discard, keeping
-from delayboard.dead_letters.keeping import DISCARDED, REPLAYED, SIZE, clean_letters, held
+from analytics.retention.rules import Alive, BadSetting, clean
+from delayboard.dead_letters import discard
 from delayboard.dead_letters.states import change_letters
 from delayboard.models import (
     BatchState,
@@ -30,6 +29,14 @@ from delayboard.models import (
     ReplayEdit,
 )
 from delayboard.models.duty import CLEANING
+from delayboard.retention import parked_messages
+from delayboard.retention.parked_messages import (
+    DISCARDED,
+    PARKED,
+    REPLAYED,
+    SIZE,
+    measure_size,
+)
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.desk import signed_in, text_of
@@ -44,6 +51,10 @@ def discarded(user: User, *letters: DeadLetter, days: int = 0) -> None:
     discard.change_these(user, letters[0].broker, discard.DISCARD, keys)
     at = timezone.now() - timedelta(days=days)
     DeadLetter.objects.filter(pk__in=keys).update(state_at=at)
+
+
+def clean_parked(alive: Alive = lambda: None) -> dict[str, int]:
+    return clean(PARKED, timezone.now(), alive)
 
 
 def left() -> list[str]:
@@ -61,7 +72,7 @@ def test_discarded_letters_go_after_their_days_and_unresolved_ones_never(
     DeadLetter.objects.update(parked_at=timezone.now() - timedelta(days=900))
     discarded(user, old, days=31)
     discarded(user, young, days=29)
-    assert clean_letters(timezone.now())[DISCARDED.setting] == 1
+    assert clean_parked()[DISCARDED.setting] == 1
     assert left() == ["y", "p"]
     group = LetterGroup.objects.get()
     assert (group.parked, group.discarded, group.total) == (1, 1, 3)
@@ -71,7 +82,7 @@ def test_discarded_letters_go_after_their_days_and_unresolved_ones_never(
 def test_a_body_stays_as_long_as_one_letter_has_it(broker: Broker, user: User) -> None:
     one, _ = parked(broker, a_message(b"same"), a_message(b"same"))
     discarded(user, one, days=31)
-    clean_letters(timezone.now())
+    clean_parked()
     assert Body.objects.count() == 1
 
 
@@ -79,26 +90,26 @@ def test_a_letter_stays_as_long_as_a_possible_repeat_of_it(broker: Broker, user:
     old, young = some(broker, "o", "y")
     DeadLetter.objects.filter(pk=young.pk).update(repeat_of=old)
     discarded(user, old, days=31)
-    assert clean_letters(timezone.now())[DISCARDED.setting] == 0
+    assert clean_parked()[DISCARDED.setting] == 0
     assert left() == ["o", "y"]
     assert DeadLetter.objects.get(pk=young.pk).repeat_of == old
     discarded(user, young, days=31)
-    assert clean_letters(timezone.now())[DISCARDED.setting] == 2
+    assert clean_parked()[DISCARDED.setting] == 2
     assert left() == []
 
 
 def test_by_size_the_longest_discarded_go_first_and_only_as_many_as_must(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "CHUNK", 10)
+    monkeypatch.setattr(parked_messages, "SIZE_BATCH", 1)
     a, b, c, _, _ = some(broker, *"abcde", size=LARGE)
     discarded(user, b, days=3)
     discarded(user, a, days=2)
     discarded(user, c, days=1)
-    monkeypatch.setenv(SIZE, "1")
-    assert clean_letters(timezone.now())[SIZE] == 2
+    monkeypatch.setenv(SIZE.setting, "1")
+    assert clean_parked()[SIZE.setting] == 2
     assert left() == ["c", "d", "e"]
-    assert not held(keeping.size()).is_over
+    assert not SIZE.is_exceeded(measure_size())
 
 
 def test_by_size_unresolved_ones_stay_and_the_page_says_so(
@@ -106,12 +117,12 @@ def test_by_size_unresolved_ones_stay_and_the_page_says_so(
 ) -> None:
     settings.EVENT_LOG = tmp_path / "log"
     some(broker, *"abcde", size=LARGE)
-    monkeypatch.setenv(SIZE, "1")
-    assert clean_letters(timezone.now())[SIZE] == 0
+    monkeypatch.setenv(SIZE.setting, "1")
+    assert clean_parked()[SIZE.setting] == 0
     assert len(left()) == 5
-    assert held(keeping.size()).is_over
-    assert not held(None).is_over
-    Duty.objects.create(key=CLEANING, name="Cleaning", details={"letters_bytes": keeping.size()})
+    assert SIZE.is_exceeded(measure_size())
+    assert not SIZE.is_exceeded(None)
+    Duty.objects.create(key=CLEANING, name="Cleaning", details={"letters_bytes": measure_size()})
     text = text_of(signed_in(Role.VIEWER).get("/kept/"))
     assert re.search(r"more than the 1(\.0)?\sMB of KEEP_LETTERS_MB", text)
     assert "KEEP_DISCARDED_DAYS" in text
@@ -121,10 +132,10 @@ def test_by_size_unresolved_ones_stay_and_the_page_says_so(
 def test_an_odd_limit_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, odd: str
 ) -> None:
-    monkeypatch.setenv(SIZE, odd)
-    with pytest.raises(BadSetting, match=SIZE):
-        keeping.limit_bytes()
-    assert any(SIZE in str(found.msg) for found in run_checks())
+    monkeypatch.setenv(SIZE.setting, odd)
+    with pytest.raises(BadSetting, match=SIZE.setting):
+        _ = SIZE.limit
+    assert any(SIZE.setting in str(found.msg) for found in run_checks())
 
 
 def test_a_letter_that_is_restored_meanwhile_stays(broker: Broker, user: User) -> None:
@@ -135,7 +146,7 @@ def test_a_letter_that_is_restored_meanwhile_stays(broker: Broker, user: User) -
         discard.change_these(user, broker, discard.RESTORE, [two.pk])
 
     restore()
-    clean_letters(timezone.now(), restore)
+    clean_parked(restore)
     assert left() == ["b"]
     assert DeadLetter.objects.get().state == LetterState.PARKED
 
@@ -151,7 +162,7 @@ def test_ended_sessions_without_letters_go(broker: Broker, user: User) -> None:
     (letter,) = some(broker, "a")
     full = ParkSession.objects.create(**told, ended_at=long_ago)
     DeadLetter.objects.filter(pk=letter.pk).update(session=full)
-    clean_letters(timezone.now())
+    clean_parked()
     assert set(ParkSession.objects.values_list("pk", flat=True)) == {idle.pk, killed.pk, full.pk}
 
 
@@ -160,7 +171,7 @@ def test_bodies_are_deleted_unread(broker: Broker, user: User) -> None:
     discarded(user, *letters, days=31)
     Body.objects.create(sha256="left", data=b"left", size=4)
     with CaptureQueriesContext(connection) as asked:
-        clean_letters(timezone.now())
+        clean_parked()
     assert not Body.objects.exists()
     column = f'"{Body._meta.db_table}"."data"'
     assert [query["sql"] for query in asked.captured_queries if column in query["sql"]] == []
@@ -169,29 +180,29 @@ def test_bodies_are_deleted_unread(broker: Broker, user: User) -> None:
 def test_by_size_is_measured_at_the_beginning_and_the_end(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "CHUNK", 10)
+    monkeypatch.setattr(parked_messages, "SIZE_BATCH", 1)
     discarded(user, *some(broker, *"abcdef", size=LARGE))
-    monkeypatch.setenv(SIZE, "1")
+    monkeypatch.setenv(SIZE.setting, "1")
     measured: list[int] = []
-    real = keeping.size
+    real = measure_size
 
     def size() -> int:
         measured.append(real())
         return measured[-1]
 
-    monkeypatch.setattr(keeping, "size", size)
-    assert clean_letters(timezone.now())[SIZE] == 3
+    monkeypatch.setattr(parked_messages, "measure_size", size)
+    assert clean_parked()[SIZE.setting] == 3
     assert len(measured) == 2
 
 
 def test_bodies_that_two_share_free_nothing_before_the_last(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "CHUNK", 10)
+    monkeypatch.setattr(parked_messages, "SIZE_BATCH", 1)
     letters = parked(broker, *(a_message(b"x" * 1_100_000, message_id=n) for n in "ab"))
     discarded(user, *letters)
-    monkeypatch.setenv(SIZE, "1")
-    assert clean_letters(timezone.now())[SIZE] == 2
+    monkeypatch.setenv(SIZE.setting, "1")
+    assert clean_parked()[SIZE.setting] == 2
     assert not Body.objects.exists()
 
 
@@ -215,10 +226,10 @@ def test_replayed_letters_go_after_their_days_and_those_on_their_way_never(
     resolved(LetterState.HANDED, handed, days=900)
     resolved(LetterState.REPLAYING, replaying, days=900)
     monkeypatch.setenv(DISCARDED.setting, "never")
-    assert clean_letters(timezone.now()) == {
+    assert clean_parked() == {
         REPLAYED.setting: 1,
         DISCARDED.setting: 0,
-        SIZE: 0,
+        SIZE.setting: 0,
     }
     assert left() == ["y", "h", "r", "p"]
     group = LetterGroup.objects.get()
@@ -242,7 +253,7 @@ def test_letters_of_a_replay_that_runs_stay(
     letters = some(broker, "a", size=2 * LARGE)
     resolved(LetterState.REPLAYED, *letters)
     batch = a_batch(broker, letters, state, [ItemState.DONE])
-    clean_letters(timezone.now())
+    clean_parked()
     assert bool(left()) == stays
     assert (batch.items.get().letter_id is not None) == stays
 
@@ -250,30 +261,30 @@ def test_letters_of_a_replay_that_runs_stay(
 def test_by_size_a_letter_of_a_replay_that_runs_stays(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "CHUNK", 10)
+    monkeypatch.setattr(parked_messages, "SIZE_BATCH", 1)
     letters = some(broker, *"abcd", size=LARGE)
     resolved(LetterState.REPLAYED, *letters, days=1)
     a_batch(broker, letters[:1], BatchState.RUNNING, [ItemState.DONE])
-    monkeypatch.setenv(SIZE, "1")
-    clean_letters(timezone.now())
+    monkeypatch.setenv(SIZE.setting, "1")
+    clean_parked()
     assert left() == ["a", "c", "d"]
 
 
 def test_by_size_discarded_and_replayed_ones_go_in_the_order_of_their_times(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "CHUNK", 10)
+    monkeypatch.setattr(parked_messages, "SIZE_BATCH", 1)
     a, b, c, d = some(broker, *"abcd", size=LARGE)
     discarded(user, a, days=4)
     resolved(LetterState.REPLAYED, b, days=6)
     discarded(user, c, days=8)
     resolved(LetterState.REPLAYED, d, days=2)
-    monkeypatch.setenv(SIZE, "1")
-    assert clean_letters(timezone.now())[SIZE] == 1
+    monkeypatch.setenv(SIZE.setting, "1")
+    assert clean_parked()[SIZE.setting] == 1
     assert left() == ["a", "b", "d"]
     DeadLetter.objects.filter(pk=a.pk).delete()
     some(broker, *"ef", size=LARGE)
-    clean_letters(timezone.now())
+    clean_parked()
     assert left() == ["d", "e", "f"]
 
 
@@ -284,10 +295,10 @@ def test_the_body_of_an_edit_stays_as_long_as_the_edit(broker: Broker) -> None:
     edit = ReplayEdit.objects.create(
         item=batch.items.get(), properties=b"", body=body, edited_at=timezone.now()
     )
-    clean_letters(timezone.now())
+    clean_parked()
     assert Body.objects.filter(pk="edited").exists()
     edit.delete()
-    clean_letters(timezone.now())
+    clean_parked()
     assert not Body.objects.filter(pk="edited").exists()
 
 

@@ -11,9 +11,10 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
+from analytics.retention.rules import clean
 from delayboard.dead_letters import discard
-from delayboard.dead_letters.keeping import clean_letters
 from delayboard.models import DeadLetter, LetterGroup
+from delayboard.retention.parked_messages import PARKED
 from tests.builders import make_broker
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from topology.models import Broker
@@ -37,7 +38,7 @@ def test_all_that_counts_letters_goes_on_at_the_same_time(broker: Broker, user: 
         lambda: parked(broker, *(a_message(headers=one) for one in reversed(HEADERS))),
         lambda: discard.change_all(user, broker, discard.DISCARD),
         lambda: discard.change_all(user, broker, discard.RESTORE, query="state:any"),
-        lambda: clean_letters(later),
+        lambda: clean(PARKED, later),
     ]
     failed: list[BaseException] = []
 

@@ -15,7 +15,7 @@ from analytics.importing.sources import FORMATS
 from analytics.importing.trace_lines import Desk
 from analytics.launch import LaunchError
 from analytics.log import LogError
-from analytics.retention.rules import LOG
+from analytics.retention.log_files import LOG
 from topology.models import Broker
 
 MALFORMED_CODE, FAILED_CODE, STOPPED_CODE = 1, 2, 130

@@ -6,15 +6,19 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.retention.rules import BadSetting
+from analytics.retention import rules
+from analytics.retention.rules import Alive, BadSetting, clean
 from delayboard.models import ImportedTimeout
-from delayboard.publishing import forget_timeouts as forgetting
-from delayboard.publishing.forget_timeouts import forget_timeouts
+from delayboard.retention.table import IMPORTS
 from tests.topology.builders import NOON
 from topology.models import Topology
 
 DAY = timedelta(days=1)
 OLD, YOUNG = NOON - 366 * DAY, NOON - 364 * DAY
+
+
+def forget_timeouts(alive: Alive = lambda: None) -> int:
+    return clean([IMPORTS], NOON, alive)[IMPORTS.setting]
 
 
 def some_rows(levels: Topology) -> None:
@@ -41,35 +45,35 @@ def test_what_was_due_and_published_a_year_ago_is_forgotten_in_batches(
     levels: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some_rows(levels)
-    monkeypatch.setattr(forgetting, "BATCH", 1)
+    monkeypatch.setattr(rules, "BATCH", 1)
     batches: list[None] = []
-    assert forget_timeouts(NOON, lambda: batches.append(None)) == 2
+    assert forget_timeouts(lambda: batches.append(None)) == 2
     assert len(batches) == 2
     assert left() == {"due lately", "not due", "published lately", "left lately"}
-    assert forget_timeouts(NOON) == 0
+    assert forget_timeouts() == 0
 
 
 def test_the_setting_says_how_long(levels: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     some_rows(levels)
-    monkeypatch.setenv(forgetting.IMPORTS.setting, "never")
-    assert forget_timeouts(NOON) == 0
-    monkeypatch.setenv(forgetting.IMPORTS.setting, "10")
-    assert forget_timeouts(NOON) == 5
+    monkeypatch.setenv(IMPORTS.setting, "never")
+    assert forget_timeouts() == 0
+    monkeypatch.setenv(IMPORTS.setting, "10")
+    assert forget_timeouts() == 5
     assert left() == {"not due"}
-    monkeypatch.setenv(forgetting.IMPORTS.setting, "soon")
+    monkeypatch.setenv(IMPORTS.setting, "soon")
     with pytest.raises(BadSetting):
-        forget_timeouts(NOON)
+        forget_timeouts()
 
 
 def test_one_that_is_stopped_goes_on_the_next_time(
     levels: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some_rows(levels)
-    monkeypatch.setattr(forgetting, "BATCH", 1)
+    monkeypatch.setattr(rules, "BATCH", 1)
 
     def stop() -> None:
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        forget_timeouts(NOON, stop)
-    assert forget_timeouts(NOON) == 1
+        forget_timeouts(stop)
+    assert forget_timeouts() == 1

@@ -1,0 +1,84 @@
+"""Rules for the rows of the index: scheduled messages, their counts, minutes and gaps."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+
+from analytics.models import DueCount, Gap, Minute, ScheduledMessage
+from analytics.models.scheduled_message import REPLAYED
+from analytics.observation import left_unseen
+from analytics.retention.log_files import LOG
+from analytics.retention.rules import RowRule, Rows
+from analytics.scheduled import due
+from topology.models import Topology
+
+
+@dataclass(frozen=True)
+class ScheduledRule(RowRule):
+    """Scheduled messages: those that have left, or those that are overdue."""
+
+    def rows(self, now: datetime) -> Rows:
+        left = Q(left_at=None) & left_unseen(now)
+        if self.age == "left_at":
+            return self.table.filter(Q(left_at__isnull=False) | left)
+        return self.table.filter(left_at=None, due_at__lt=now).exclude(left)
+
+    def older(self, now: datetime, cutoff: datetime) -> Rows:
+        if self.age == "due_at":
+            return super().older(now, cutoff)
+        left = Q(left_at__lt=cutoff) | Q(left_at=None, due_at__lt=cutoff)
+        is_tracked = ~Q(tracking_id="") & ~Q(tracking_id__startswith=REPLAYED)
+        return self.rows(now).filter(left & ~is_tracked)
+
+    def before_delete(self, found: list[Any]) -> None:
+        """Take the open ones among them out of the counts of what falls due."""
+        changes: dict[int, Counter[tuple[str, datetime]]] = defaultdict(Counter)
+        for row in found:
+            if row.topology_id and row.left_at is None and row.due_at is not None:
+                changes[row.topology_id][row.destination, row.due_at] -= 1
+        for topology in Topology.objects.filter(pk__in=changes):
+            due.change(topology, changes[topology.pk])
+
+
+LEFT = ScheduledRule(
+    "Messages that have left",
+    "KEEP_LEFT_DAYS",
+    7,
+    "Rows of messages that came out of their delay; where nobody sees that, once they were due. "
+    "Those that were published from here stay, since their pages tell of them.",
+    ScheduledMessage.objects.all(),
+    "left_at",
+)
+OVERDUE = ScheduledRule(
+    "Overdue messages",
+    "KEEP_OVERDUE_DAYS",
+    90,
+    "Rows of messages that were due so long ago, and that nobody saw leave.",
+    ScheduledMessage.objects.all(),
+    "due_at",
+)
+MINUTES = RowRule(
+    "Counts by the minute",
+    "KEEP_MINUTES_DAYS",
+    30,
+    "The numbers of the page Now.",
+    Minute.objects.all(),
+    "minute_at",
+)
+GAPS = RowRule(
+    "Gaps",
+    "KEEP_GAPS_DAYS",
+    365,
+    "When copies may have been lost, and why.",
+    Gap.objects.all(),
+    "until_at",
+)
+# Minutes and hours that are over and in which nothing waits.
+EMPTY_COUNTS = RowRule("", "", 1, "", DueCount.objects.filter(waiting=0), "due_at")
+# The files last: a disk that refuses to delete them holds up no rows.
+RULES = (LEFT, OVERDUE, MINUTES, GAPS, EMPTY_COUNTS, LOG)

@@ -1,0 +1,110 @@
+"""The rule for the files of the event log: whole days."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+
+from django.conf import settings
+
+from analytics.log import IMPORT_LOCK, RECORDED, LogError, day_folders, held
+from analytics.models import LogPosition, Run
+from analytics.models.run import RunState
+from analytics.retention.rules import BATCH, Alive, Holding, Rule, delete_batches
+
+# How far back the schedule asks for runs that nobody wanted yet.
+RUN_WITHIN = timedelta(days=8)
+DELETING = ".deleting."
+
+
+@dataclass(frozen=True)
+class LogRule(Rule):
+    """A day goes out of sight at once, so that nobody reads half of it, and then file by file."""
+
+    def delete_expired(self, now: datetime, alive: Alive) -> int:
+        """Returns how many files. Raises BadSetting, and LogError when they cannot be deleted."""
+        log = settings.EVENT_LOG
+        try:
+            # An import may be putting something into a day that was about to go.
+            with held(log, IMPORT_LOCK) as nobody_imports:
+                for folder in _expired_days(log, now) if nobody_imports else ():
+                    folder.rename(folder.with_name(DELETING + folder.name))
+            total = 0
+            for folder in sorted(log.glob(f"{DELETING}date=*")):
+                total += sum(1 for path in folder.rglob("*.jsonl"))
+                shutil.rmtree(folder)
+                alive()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise LogError(f"Old days of the event log cannot be deleted: {reason}.") from error
+        _delete_positions(log, now, alive)
+        return total
+
+    def holding(self, now: datetime) -> Holding:
+        folders = day_folders(settings.EVENT_LOG)
+        sizes = {day: [path.stat().st_size for path in f.rglob("*.jsonl")] for day, f in folders}
+        oldest = min((day for day, found in sizes.items() if found), default=None)
+        return Holding(
+            self,
+            "file",
+            sum(map(len, sizes.values())),
+            datetime.combine(oldest, time(), UTC) if oldest else None,
+            sum(map(sum, sizes.values())),
+        )
+
+
+LOG = LogRule(
+    "Event log",
+    "KEEP_LOG_DAYS",
+    90,
+    "Whole UTC days of lines, once their nightly run has ended. The figures of the reports stay.",
+)
+
+
+def _expired_days(log: Path, now: datetime) -> list[Path]:
+    """The folders of days whose files may go: old enough, read by the index and by the night.
+
+    A day that was imported into lately is kept as long as if it were of today.
+    """
+    cutoff = LOG.cutoff(now)
+    if cutoff is None:
+        return []
+    old = [(day, folder) for day, folder in day_folders(log) if day < cutoff.date()]
+    wanted = _first_wanted(now)
+    read = dict(LogPosition.objects.values_list("path", "bytes_read"))
+    return [
+        folder
+        for day, folder in old
+        if (wanted is None or day < wanted)
+        and all(_may_go(path, cutoff, read, log) for path in folder.rglob("*.jsonl"))
+    ]
+
+
+def _may_go(path: Path, cutoff: datetime, read: dict[str, int], log: Path) -> bool:
+    status = path.stat()
+    unread = 0 if RECORDED.fullmatch(path.name) else status.st_size
+    is_read = read.get(str(path.relative_to(log)), unread) >= status.st_size
+    return is_read and status.st_mtime < cutoff.timestamp()
+
+
+def _first_wanted(now: datetime) -> date | None:
+    """The first day that a nightly run still needs; it reads the days that follow too."""
+    at_work = Run.objects.filter(state__in=(RunState.WANTED, RunState.RUNNING))
+    days = set(at_work.values_list("day", flat=True))
+    lately = (now - RUN_WITHIN).date()
+    known = set(Run.objects.filter(day__gte=lately).values_list("day", flat=True))
+    logged = {day for day, _ in day_folders(settings.EVENT_LOG) if day >= lately}
+    return min(days | (logged - known), default=None)
+
+
+def _delete_positions(log: Path, now: datetime, alive: Alive) -> None:
+    """Of files that are gone; the file goes first, so that it is never read a second time."""
+    there = {folder.name for _, folder in day_folders(log)}
+    today = f"date={now.astimezone(UTC).date()}"
+    paths = LogPosition.objects.filter(path__lt=today).values_list("pk", "path")
+    gone = [key for key, path in paths if path.partition("/")[0] not in there]
+    rows = LogPosition.objects.all()
+    batches = (gone[start : start + BATCH] for start in range(0, len(gone), BATCH))
+    delete_batches(batches, lambda keys: rows.filter(pk__in=keys).delete()[0], alive)

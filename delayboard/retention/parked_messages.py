@@ -1,0 +1,255 @@
+"""Rules for parked messages: unresolved ones stay, others go by age and size."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, Sum
+from django.db.models.functions import Length
+
+from analytics.retention.rules import (
+    BATCH,
+    Alive,
+    BadSetting,
+    Holding,
+    RowRule,
+    Rows,
+    Rule,
+)
+from delayboard.models import (
+    BatchState,
+    Body,
+    DeadLetter,
+    LetterGroup,
+    LetterState,
+    ParkSession,
+    ReplayEdit,
+    ReplayItem,
+)
+from delayboard.models.replay import ENDED_BATCH
+
+# Only what somebody has done something about is ever deleted.
+RESOLVED = (LetterState.DISCARDED, LetterState.REPLAYED)
+MEGABYTE = 1_000_000
+SIZE_BATCH = 50
+# A session without messages may be one that begins just now, or one of a queue to which nothing
+# comes; that one writes its row anew with its first message.
+BEGINNING = timedelta(hours=1)
+LONGEST_IDLE = timedelta(days=1)
+_HAS_BODY = Exists(DeadLetter.objects.filter(body=OuterRef("pk"))) | Exists(
+    ReplayEdit.objects.filter(body=OuterRef("pk"))
+)
+# A draft whose message was deleted leaves that one out.
+_AT_REST = (*ENDED_BATCH, BatchState.DRAFT, BatchState.PREPARING)
+_IN_USE = Exists(
+    ReplayItem.objects.filter(letter=OuterRef("pk")).exclude(batch__state__in=_AT_REST)
+)
+# A repeat goes first: the message that it may repeat says under which replay id it was sent.
+_REPEATED = Exists(DeadLetter.objects.filter(repeat_of=OuterRef("pk")))
+
+
+@dataclass(frozen=True)
+class ParkedRule(RowRule):
+    """Parked messages in one state."""
+
+    state: LetterState
+
+    def older(self, now: datetime, cutoff: datetime) -> Rows:
+        return _deletable(self.state).filter(state_at__lt=cutoff)
+
+    def batches(self, now: datetime) -> Iterator[list[int]]:
+        """Asked anew each time: a message becomes deletable after its last repeat."""
+        ordered = self.expired(now).order_by("state_at", "pk").values_list("pk", flat=True)
+        while keys := list(ordered[:BATCH]):
+            yield keys
+
+    def delete_batch(self, keys: list[int], now: datetime) -> int:
+        return _delete_messages(keys)[0]
+
+    def rows(self, now: datetime) -> Rows:
+        return self.table.filter(state=self.state)
+
+    def count(self, now: datetime) -> int:
+        return _count_messages([self.state])
+
+
+@dataclass(frozen=True)
+class SizeRule(Rule):
+    """All parked messages, in megabytes; its holding has no size, since measuring takes a while."""
+
+    @property
+    def limit(self) -> int | None:
+        """In bytes; None for no limit. Raises BadSetting."""
+        text = os.environ.get(self.setting, "").strip()
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text)):
+            raise BadSetting(
+                f"{self.setting} is “{text[:40]}”. It takes a number of megabytes from 1 on; "
+                "without it there is no limit."
+            )
+        return int(text) * MEGABYTE
+
+    def check(self) -> None:
+        _ = self.limit
+
+    def is_exceeded(self, size: int | None) -> bool:
+        """Nothing more can be deleted, and it is too much."""
+        is_over = self.limit is not None and size is not None and size > self.limit
+        return is_over and not _count_messages(RESOLVED)
+
+    def delete_expired(self, now: datetime, alive: Alive) -> int:
+        """Delete the oldest resolved ones until all fit, or none is left.
+
+        What each batch frees is subtracted, since measuring reads every row; whether all fit then
+        is measured.
+        """
+        total, limit = 0, self.limit
+        if limit is None:
+            return 0
+        BODIES.delete_expired(now, alive)
+        while (over := measure_size() - limit) > 0:
+            before = total
+            while over > 0 and (keys := _oldest(SIZE_BATCH)):
+                number, freed = _delete_messages(keys)
+                total, over = total + number, over - freed
+                alive()
+            if total == before:
+                break
+        return total
+
+    def holding(self, now: datetime) -> Holding:
+        unresolved = [state for state in LetterState if state not in RESOLVED]
+        return Holding(self, "unresolved", _count_messages(unresolved), None)
+
+
+@dataclass(frozen=True)
+class BodyRule(RowRule):
+    """Bodies that no message and no edit has any more."""
+
+    def expired(self, now: datetime) -> Rows:
+        return self.table.filter(~_HAS_BODY)
+
+    def delete_batch(self, keys: list[str], now: datetime) -> int:
+        return len(_delete_bodies(keys))
+
+
+@dataclass(frozen=True)
+class SessionRule(RowRule):
+    """Sessions that have ended, or never kept a message."""
+
+    def expired(self, now: datetime) -> Rows:
+        return self.table.filter(
+            ~Exists(DeadLetter.objects.filter(session=OuterRef("pk"))),
+            Q(ended_at__isnull=False, began_at__lt=now - BEGINNING)
+            | Q(kept_to=0, began_at__lt=now - LONGEST_IDLE),
+        )
+
+    def delete_expired(self, now: datetime, alive: Alive) -> int:
+        """In one statement: one that keeps its first message now is waited for, and stays."""
+        rows = self.expired(now)
+        return rows._raw_delete(rows.db)
+
+
+def measure_size() -> int:
+    """Bytes of all bodies and properties; reads every row."""
+    bodies = Body.objects.aggregate(sum=Sum("size"))["sum"] or 0
+    properties = DeadLetter.objects.aggregate(sum=Sum(Length("properties")))["sum"] or 0
+    return bodies + properties
+
+
+def _count_messages(states: Collection[LetterState]) -> int:
+    """By the counts of their groups."""
+    sums = LetterGroup.objects.aggregate(**{state: Sum(state, default=0) for state in states})
+    return sum(sums.values())
+
+
+def _deletable(state: LetterState) -> Rows:
+    return DeadLetter.objects.filter(~_IN_USE, ~_REPEATED, state=state)
+
+
+def _oldest(number: int) -> list[int]:
+    """Of all that are resolved; each state has its own order in the index."""
+    found: list[tuple[datetime, int]] = []
+    for state in RESOLVED:
+        rows = _deletable(state).order_by("state_at", "pk")
+        found += rows.values_list("state_at", "pk")[:number]
+    return [key for _, key in sorted(found)[:number]]
+
+
+def _delete_messages(keys: list[int]) -> tuple[int, int]:
+    """Delete those that are still resolved, with their counts and bodies; how many, and bytes."""
+    with transaction.atomic():
+        messages = _locked(keys)
+        gone = Counter((one.group_id, one.state) for one in messages)
+        for (group, state), number in sorted(gone.items()):
+            LetterGroup.objects.filter(pk=group).update(**{state: F(state) - number})
+        # After the groups: it changes items of replays too, which are locked last everywhere.
+        DeadLetter.objects.filter(pk__in=[one.pk for one in messages]).delete()
+    freed = _delete_bodies(sorted({one.body_id for one in messages}))
+    return len(messages), sum(one.bytes for one in messages) + sum(freed)
+
+
+def _locked(keys: list[int]) -> list[Any]:
+    """Those of them that are still resolved: somebody may restore one at this moment.
+
+    Their repeats are changed when they go, and are locked in the same order.
+    """
+    wanted = set(keys)
+    rows = DeadLetter.objects.filter(Q(pk__in=keys) | Q(repeat_of__in=keys)).order_by("pk")
+    measured = rows.select_for_update().annotate(bytes=Length("properties"))
+    found = measured.values_list("pk", "state", "group_id", "body_id", "bytes", named=True)
+    return [row for row in found if row.pk in wanted and row.state in RESOLVED]
+
+
+def _delete_bodies(keys: list[str]) -> list[int]:
+    """Delete those of these bodies that nothing has, unread; the bytes of each.
+
+    One that somebody is writing a message of is left for the next time. From the lock on nobody
+    can, and whether one has it already is asked after that.
+    """
+    with transaction.atomic():
+        rows = Body.objects.filter(pk__in=keys).order_by("pk").select_for_update(skip_locked=True)
+        locked = list(rows.values_list("pk", flat=True))
+        sizes = dict(Body.objects.filter(~_HAS_BODY, pk__in=locked).values_list("pk", "size"))
+        gone = Body.objects.filter(pk__in=list(sizes))
+        gone._raw_delete(gone.db)
+    return list(sizes.values())
+
+
+DISCARDED = ParkedRule(
+    "Discarded letters",
+    "KEEP_DISCARDED_DAYS",
+    30,
+    "Parked letters so long after they were discarded; until then that can be undone. "
+    "Those that nobody discarded or replayed stay for good.",
+    DeadLetter.objects.all(),
+    "state_at",
+    LetterState.DISCARDED,
+)
+REPLAYED = ParkedRule(
+    "Replayed letters",
+    "KEEP_REPLAYED_DAYS",
+    30,
+    "Parked letters so long after their replay; never while a replay that runs has them, while "
+    "they were handed to a delay and not seen to arrive, or while a possible repeat is parked.",
+    DeadLetter.objects.all(),
+    "state_at",
+    LetterState.REPLAYED,
+)
+SIZE = SizeRule(
+    "All letters",
+    "KEEP_LETTERS_MB",
+    0,
+    "What is above it goes, the letters that were discarded or replayed first before the others; "
+    "never one that nobody discarded or replayed.",
+)
+BODIES = BodyRule("", "", 0, "", Body.objects.all(), "")
+SESSIONS = SessionRule("", "", 0, "", ParkSession.objects.all(), "began_at")
+PARKED = (DISCARDED, REPLAYED, SIZE, BODIES, SESSIONS)

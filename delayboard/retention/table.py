@@ -1,0 +1,79 @@
+"""The one table of what is kept for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
+
+from analytics.retention import index_rows
+from analytics.retention.log_files import LOG
+from analytics.retention.rules import Alive, RowRule, Rows, delete_batches, key_batches
+from delayboard.models import ImportedTimeout, LetterState, ReplayBatch, ReplayEdit, ReplayItem
+from delayboard.models.replay import ENDED_BATCH
+from delayboard.retention.parked_messages import PARKED
+
+_IN_DELAY = ReplayItem.objects.filter(batch=OuterRef("pk"), letter__state=LetterState.HANDED)
+
+
+@dataclass(frozen=True)
+class ReplayRule(RowRule):
+    """Those that ended so long ago, one at a time: a million items are no single transaction."""
+
+    def older(self, now: datetime, cutoff: datetime) -> Rows:
+        ended = self.table.filter(state__in=ENDED_BATCH, state_at__lt=cutoff)
+        return ended.filter(~Exists(_IN_DELAY))
+
+    def delete_expired(self, now: datetime, alive: Alive) -> int:
+        def delete_replay(keys: list[int]) -> int:
+            (key,) = keys
+            items = ReplayItem.objects.filter(batch=key)
+            delete_batches(key_batches(items, "position"), _delete_items, alive)
+            self.table.filter(pk=key).delete()
+            return 1
+
+        keys = self.expired(now).order_by("pk").values_list("pk", flat=True)
+        return delete_batches(([key] for key in list(keys)), delete_replay, alive)
+
+
+def _delete_items(keys: list[int]) -> int:
+    with transaction.atomic():
+        ReplayEdit.objects.filter(item__in=keys).delete()
+        ReplayItem.objects.filter(pk__in=keys).delete()
+    return len(keys)
+
+
+REPLAYS = ReplayRule(
+    "Replays",
+    "KEEP_REPLAYS_DAYS",
+    365,
+    "Replays so long after their end, with what became of each of their messages; not while one "
+    "of these is in a delay and was not seen to arrive. The audit log still names them.",
+    ReplayBatch.objects.all(),
+    "created_at",
+)
+
+
+@dataclass(frozen=True)
+class ImportRule(RowRule):
+    """Imported lines that were due, and last begun or published, so long ago."""
+
+    def older(self, now: datetime, cutoff: datetime) -> Rows:
+        handled = Q(published_at__lt=cutoff) | Q(published_at=None, begun_at__lt=cutoff)
+        return self.table.filter(handled, due_at__lt=cutoff)
+
+
+IMPORTS = ImportRule(
+    "Imported timeouts",
+    "KEEP_IMPORTS_DAYS",
+    365,
+    "By which a second import leaves out what was published before: a line that is imported again "
+    "after so long is published again.",
+    ImportedTimeout.objects.all(),
+    "begun_at",
+)
+_INDEX = [rule for rule in index_rows.RULES if rule is not LOG]
+# The files last: a disk that refuses to delete them holds up no rows.
+RULES = (*_INDEX, IMPORTS, REPLAYS, *PARKED, LOG)
