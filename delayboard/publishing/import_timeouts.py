@@ -1,34 +1,31 @@
-"""Timeouts kept outside of a broker come into delay levels: tried, or published, line by line.
+"""Imports timeouts from outside of a broker into delay levels, or predicts what that would do.
 
-Each line is written down, published confirmed and mandatory, and then marked, in this order and
-one after the other: a run that is killed anywhere leaves at most one message that the next run
-may double, and loses none.
+Each line is stored, published confirmed and mandatory, and then marked, in this order and one
+after the other: a run that is killed anywhere leaves at most one message that the next run may
+double, and loses none.
 """
 
 from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from django.conf import settings
 
 from delayboard.publishing.timeout_desk import Desk, Item, Tally, Verdict
 from topology import audit
-from topology.broker.address import Address
-from topology.broker.amqp import translated
 from topology.broker.errors import BrokerError
-from topology.broker.publisher import Publisher, publisher
-from topology.message import Publish, Route
+from topology.broker.pipeline import Answer, Pipeline, pipeline
 from topology.models import State, Topology
 from topology.patterns import delay_levels
 from topology.provision import Refusal
+from topology.transfer.move import Step, move
 
-HEARTBEAT_SECONDS = 30
-# A connection that was not used for so long is opened anew: nobody answered its heartbeats.
-IDLE_SECONDS = 20.0
+# When a line was awaited for so long, the connection is opened anew.
+IDLE_SECONDS = 5.0
 
 Line: TypeAlias = tuple[int, bytes]
 
@@ -66,9 +63,11 @@ def import_timeouts(
     _refuse_unfit(topology)
     with _alone_with(topology):
         desk = Desk(topology, file_name)
+        source = _Lines(desk, lines, tell, 1 / rate if rate else 0.0)
         try:
-            with _Sender(topology.broker.address) as sender:
-                _publish_all(desk, sender, lines, tell, rate)
+            _publish_all(topology, source)
+        except (BrokerError, Refusal) as error:
+            desk.tally.stopped = f"Stopped at line {source.number}: {error}"
         except BaseException:
             desk.tally.stopped = "It was interrupted."
             raise
@@ -77,59 +76,67 @@ def import_timeouts(
     return desk.tally
 
 
-def _publish_all(
-    desk: Desk,
-    sender: _Sender,
-    lines: Iterable[Line],
-    tell: Callable[[Verdict], None],
-    rate: float | None,
-) -> None:
-    free_at = 0.0
-    for number, line in lines:
-        time.sleep(max(0.0, free_at - time.monotonic()))
+def _publish_all(topology: Topology, source: _Lines) -> None:
+    while not source.is_exhausted:
+        source.is_idle = False
         try:
-            judged = desk.judge(number, line)
-            if isinstance(judged, Item):
-                free_at = time.monotonic() + (1 / rate if rate else 0.0)
-                judged = desk.publish(judged, sender)
-        except (BrokerError, Refusal) as error:
-            desk.tally.stopped = f"Stopped at line {number}: {error}"
-            return
-        desk.count(judged, tell)
-
-
-class _Sender:
-    """A publisher that is opened when it is needed, and anew after an error or a pause."""
-
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._stack = ExitStack()
-        self._channel: Publisher | None = None
-        self._used_at = 0.0
-
-    def __enter__(self) -> _Sender:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def publish_by(self, route: Route, publish: Publish, declared: Callable[[], None]) -> None:
-        """Raises BrokerError."""
-        if self._channel is None or time.monotonic() - self._used_at > IDLE_SECONDS:
-            self._close()
-            opened = publisher(self._address, "import of timeouts", heartbeat=HEARTBEAT_SECONDS)
-            self._channel = self._stack.enter_context(opened)
-        try:
-            with translated(self._address):
-                self._channel.publish_by(route, publish, declared)
+            with pipeline(topology.broker.address, "import of timeouts") as source.pipeline:
+                move(source, source.pipeline, window=1, is_stopping=lambda: source.is_idle)
         except BrokerError:
-            self._close()
-            raise
-        self._used_at = time.monotonic()
+            # Nothing was on the way, and while the next line was awaited nobody sent heartbeats.
+            if not source.is_idle:
+                raise
 
-    def _close(self) -> None:
-        self._channel = None
-        self._stack.close()
+
+class _Lines:
+    """The lines of one file, of which one at a time is on the way."""
+
+    pipeline: Pipeline[Item]
+    is_exhausted = False
+    is_idle = False
+    number = 1
+
+    def __init__(
+        self, desk: Desk, lines: Iterable[Line], tell: Callable[[Verdict], None], pause: float
+    ) -> None:
+        self._desk = desk
+        self._lines = iter(lines)
+        self._tell = tell
+        self._pause = pause
+        self._free_at = 0.0
+        self._next: Line | None = None
+
+    def take(self, room: int) -> list[Step[Item]]:
+        """Raises BrokerError and Refusal when the rest has no chance either."""
+        if time.monotonic() < self._free_at:
+            return []
+        while line := self._next or self._read():
+            if self.is_idle:
+                return []
+            self._next = None
+            judged = self._desk.judge(*line)
+            if isinstance(judged, Item):
+                judged = self._desk.begin(judged, self.pipeline.declare)
+            if isinstance(judged, Item):
+                self._free_at = time.monotonic() + self._pause
+                return [Step(judged, judged.publish)]
+            self._desk.count(judged, self._tell)
+        self.is_exhausted = True
+        return []
+
+    def _read(self) -> Line | None:
+        asked_at = time.monotonic()
+        self._next = next(self._lines, None)
+        if self._next:
+            self.number = self._next[0]
+            self.is_idle = time.monotonic() - asked_at > IDLE_SECONDS
+        return self._next
+
+    def settle(self, answers: Sequence[tuple[Item, Answer]]) -> None:
+        for item, answer in answers:
+            # What has no answer may be doubled by the next import.
+            if answer.kind != "unknown":
+                self._desk.count(self._desk.settle(item, answer.error), self._tell)
 
 
 def _refuse_unfit(topology: Topology) -> None:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from django.db import transaction
 from django.utils import timezone
@@ -24,13 +24,13 @@ from delayboard.publishing.timeouts import (
     read_line,
     route_at,
 )
-from topology.broker.errors import Blocked, BrokerError, OutcomeUnknown, Unreachable
+from topology.broker.errors import Blocked, BrokerError, Unreachable
 from topology.broker.fields import FieldError
+from topology.definitions import Definitions
 from topology.delays import format_delay
 from topology.message import Publish, Route
 from topology.models import Topology
 from topology.patterns.pattern import ParamsError
-from topology.provision import Refusal
 
 Mark: TypeAlias = Literal["due", "waits", "known", "refused", "malformed"]
 
@@ -102,12 +102,6 @@ class Item:
         )
 
 
-class Sends(Protocol):
-    """What publishes: raises BrokerError."""
-
-    def publish_by(self, route: Route, publish: Publish, declared: Callable[[], None]) -> None: ...
-
-
 class Desk:
     """Where one import stands: what it looked at, which lines it has seen, what became of them."""
 
@@ -162,54 +156,54 @@ class Desk:
             return Verdict(number, "refused", timeout.destination, str(error))
         return Item(number, key, timeout, route, publish, tracking_id, left)
 
-    def publish(self, item: Item, sender: Sends) -> Verdict:
-        """Publish it; a refusal of this one is a verdict.
+    def begin(self, item: Item, declare: Callable[[Definitions], None]) -> Item | Verdict:
+        """Declare what it needs, and store that its publishing begins; a verdict if refused.
 
-        Raises OutcomeUnknown, Unreachable and Blocked, and Refusal when the levels do not stand:
-        then the rest has no chance either.
+        Raises BrokerError, and Refusal when the levels do not stand: then the rest has no chance
+        either.
         """
-        row = self._begun(item)
         target = item.timeout.destination
         try:
             with self.destinations.owning(target, item.route) as declared:
-                sender.publish_by(item.route, item.publish, declared)
-        except OutcomeUnknown:
+                declare(item.route.declares)
+                declared()
+        except (Unreachable, Blocked):
             raise
-        except (BrokerError, Refusal) as error:
+        except BrokerError as error:
+            return Verdict(item.number, "refused", target, str(error))
+        if item.left:
+            ImportedTimeout.objects.filter(pk=item.left.pk).update(may_be_doubled=True)
+        else:
+            ImportedTimeout.objects.create(
+                topology=self.topology,
+                key=item.key,
+                destination=target,
+                due_at=item.timeout.due_at,
+                tracking_id=item.tracking_id,
+            )
+        return item
+
+    def settle(self, item: Item, error: str) -> Verdict:
+        """Store that it was published, or that the broker refused it when there is an `error`."""
+        row = ImportedTimeout.objects.filter(topology=self.topology, key=item.key)
+        target = item.timeout.destination
+        if error:
             if item.left is None:
                 row.delete()
-            if isinstance(error, (Unreachable, Blocked, Refusal)):
-                raise
-            return Verdict(item.number, "refused", target, str(error))
-        self._done(row, item)
-        return item.verdict()
-
-    def _begun(self, item: Item) -> ImportedTimeout:
-        if item.left:
-            item.left.may_be_doubled = True
-            item.left.save(update_fields=["may_be_doubled"])
-            return item.left
-        return ImportedTimeout.objects.create(
-            topology=self.topology,
-            key=item.key,
-            destination=item.timeout.destination,
-            due_at=item.timeout.due_at,
-            tracking_id=item.tracking_id,
-        )
-
-    def _done(self, row: ImportedTimeout, item: Item) -> None:
-        row.published_at = timezone.now()
+            return Verdict(item.number, "refused", target, error)
+        now = timezone.now()
         with transaction.atomic():
-            row.save(update_fields=["published_at"])
+            row.update(published_at=now)
             facts.state(
                 kind="published",
                 broker=self.topology.broker,
                 topology=self.topology,
                 message=item.publish,
-                at=row.published_at,
-                destination=item.timeout.destination,
+                at=now,
+                destination=target,
                 tracking_id=str(item.tracking_id),
             )
+        return item.verdict()
 
 
 def _rough(delay: timedelta) -> str:

@@ -23,10 +23,11 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
     kept = Channel()
 
     @contextmanager
-    def publisher(*args: Any, **kwargs: Any) -> Iterator[Channel]:
+    def pipeline(*args: Any, **kwargs: Any) -> Iterator[Channel]:
+        kept.opened += 1
         yield kept
 
-    monkeypatch.setattr(importing, "publisher", publisher)
+    monkeypatch.setattr(importing, "pipeline", pipeline)
     monkeypatch.setattr(latest, "for_action", lambda broker, management, things: kept.seen)
     return kept
 

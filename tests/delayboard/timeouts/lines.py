@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 from tests.topology.builders import NOON, a_queue, a_snapshot
-from topology.broker.errors import BrokerError, NotFound
+from topology.broker.errors import BrokerError, NotFound, OutcomeUnknown, Unreachable
+from topology.broker.pipeline import CONFIRMED, Answer
 from topology.definitions import Definitions, Thing
-from topology.message import Publish, Route
+from topology.message import Publish
 from topology.patterns import delay_levels
 
 LEVELS = delay_levels.Params("own", "shop", 8)
@@ -31,25 +31,47 @@ def numbered(*lines: bytes) -> list[tuple[int, bytes]]:
 
 
 class Channel:
-    """A publisher that keeps what it is given, or fails for a destination."""
+    """A pipeline that keeps what it is given, or fails for a destination."""
+
+    is_broken = False
+    opened = 0
 
     def __init__(self) -> None:
         self.seen = a_snapshot(standing())
         self.errors: dict[str, BrokerError] = {}
         self.published: list[Publish] = []
         self.declared: list[Thing] = []
+        self._flying: list[tuple[Publish, Any]] = []
 
-    def publish_by(self, route: Route, publish: Publish, declared: Callable[[], None]) -> None:
-        (binding,) = route.declares.bindings
+    @property
+    def flying(self) -> int:
+        return len(self._flying)
+
+    def declare(self, definitions: Definitions) -> None:
+        (binding,) = definitions.bindings
         error = self.errors.get(binding.destination)
-        if isinstance(error, NotFound):
+        if isinstance(error, (NotFound, Unreachable)):
             raise error
         self.declared.append(binding)
-        self.seen = a_snapshot(self.seen.definitions | route.declares)
-        declared()
-        if error:
-            raise error
-        self.published.append(publish)
+        self.seen = a_snapshot(self.seen.definitions | definitions)
+
+    def publish(self, publish: Publish, token: Any) -> None:
+        self._flying.append((publish, token))
+
+    def answers(self, seconds: float) -> list[tuple[Any, Answer]]:
+        answered = []
+        while self._flying:
+            publish, token = self._flying.pop()
+            error = self.errors.get(delay_levels.split_key(LEVELS, publish.routing_key)[1])
+            if isinstance(error, OutcomeUnknown):
+                raise error
+            if error is None:
+                self.published.append(publish)
+            answered.append((token, Answer("nacked", str(error)) if error else CONFIRMED))
+        return answered
+
+    def abandon(self) -> list[tuple[Any, Answer]]:
+        return []
 
     @property
     def targets(self) -> list[str]:

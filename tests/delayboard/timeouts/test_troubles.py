@@ -93,6 +93,15 @@ def test_a_broker_with_an_alarm_is_given_nothing(channel: Channel, levels: Topol
     assert not ImportedTimeout.objects.exists()
 
 
+def test_a_line_that_was_long_awaited_is_published_on_a_new_connection(
+    channel: Channel, levels: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "IDLE_SECONDS", 0.0)
+    lines = numbered(a_line(), a_line())
+    tally = import_timeouts(levels, "file", lines, lambda verdict: None)
+    assert (tally.published, channel.opened) == (2, 3)
+
+
 @pytest.mark.usefixtures("noon")
 def test_an_interrupted_run_is_in_the_audit_log(channel: Channel, levels: Topology) -> None:
     def interrupt(verdict: Verdict) -> None:
