@@ -13,8 +13,8 @@ from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django import db
 from django.conf import settings
-from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY, get_user_model
-from django.utils.crypto import constant_time_compare
+from django.contrib.auth import get_user
+from django.http import HttpRequest
 
 from delayboard.live import subjects
 from delayboard.live.feed import feed
@@ -108,16 +108,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
 
     def _user_of_session(self) -> Any:
         """Who the session belongs to now; None when it ended, or the password is new."""
-        session = self.scope["session"]
-        stored = import_module(settings.SESSION_ENGINE).SessionStore(session.session_key)
-        if str(stored.get(SESSION_KEY, "")) != str(self.scope["user"].pk):
-            return None
-        user: Any = get_user_model().objects.filter(pk=self.scope["user"].pk).first()
-        if user is None or not constant_time_compare(
-            stored.get(HASH_SESSION_KEY, ""), user.get_session_auth_hash()
-        ):
-            return None
-        return user
+        store = import_module(settings.SESSION_ENGINE).SessionStore
+        request = HttpRequest()
+        request.session = store(self.scope["session"].session_key)
+        user = get_user(request)
+        return user if user.pk == self.scope["user"].pk else None
 
     async def _allowed_subject(self, user: Any) -> subjects.Subject | None:
         route = self.scope["url_route"]["kwargs"]

@@ -11,7 +11,9 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
+from django.core.management.base import BaseCommand
 from django.db import close_old_connections, connection
 from django.utils import timezone
 
@@ -19,6 +21,7 @@ from analytics.log import LogError
 from analytics.recorder.record import RecordingFailed
 from delayboard.models import Duty
 from delayboard.worker.duties import Task, wanted
+from delayboard.worker.memory import collect_rarely
 from topology.broker.errors import BrokerError
 from topology.database_errors import explain
 
@@ -49,6 +52,16 @@ def until_stopped() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return stop
+
+
+def run_alone(command: BaseCommand, name: str, task: Task) -> None:
+    """Run one task in the main thread of its command until the process is told to stop."""
+    stop = until_stopped()
+    collect_rarely()
+    command.stdout.write(f"The {name} runs.")
+    command.stdout.flush()
+    keep_running(task, stop)
+    command.stdout.write(f"The {name.partition(' ')[0]} has ended.")
 
 
 class Supervisor:
@@ -109,7 +122,7 @@ def keep_running(task: Task, stop: threading.Event) -> None:
         began = time.monotonic()
         try:
             _begin(task)
-            task.run(stop, lambda details: _beat(task.key, details))
+            task.run(stop=stop, beat=partial(_beat, task.key))
         except EXPECTED as error:
             logger.warning("%s: %s", task.name, error)
             _fail(task, str(error))

@@ -103,7 +103,7 @@ def test_a_firehose_that_is_wanted_is_recorded() -> None:
     assert (task.name, task.broker_id) == ("Firehose of Test broker", broker.pk)
     row.delete()
     # One that is wanted no longer ends at once.
-    task.run(threading.Event(), lambda details: None)
+    task.run(stop=threading.Event(), beat=lambda details: None)
 
 
 @pytest.mark.django_db
@@ -131,7 +131,7 @@ def test_the_replay_duties_carry_out_what_they_claim(
     def beat(details: Any) -> None:
         stop.set()
 
-    duties.wanted("me")[key].run(stop, beat)
+    duties.wanted("me")[key].run(stop=stop, beat=beat)
     assert done == [1]
 
 

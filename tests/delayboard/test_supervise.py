@@ -25,7 +25,7 @@ class Duties:
         self.tasks: dict[str, Task] = {}
 
     def add(self, key: str, run: Callable[[threading.Event, Beat], None]) -> None:
-        self.tasks[key] = Task(key, f"Duty {key}", None, run)
+        self.tasks[key] = Task(key, f"Duty {key}", run)
 
     def wanted(self, owner: str, *, only: str = "") -> dict[str, Task]:
         return dict(self.tasks)
@@ -168,7 +168,7 @@ def test_pauses_grow_with_the_failures_and_a_stop_ends_them(
 
     monkeypatch.setattr(supervise, "pause", no_pause)
     failing = Failing(*(Unreachable("no") for _ in range(9)))
-    keep_running(Task("a", "A", None, failing), stop)
+    keep_running(Task("a", "A", failing), stop)
     assert paused == [1, 2, 3, 4]
 
 
@@ -188,7 +188,7 @@ def test_a_failure_that_cannot_be_written_down_does_not_end_the_duty(
     monkeypatch.setattr(supervise, "_begin", no_database)
     monkeypatch.setattr(supervise, "pause", lambda failures: 0)
     monkeypatch.setattr(Duty.objects, "filter", no_database)
-    keep_running(Task("a", "A", None, Patient()), stop)
+    keep_running(Task("a", "A", Patient()), stop)
     assert began[:1] == ["a"]
     assert "could not be written down" in caplog.text
 

@@ -50,7 +50,7 @@ def test_a_waiter_is_wanted_as_long_as_its_topology_is_applied(
 def test_a_waiter_without_a_broker_fails_with_a_sentence(hooks: Topology) -> None:
     task = duties.wanted("me")[waiter_key(hooks.slug)]
     with pytest.raises(Unreachable, match="Nothing listens at"):
-        task.run(Event(), lambda details: None)
+        task.run(stop=Event(), beat=lambda details: None)
 
 
 def test_the_command_says_what_is_wrong_with_its_topology(pair: Topology, hooks: Topology) -> None:

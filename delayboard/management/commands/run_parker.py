@@ -8,8 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.models import DeadLetterQueue
 from delayboard.worker.duties import parker_of
-from delayboard.worker.memory import collect_rarely
-from delayboard.worker.supervise import keep_running, until_stopped
+from delayboard.worker.supervise import run_alone
 
 
 class Command(BaseCommand):
@@ -24,9 +23,4 @@ class Command(BaseCommand):
         row = rows.filter(broker__slug=options["broker"], queue=options["queue"]).first()
         if row is None:
             raise CommandError("This queue is not watched: switch that on at its page first.")
-        stop = until_stopped()
-        collect_rarely()
-        self.stdout.write(f"The parker of {row.queue} runs.")
-        self.stdout.flush()
-        keep_running(parker_of(row), stop)
-        self.stdout.write("The parker has ended.")
+        run_alone(self, f"parker of {row.queue}", parker_of(row))

@@ -7,8 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.worker.duties import waiter_of
-from delayboard.worker.memory import collect_rarely
-from delayboard.worker.supervise import keep_running, until_stopped
+from delayboard.worker.supervise import run_alone
 from topology.models import State, Topology
 
 
@@ -20,12 +19,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         topology = _topology(options["topology"])
-        stop = until_stopped()
-        collect_rarely()
-        self.stdout.write(f"The waiter of {topology.name} runs.")
-        self.stdout.flush()
-        keep_running(waiter_of(topology), stop)
-        self.stdout.write("The waiter has ended.")
+        run_alone(self, f"waiter of {topology.name}", waiter_of(topology))
 
 
 def _topology(slug: str) -> Topology:

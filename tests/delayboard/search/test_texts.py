@@ -99,7 +99,7 @@ def test_the_worker_keeps_the_index(broker: Broker) -> None:
         beats.append(details)
         stop.set()
 
-    task.run(stop, beat)
+    task.run(stop=stop, beat=beat)
     assert beats == [{"indexed": 1}]
     assert indexed() == [letter.pk]
     assert LetterPosition.objects.count() <= 1
