@@ -16,7 +16,7 @@ from analytics.models import DueCount, LogPosition, ScheduledMessage
 from analytics.scheduled import projection
 from tests.analytics.builders import an_entry, write_log
 from tests.builders import eventually, make_broker, make_pair
-from tests.faults.processes import environment, kill, started
+from tests.faults.forking import forked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES, DAYS, KILLS = 6000, 40, 3
@@ -42,12 +42,11 @@ def test_a_cleaning_that_is_killed_again_and_again_is_completed_with_true_counts
         os.utime(path, (old.timestamp(), old.timestamp()))
     for _ in range(KILLS):
         left = ScheduledMessage.objects.count()
-        with started("worker", variables=environment()) as worker:
+        with forked("worker"):
             eventually(partial(are_fewer, left), "it deletes")
-            kill(worker)
         counted = DueCount.objects.filter(width=60).aggregate(all=Sum("waiting"))["all"]
         assert counted == ScheduledMessage.objects.count()
-    with started("worker", variables=environment()):
+    with forked("worker"):
         eventually(lambda: ScheduledMessage.objects.count() == 1, "the rows are gone", seconds=60)
         eventually(lambda: not any(log.glob("*date=*")), "the old days are gone", seconds=60)
     assert ScheduledMessage.objects.get().key == "kept"

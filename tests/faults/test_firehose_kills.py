@@ -16,7 +16,7 @@ from analytics.firehose import standing, switch_on
 from analytics.models import Gap
 from tests.brokers import Vhost, newest_generation
 from tests.builders import eventually, make_broker, make_user
-from tests.faults.processes import environment, kill, started
+from tests.faults.forking import forked
 from tests.real_broker.holding import foreign, hold, holds, seen
 from topology.models import Role
 
@@ -50,15 +50,14 @@ def test_a_recorder_of_the_firehose_that_is_killed_loses_nothing(
     for kill_number in range(KILLS):
         share = names[kill_number :: KILLS + 1]
         known = len({e.message_id for e in seen(settings.EVENT_LOG, topology=topology.slug)})
-        with started("worker", "--only", "recorder", variables=environment()) as worker:
-            publishing = Thread(target=hold_all, args=(vhost, share))
+        publishing = Thread(target=hold_all, args=(vhost, share))
+        with forked("worker", "--only", "recorder"):
             publishing.start()
             goal = known + random.randint(1, len(share) * 3 // 4)
             eventually(partial(has_recorded, goal), "the recorder is at work")
-            kill(worker)
-            publishing.join()
+        publishing.join()
     hold_all(vhost, names[KILLS :: KILLS + 1])
-    with started("worker", "--only", "recorder", variables=environment()):
+    with forked("worker", "--only", "recorder"):
         eventually(partial(has_recorded, MESSAGES), "every message is in the log")
     events = seen(settings.EVENT_LOG, topology=topology.slug)
     copies = Counter(event.message_id for event in events)

@@ -20,7 +20,7 @@ from analytics.recorder.record import PREFETCH
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually
-from tests.faults.processes import environment, kill, started
+from tests.faults.forking import forked
 from topology.broker.properties import build_properties
 from topology.broker.publisher import publisher
 from topology.message import Publish
@@ -49,15 +49,14 @@ def test_a_recorder_that_is_killed_loses_no_copy_and_of_a_stream_repeats_none(
     shares = [sent[number :: kills + 1] for number in range(kills + 1)]
     for share in shares[:-1]:
         known = len(recorded(settings, topology))
-        with started("worker", "--only", "recorder", variables=environment()) as worker:
-            publisher_of_share = Thread(target=delay_all, args=(vhost, share))
+        publisher_of_share = Thread(target=delay_all, args=(vhost, share))
+        with forked("worker", "--only", "recorder"):
             publisher_of_share.start()
             goal = known + random.randint(1, len(share) * 3 // 4)
             eventually(partial(has_recorded, settings, topology, goal), "the recorder is at work")
-            kill(worker)
-            publisher_of_share.join()
+        publisher_of_share.join()
     delay_all(vhost, shares[-1])
-    with started("worker", "--only", "recorder", variables=environment()):
+    with forked("worker", "--only", "recorder"):
         eventually(partial(has_recorded, settings, topology, messages), "every copy is in the log")
         eventually(
             lambda: ScheduledMessage.objects.filter(topology=topology).count() == messages,

@@ -30,8 +30,8 @@ from delayboard.worker.duties import parker_of
 from delayboard.worker.supervise import keep_running
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, running
+from tests.faults.forking import forked
 from tests.faults.nodes import KINDS, vhost_of
-from tests.faults.processes import environment, kill, started
 from topology import work
 from topology.broker.depths import live_depths
 from topology.broker.errors import BrokerError
@@ -139,12 +139,11 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
             send(vhost, BACKLOG, first=messages)
             messages += BACKLOG
         goal = letters() + random.randint(1, BACKLOG // 10)
-        with started("run_parker", row.broker.slug, DEAD, variables=environment()) as parker:
+        with forked("run_parker", row.broker.slug, DEAD):
             eventually(partial(has, goal), f"it is at work, time {count}", seconds=PATIENCE)
             time.sleep(random.uniform(0, 0.05))
-            kill(parker)
         assert distinct() < messages
-    with started("run_parker", row.broker.slug, DEAD, variables=environment()):
+    with forked("run_parker", row.broker.slug, DEAD):
         eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
     all_is_there_and_adds_up(messages)
     repeats = DeadLetter.objects.exclude(repeat_of=None).count()
@@ -170,7 +169,7 @@ def test_a_broker_that_dies_in_the_middle_loses_nothing(node: PrivateNode, kind:
     vhost = vhost_of(node, kind)
     row = confirmed(vhost)
     send(vhost, MANY)
-    with started("run_parker", row.broker.slug, DEAD, variables=environment()):
+    with forked("run_parker", row.broker.slug, DEAD):
         eventually(partial(has, 200), "it is at work", seconds=PATIENCE)
         node.kill()
         assert distinct() < MANY

@@ -19,9 +19,9 @@ from delayboard.models import BatchState, DeadLetter, Duty, ItemState, LetterSta
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually
 from tests.delayboard.builders import a_route
+from tests.faults.forking import forked
 from tests.faults.freezing import frozen
 from tests.faults.nodes import KINDS, vhost_of
-from tests.faults.processes import environment, kill, started
 from tests.faults.replays import (
     TARGET,
     a_replay,
@@ -74,16 +74,15 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_may_be_double(
     for count in range(kills):
         ReplayBatch.objects.filter(pk=batch.pk).update(rate=None if count % 5 == 4 else 250.0)
         goal = depth_at_rest(vhost) + random.randint(1, 100)
-        with started("run_replayer", variables=environment()) as replayer:
+        with forked("run_replayer"):
             eventually(partial(is_at, vhost, goal), f"it publishes, time {count}", seconds=PATIENCE)
             time.sleep(random.uniform(0, 0.05))
-            kill(replayer)
         assert fresh(batch).pending
         assert unsettled(batch) <= settings.MESSAGES_IN_FLIGHT
         unconfirmed += unsettled(batch)
         forget_leases()
     ReplayBatch.objects.filter(pk=batch.pk).update(rate=None)
-    with started("run_replayer", variables=environment()):
+    with forked("run_replayer"):
         eventually(lambda: has(batch, BatchState.DONE), "it is done", seconds=PATIENCE)
     adds_up(batch)
     names = arrived(vhost)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from subprocess import Popen
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -27,7 +24,7 @@ from delayboard.models.replay import BatchState, ItemState
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
-from tests.faults.processes import environment, kill, started
+from tests.faults.forking import Fork, forked
 from tests.topology.builders import a_queue
 from topology import work
 from topology.broker.consumer import getter
@@ -77,10 +74,9 @@ def bad(broker: Broker) -> list[DeadLetter]:
     return letters
 
 
-def ran(*said: str, variables: Mapping[str, str] | None = None) -> Ended:
-    with started(COMMAND, *said, variables=dict(variables or environment())) as process:
-        out, _ = process.communicate(timeout=PATIENCE)
-    return Ended(process.returncode, out.decode())
+def ran(*said: str) -> Ended:
+    with forked(COMMAND, *said) as process:
+        return ends_with(process)
 
 
 def by_letters(*letters: DeadLetter) -> list[str]:
@@ -248,9 +244,8 @@ def under_way(number: int) -> ReplayBatch:
     return eventually(found, f"{number} are done", seconds=PATIENCE)
 
 
-def ends_with(process: Popen[bytes]) -> Ended:
-    out, _ = process.communicate(timeout=PATIENCE)
-    return Ended(process.returncode, out.decode())
+def ends_with(process: Fork) -> Ended:
+    return Ended(process.wait(PATIENCE), process.said)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -258,9 +253,9 @@ def test_a_signal_ends_the_command_and_not_the_replay(
     vhost: Vhost, broker: Broker, number: signal.Signals
 ) -> None:
     good(broker, 200)
-    with started(COMMAND, *slow(broker), variables=environment()) as process:
+    with forked(COMMAND, *slow(broker)) as process:
         batch = under_way(5)
-        os.kill(process.pid, number)
+        process.send_signal(number)
         ended = ends_with(process)
     assert ended.code == 130, ended.said
     assert f"no worker runs: go on with --resume {batch.pk}." in ended.said
@@ -278,9 +273,8 @@ def test_after_a_kill_it_is_resumed_and_what_came_twice_has_one_replay_id(
     vhost: Vhost, broker: Broker
 ) -> None:
     good(broker, 500)
-    with started(COMMAND, *slow(broker, rate="400"), variables=environment()) as process:
+    with forked(COMMAND, *slow(broker, rate="400")):
         batch = under_way(20)
-        kill(process)
     Work.objects.update(leased_until_at=timezone.now() - timedelta(seconds=1))
     ReplayBatch.objects.update(rate=None)
     ended = ran(broker.slug, "--resume", str(batch.pk))
@@ -297,13 +291,13 @@ def test_after_a_kill_it_is_resumed_and_what_came_twice_has_one_replay_id(
 
 def test_another_pauses_resumes_and_cancels_it(vhost: Vhost, broker: Broker) -> None:
     good(broker, 200)
-    with started(COMMAND, *slow(broker, rate="5"), variables=environment()) as process:
+    with forked(COMMAND, *slow(broker, rate="5")) as process:
         batch = under_way(5)
         paused = ran(broker.slug, "--pause", str(batch.pk))
         ended = ends_with(process)
     assert (paused.code, ended.code) == (0, 3), (paused.said, ended.said)
     assert f"Go on with --resume {batch.pk}" in ended.said
-    with started(COMMAND, broker.slug, "--resume", str(batch.pk), variables=environment()) as going:
+    with forked(COMMAND, broker.slug, "--resume", str(batch.pk)) as going:
         under_way(the_batch().done + 5)
         cancelled = ran(broker.slug, "--cancel", str(batch.pk))
         ended = ends_with(going)
@@ -319,7 +313,7 @@ def test_another_pauses_resumes_and_cancels_it(vhost: Vhost, broker: Broker) -> 
 def test_within_the_time_for_undo_nothing_is_published(vhost: Vhost, broker: Broker) -> None:
     good(broker, 3)
     said = (broker.slug, "--query", "", "--undo", "10m")
-    with started(COMMAND, *said, variables=environment()) as process:
+    with forked(COMMAND, *said) as process:
         batch = eventually(
             ReplayBatch.objects.filter(state=BatchState.WAITING).first, "it waits", seconds=PATIENCE
         )
@@ -334,11 +328,8 @@ def test_it_only_follows_what_a_worker_does(vhost: Vhost, broker: Broker) -> Non
     batches.start(None, batch, despite_verdict=False)
     claimed = work.claim((batches.KIND,), "a worker")
     assert claimed is not None
-    with started(
-        COMMAND, broker.slug, "--resume", str(batch.pk), variables=environment()
-    ) as process:
-        assert process.stdout is not None
-        assert b"0 of 3 done" in process.stdout.readline()
+    with forked(COMMAND, broker.slug, "--resume", str(batch.pk)) as process:
+        eventually(lambda: "0 of 3 done" in process.said, "it follows", seconds=PATIENCE)
         send.replay(claimed, stop=Event(), alive=lambda: None)
         ended = ends_with(process)
     assert (ended.code, "3 done" in ended.said) == (0, True), ended.said

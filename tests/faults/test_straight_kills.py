@@ -13,7 +13,7 @@ from pytest_django import Settings
 from delayboard.models import BatchState, ReplayBatch
 from tests.brokers import Vhost
 from tests.builders import eventually
-from tests.faults.processes import environment, kill, started
+from tests.faults.forking import forked
 from tests.faults.replays import forget_leases, fresh, has
 from tests.real_broker.test_straight import a_batch, counts, declared, depth, drained, filled
 from topology.definitions import Arguments, Queue
@@ -41,14 +41,13 @@ def test_kills_lose_nothing_and_say_what_may_be_there_twice(
     batch = a_batch(vhost, "dead", rate=500.0)
     for count in range(kills):
         goal = depth(vhost, "target") + random.randint(1, 300)
-        with started("run_replayer", variables=environment()) as replayer:
+        with forked("run_replayer"):
             eventually(
                 partial(is_at, vhost, goal), f"it is at work, time {count}", seconds=PATIENCE
             )
-            kill(replayer)
         forget_leases()
     ReplayBatch.objects.update(rate=None)
-    with started("run_replayer", variables=environment()):
+    with forked("run_replayer"):
         eventually(lambda: has(batch, BatchState.DONE), "it is done", seconds=PATIENCE)
     assert depth(vhost, "dead") == 0
     come = drained(vhost, "target", depth(vhost, "target"))

@@ -15,7 +15,7 @@ from pytest_django import Settings
 from delayboard.models import ImportedTimeout
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
-from tests.faults.processes import environment, kill, started
+from tests.faults.forking import forked
 from topology.broker.consumer import getter
 from topology.broker.management import Management
 from topology.definitions import Queue
@@ -60,10 +60,9 @@ def test_every_timeout_arrives_and_what_arrives_twice_is_said(vhost: Vhost, tmp_
     command = ("import_timeouts", topology.slug, str(file))
     for _ in range(KILLS):
         goal = published() + random.randint(1, 20)
-        with started(*command, "--rate", "20", variables=environment()) as importing:
+        with forked(*command, "--rate", "20"):
             eventually(partial(has_published, goal), "it makes progress")
-            kill(importing)
-    with started(*command, variables=environment()) as importing:
+    with forked(*command) as importing:
         assert importing.wait(ENDS_WITHIN_SECONDS) == 0
     arrived = drained(vhost, "work")
     assert set(arrived) == set(names)

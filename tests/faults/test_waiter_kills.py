@@ -16,7 +16,7 @@ from delayboard.models import Duty
 from delayboard.models.duty import waiter_key
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker
-from tests.faults.processes import environment, kill, started
+from tests.faults.forking import forked
 from topology.broker.consumer import Consumer
 from topology.broker.management import Management
 from topology.broker.properties import build_properties
@@ -85,13 +85,12 @@ def test_kills_at_any_moment_lose_no_message(
         seen = Arrivals(consumer)
         for share in shares[:-1]:
             known = seen.number()
-            with started("run_waiter", topology.slug, variables=environment()) as waiter:
+            with forked("run_waiter", topology.slug):
                 delay_all(vhost, {name: random.randint(1, 40) for name in share})
                 goal = known + random.randint(1, len(share) * 3 // 4)
                 eventually(partial(seen.has, goal), "the waiter is at work", seconds=60)
-                kill(waiter)
         delay_all(vhost, {name: random.randint(1, 40) for name in shares[-1]})
-        with started("run_waiter", topology.slug, variables=environment()):
+        with forked("run_waiter", topology.slug):
             eventually(partial(seen.has, messages), "all have arrived", seconds=60)
         assert set(seen.ids) == set(names)
         assert seen.early == []
@@ -106,15 +105,14 @@ def test_a_waiter_that_is_asked_to_end_does_so_at_once_and_doubles_nothing(
     with Consumer(address_of(vhost), "work") as consumer:
         seen = Arrivals(consumer)
         delay_all(vhost, first)
-        with started("run_waiter", topology.slug, variables=environment()) as waiter:
+        with forked("run_waiter", topology.slug) as waiter:
             eventually(partial(seen.has, 100), "the waiter is at work", seconds=60)
             delay_all(vhost, later)
             waiter.send_signal(signal.SIGTERM)
-            said, _ = waiter.communicate(timeout=15)
-        assert waiter.returncode == 0
-        assert b"The waiter has ended." in said
-        assert b"Traceback" not in said
-        with started("worker", variables=environment()):
+            assert waiter.wait(15) == 0
+            assert "The waiter has ended." in waiter.said
+            assert "Traceback" not in waiter.said
+        with forked("worker"):
             eventually(partial(seen.has, 200), "the worker's waiter goes on", seconds=60)
             eventually(
                 lambda: Duty.objects.get(key=waiter_key(topology.slug)).details.get("passed"),
@@ -134,7 +132,7 @@ def test_without_the_processing_queue_the_duty_says_why_and_goes_on_when_it_is_b
             row = Duty.objects.filter(key=waiter_key(topology.slug)).first()
             return row.last_error if row else ""
 
-        with started("run_waiter", topology.slug, variables=environment()):
+        with forked("run_waiter", topology.slug):
             assert "There is no queue “work”" in eventually(error, "it says why")
             management.declare_queue(Queue("work"))
             with Consumer(address_of(vhost), "work") as consumer:
