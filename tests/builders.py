@@ -15,7 +15,8 @@ from tests.brokers import Vhost
 from topology.broker.address import Address, parse_address
 from topology.connect import add_broker
 from topology.models import Broker, Grant, Role, Topology
-from topology.patterns import delay_levels, retry_pair
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.provision import apply, create_topology
 from topology.provisioning.taps import DEFAULT_TAP, TapType
 

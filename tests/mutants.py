@@ -83,7 +83,7 @@ MODULES = (
         ),
     ),
     Module(
-        "topology/patterns/delay_levels.py",
+        "topology/patterns/delay_levels/pattern.py",
         (
             "tests/topology/test_delay_levels.py",
             "tests/topology/test_patterns.py",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from topology import latest
 from topology.broker.management import Management
 from topology.models import Broker, State, Topology
-from topology.patterns import PATTERNS
 from topology.patterns.names import unseen
 from topology.patterns.pattern import Pattern, Use
+from topology.patterns.table import PATTERNS
 from topology.provision import Refusal, User, take_over
 from topology.provisioning.plan import Plan
 from topology.provisioning.recognition import Departure, Found, departures, recognise

@@ -15,8 +15,8 @@ from topology import access, latest
 from topology.broker.address import AddressError, check_management_url
 from topology.broker.fields import FieldError, write_table
 from topology.models import Broker, Role
-from topology.patterns import PATTERNS
 from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.table import PATTERNS
 from topology.provisioning.taps import DEFAULT_TAP, TapType
 from topology.routing.question import Question
 

@@ -13,8 +13,8 @@ from topology import audit
 from topology.message import Waiter
 from topology.models import Broker, State, Topology
 from topology.ownership import Refusal, refuse_torn_down
-from topology.patterns import PATTERNS
 from topology.patterns.pattern import ParamsError
+from topology.patterns.table import PATTERNS
 from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType
 from topology.routing.waiting import of_others
 from topology.slugs import new_slug

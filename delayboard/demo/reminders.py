@@ -23,8 +23,10 @@ from topology.broker.publisher import Publisher, publisher
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import Broker, Topology
-from topology.patterns import PATTERNS, delay_levels, hold_queues
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.hold_queues import pattern as hold_queues
 from topology.patterns.pattern import Pattern
+from topology.patterns.table import PATTERNS
 
 REMINDERS = "reminders"
 KEY = "mail"

@@ -25,8 +25,8 @@ from topology.deaths import read_history
 from topology.definitions import Arguments, Queue
 from topology.message import ATTEMPT_HEADER, Message, Properties, Publish
 from topology.models import Broker
-from topology.patterns import PATTERNS
 from topology.patterns.pattern import Pattern
+from topology.patterns.table import PATTERNS
 
 FLAKY_SHARE, POISONED_SHARE = 0.3, 0.08
 PAUSE_SECONDS = (3.0, 9.0)

@@ -8,7 +8,7 @@ from topology.broker.management import Management
 from topology.connect import add_broker
 from topology.definitions import Arguments, Queue
 from topology.models import Broker, State, Topology
-from topology.patterns.retry_pair import KIND, parse
+from topology.patterns.retry_pair.pattern import KIND, parse
 
 DEMO_BROKER = "Demo broker"
 WORK = "orders"

@@ -6,7 +6,7 @@ from typing import Any
 
 from topology import provision
 from topology.models import Broker, State, Topology
-from topology.patterns import PATTERNS
+from topology.patterns.table import PATTERNS
 
 
 def standing(broker: Broker, kind: str, params: Any) -> Topology | None:

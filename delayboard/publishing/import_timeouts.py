@@ -20,7 +20,7 @@ from topology import audit
 from topology.broker.errors import BrokerError
 from topology.broker.pipeline import Answer, Pipeline, pipeline
 from topology.models import State, Topology
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 from topology.provision import Refusal
 from topology.transfer.move import Step, move
 

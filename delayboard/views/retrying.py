@@ -15,7 +15,7 @@ from analytics.scheduled.listing import read_place
 from delayboard.dead_letters import retrying as desks
 from topology import access, adopting, latest, masks
 from topology.models import Broker, Role
-from topology.patterns import PATTERNS
+from topology.patterns.table import PATTERNS
 from topology.snapshot import Snapshot
 from topology.views.found import recognised
 

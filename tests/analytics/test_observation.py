@@ -9,7 +9,7 @@ from analytics import observation
 from analytics.models import Firehose, ScheduledMessage
 from tests.builders import make_broker, make_pair
 from topology.models import Broker, State, Topology
-from topology.patterns import hold_queues
+from topology.patterns.hold_queues import pattern as hold_queues
 from topology.provision import create_topology
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]

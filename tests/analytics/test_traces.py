@@ -10,7 +10,10 @@ from analytics.recorder.copies import content_of
 from analytics.recorder.traces import Trace, Watched, event_of_trace, is_own, read_trace
 from tests.analytics.builders import NOON
 from topology.message import Message, Properties
-from topology.patterns import PATTERNS, delay_queues, hold_queues, retry_pair
+from topology.patterns.delay_queues import pattern as delay_queues
+from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.table import PATTERNS
 
 SECOND = timedelta(seconds=1)
 HOLDS = Watched(

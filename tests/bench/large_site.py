@@ -49,7 +49,7 @@ def main() -> None:
 def _topology(broker: Any) -> Any:
     """A pair of the broker's thousand, as if it were adopted."""
     from topology import provision
-    from topology.patterns import retry_pair
+    from topology.patterns.retry_pair import pattern as retry_pair
 
     return provision.take_over(None, broker, "retry_pair", retry_pair.Params("work-7"))
 
@@ -58,7 +58,8 @@ def _looks(broker: Any) -> dict[str, float]:
     """What an action waits for that changes a pair, or the 28 levels, of a broker that is known."""
     from topology import latest
     from topology.broker.management import Management
-    from topology.patterns import delay_levels, retry_pair
+    from topology.patterns.delay_levels import pattern as delay_levels
+    from topology.patterns.retry_pair import pattern as retry_pair
 
     found = {}
     for name, things in (

@@ -10,7 +10,9 @@ from typing import Any
 import pika
 
 from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
-from topology.patterns import delay_levels, hold_queues, retry_pair
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.retry_pair import pattern as retry_pair
 
 EACH = 10_000
 BINDINGS = 30_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.bench.figures import say, seconds
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.patterns import retry_pair
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.routing.index import Index
 from topology.routing.walk import walk
 

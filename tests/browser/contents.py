@@ -15,8 +15,8 @@ from topology.definitions import Binding, Exchange, Queue
 from topology.delays import parse_delay
 from topology.message import Publish
 from topology.models import Topology
-from topology.patterns import delay_levels
-from topology.patterns.level_params import delivery_name, level_name
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels.params import delivery_name, level_name
 
 
 def declare(vhost: Vhost, names: Sequence[str]) -> None:

@@ -23,7 +23,9 @@ from tests.browser.sights import Scene, Sight, press
 from tests.builders import eventually, make_broker, make_pair
 from topology import latest
 from topology.models import Broker, State, Topology, WorkState
-from topology.patterns import PATTERNS, delay_levels, hold_queues
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.table import PATTERNS
 from topology.provision import apply, create_topology
 
 YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)

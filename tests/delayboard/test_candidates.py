@@ -11,7 +11,7 @@ from delayboard.dead_letters.candidates import Candidate, candidates
 from delayboard.dead_letters.feeds import feeds, reasons
 from tests.topology.builders import PAIR, a_queue, a_snapshot
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
-from topology.patterns import PATTERNS
+from topology.patterns.table import PATTERNS
 from topology.snapshot import QueueNumbers
 
 NEWEST = (4, 3, 6)

@@ -16,7 +16,7 @@ from tests.builders import make_broker
 from tests.topology.builders import a_snapshot
 from topology.masks import NOTHING
 from topology.models import Broker, State, Topology
-from topology.patterns import PATTERNS
+from topology.patterns.table import PATTERNS
 from topology.provision import create_topology
 from topology.snapshot import QueueNumbers, Snapshot
 

@@ -44,7 +44,7 @@ from topology.definitions import (
 )
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import AuditEntry, Broker, Topology
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 
 SECOND = timedelta(seconds=1)
 LEVELS = delay_levels.Params("own", "shop", 4)

@@ -26,7 +26,7 @@ from topology.definitions import (
     Queue,
 )
 from topology.message import REPLAYS_HEADER
-from topology.patterns import busy_wait
+from topology.patterns.busy_wait import pattern as busy_wait
 from topology.routing.waiting import of_others
 from topology.routing.walk import walk
 

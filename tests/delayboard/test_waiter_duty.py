@@ -16,7 +16,7 @@ from tests.topology.builders import a_queue, a_snapshot
 from topology.broker.errors import Unreachable
 from topology.definitions import Definitions
 from topology.models import Broker, State, Topology
-from topology.patterns import busy_wait
+from topology.patterns.busy_wait import pattern as busy_wait
 from topology.provision import create_topology, take_over
 from topology.rows import waiters_at
 from topology.snapshot import QueueNumbers

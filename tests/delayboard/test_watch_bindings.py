@@ -17,7 +17,7 @@ from tests.topology.builders import a_snapshot
 from topology import latest
 from topology.latest import Latest
 from topology.models import Broker, MissingBinding, State, Topology
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 from topology.provision import create_topology
 
 PARAMS = delay_levels.Params("own", "shop", 3)

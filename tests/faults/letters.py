@@ -21,7 +21,8 @@ from topology.broker.publisher import Publisher, publisher
 from topology.definitions import Queue
 from topology.message import Publish
 from topology.models import Broker
-from topology.patterns import delay_levels, retry_pair
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.provision import apply, create_topology
 
 STEP = timedelta(milliseconds=100)

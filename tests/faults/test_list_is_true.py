@@ -29,7 +29,7 @@ from tests.faults.letters import Course, Traffic, three_topologies
 from tests.faults.processes import environment, kill, started
 from tests.faults.truth import Look, contradictions, due_errors
 from topology.models import Broker, Role, Topology
-from topology.patterns import retry_pair
+from topology.patterns.retry_pair import pattern as retry_pair
 
 WITHIN_SECONDS = 2.0
 RESTART_SECONDS = 5.0

@@ -29,8 +29,8 @@ from topology import latest, provision
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.models import AuditEntry, Topology
-from topology.patterns import delay_levels
-from topology.patterns.delay_levels import Params
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels.pattern import Params
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FRESH = timedelta(milliseconds=200)

@@ -19,7 +19,7 @@ from tests.faults.forking import forked
 from topology.broker.consumer import getter
 from topology.broker.management import Management
 from topology.definitions import Queue
-from topology.patterns.delay_levels import Params
+from topology.patterns.delay_levels.pattern import Params
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES = 600

@@ -24,7 +24,7 @@ from topology.broker.publisher import publisher
 from topology.definitions import Queue
 from topology.message import Publish
 from topology.models import Topology
-from topology.patterns import busy_wait
+from topology.patterns.busy_wait import pattern as busy_wait
 from topology.provision import apply, create_topology
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.graph.ladder import Levels
-from topology.patterns import retry_pair
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.snapshot import QueueNumbers, Snapshot
 
 HOSTILE = "</title><script>alert(1)</script>\"'&\u202eevil\n"

@@ -14,9 +14,13 @@ from tests.topology.pattern_cases import CASES
 from tests.topology.test_patterns import standing
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Topology
-from topology.patterns import PATTERNS, busy_wait, delay_levels, delay_queues, hold_queues
-from topology.patterns.hold_params import Params as HoldParams
-from topology.patterns.level_params import Params as LevelParams
+from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels.params import Params as LevelParams
+from topology.patterns.delay_queues import pattern as delay_queues
+from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.hold_queues.params import Params as HoldParams
+from topology.patterns.table import PATTERNS
 from topology.snapshot import QueueNumbers
 from topology.views.picture import MOST_MEMBERS, WAITER_NOTE, Picture, draw, explanation_picture
 

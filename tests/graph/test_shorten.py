@@ -7,7 +7,7 @@ from tests.topology.builders import a_queue
 from topology.definitions import Binding, Definitions, Exchange
 from topology.graph.build import build
 from topology.graph.shorten import shorten
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 
 
 def chain(*names: str) -> list[Exchange | Binding]:

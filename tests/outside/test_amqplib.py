@@ -29,7 +29,7 @@ from topology.broker.management import Management
 from topology.deaths import read_history
 from topology.definitions import Queue
 from topology.models import Broker, Role, Topology
-from topology.patterns import retry_loop
+from topology.patterns.retry_loop import pattern as retry_loop
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -20,7 +20,7 @@ from tests.brokers import call_api
 from tests.builders import eventually
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Topology
-from topology.patterns import hold_queues
+from topology.patterns.hold_queues import pattern as hold_queues
 from topology.provision import apply, create_topology
 
 DELAY_MS = 1500

@@ -25,7 +25,8 @@ from topology import adopting, provision
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.models import Broker, State, Topology
-from topology.patterns import delay_levels, retry_pair
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.provisioning.recognition import Found, recognise
 from topology.replace_tap import read_streams, replace_tap
 

@@ -30,8 +30,8 @@ from topology.broker.publisher import publisher
 from topology.definitions import Arguments, Queue
 from topology.message import PUBLISHED_AT_HEADER, Publish
 from topology.models import Topology
-from topology.patterns import busy_wait
-from topology.patterns.busy_wait import Params
+from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.busy_wait.pattern import Params
 from topology.transfer.waiter import Passing, wait
 
 MS = timedelta(milliseconds=1)

@@ -25,9 +25,9 @@ from topology.broker.publisher import publisher
 from topology.definitions import Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import AuditEntry, State, Topology
-from topology.patterns import delay_levels
-from topology.patterns.delay_levels import Params
-from topology.patterns.level_params import level_name
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels.params import level_name
+from topology.patterns.delay_levels.pattern import Params
 from topology.patterns.pattern import Copy
 from topology.restore_binding import restore_binding
 

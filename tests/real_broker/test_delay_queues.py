@@ -24,8 +24,8 @@ from topology.deaths import read_history
 from topology.definitions import Arguments, Queue
 from topology.message import Publish
 from topology.models import State, Topology
-from topology.patterns import delay_queues
-from topology.patterns.delay_queues import Params
+from topology.patterns.delay_queues import pattern as delay_queues
+from topology.patterns.delay_queues.pattern import Params
 from topology.patterns.pattern import Copy
 
 pytestmark = pytest.mark.django_db

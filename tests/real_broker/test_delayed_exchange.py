@@ -11,7 +11,7 @@ from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.definitions import Queue
 from topology.models import State
-from topology.patterns import delayed_exchange
+from topology.patterns.delayed_exchange import pattern as delayed_exchange
 
 pytestmark = pytest.mark.django_db
 

@@ -32,8 +32,10 @@ from topology.deaths import Death
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.message import REPLAYS_HEADER
 from topology.models import Broker, Role
-from topology.patterns import delay_levels, hold_queues, retry_pair
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.hold_queues import pattern as hold_queues
 from topology.patterns.pattern import Tap
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.provisioning.taps import tap_definitions
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]

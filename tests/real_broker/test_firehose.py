@@ -33,7 +33,7 @@ from topology.broker.publisher import publisher
 from topology.definitions import Binding
 from topology.message import Publish
 from topology.models import AuditEntry, Broker, Topology
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 from topology.provisioning import firehose as taps
 from topology.provisioning.firehose import TRACE_EXCHANGE
 

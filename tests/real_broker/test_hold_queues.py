@@ -20,9 +20,9 @@ from topology.broker.publisher import publisher
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.message import Publish
 from topology.models import Topology
-from topology.patterns import hold_queues
-from topology.patterns.hold_params import queue_name
-from topology.patterns.hold_queues import Params
+from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.hold_queues.params import queue_name
+from topology.patterns.hold_queues.pattern import Params
 from topology.patterns.pattern import Copy
 
 pytestmark = pytest.mark.django_db

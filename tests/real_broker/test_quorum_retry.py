@@ -21,8 +21,8 @@ from topology.broker.publisher import publisher
 from topology.deaths import read_history
 from topology.message import Message, Publish
 from topology.models import Topology
-from topology.patterns import quorum_retry
 from topology.patterns.pattern import Copy
+from topology.patterns.quorum_retry import pattern as quorum_retry
 
 pytestmark = pytest.mark.django_db
 

@@ -47,7 +47,7 @@ from topology.broker.publisher import publisher
 from topology.definitions import Queue
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Publish
 from topology.models import Broker, Role
-from topology.patterns import retry_ladder
+from topology.patterns.retry_ladder import pattern as retry_ladder
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
 

@@ -20,9 +20,9 @@ from topology.deaths import read_history
 from topology.definitions import Arguments, Definitions, Queue
 from topology.message import Publish
 from topology.models import Topology
-from topology.patterns import retry_ladder
-from topology.patterns.ladder_params import rung_name
 from topology.patterns.pattern import Copy
+from topology.patterns.retry_ladder import pattern as retry_ladder
+from topology.patterns.retry_ladder.params import rung_name
 
 pytestmark = pytest.mark.django_db
 

@@ -23,9 +23,9 @@ from topology.deaths import read_history
 from topology.definitions import Binding, Queue
 from topology.message import Publish
 from topology.models import Broker, Topology
-from topology.patterns import retry_loop
 from topology.patterns.pattern import Copy
-from topology.patterns.retry_loop import RETRY_COUNT, Params, parse
+from topology.patterns.retry_loop import pattern as retry_loop
+from topology.patterns.retry_loop.pattern import RETRY_COUNT, Params, parse
 
 pytestmark = pytest.mark.django_db
 

@@ -15,7 +15,7 @@ from topology.broker.errors import NotFound
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.models import Topology
-from topology.patterns import retry_loop
+from topology.patterns.retry_loop import pattern as retry_loop
 
 pytestmark = pytest.mark.django_db
 

@@ -23,7 +23,7 @@ from topology.broker.properties import build_properties
 from topology.broker.publisher import publisher
 from topology.message import Publish
 from topology.models import Role, Topology
-from topology.patterns import retry_loop
+from topology.patterns.retry_loop import pattern as retry_loop
 
 pytestmark = pytest.mark.django_db
 SECONDS = 30.0

@@ -18,8 +18,12 @@ from tests.topology.test_provision import broker_says, takes_changes
 from tests.topology.test_recognition import crowd
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
-from topology.patterns import busy_wait, delay_levels, delay_queues, retry_loop, retry_pair
+from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_queues import pattern as delay_queues
 from topology.patterns.pattern import Use
+from topology.patterns.retry_loop import pattern as retry_loop
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.provision import take_over
 from topology.provisioning.recognition import Recognition, recognise
 from topology.snapshot import Snapshot

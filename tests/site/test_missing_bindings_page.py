@@ -12,7 +12,7 @@ from django.utils import timezone
 from tests.site.desk import know, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import AuditEntry, Broker, MissingBinding, Role, State, Topology
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 from topology.provision import create_topology
 
 pytestmark = pytest.mark.django_db

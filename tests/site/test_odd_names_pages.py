@@ -10,7 +10,7 @@ from django.utils.html import escape
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.test_names import ODD, renamed
 from topology.models import Broker, Role, Topology
-from topology.patterns import PATTERNS
+from topology.patterns.table import PATTERNS
 
 pytestmark = pytest.mark.django_db
 

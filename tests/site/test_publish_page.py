@@ -10,7 +10,7 @@ from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology import provision
 from topology.models import Broker, Role, State, Topology
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 
 pytestmark = pytest.mark.django_db
 

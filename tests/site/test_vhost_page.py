@@ -11,7 +11,9 @@ from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.definitions import Binding, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
-from topology.patterns import busy_wait, delay_queues, retry_loop
+from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.delay_queues import pattern as delay_queues
+from topology.patterns.retry_loop import pattern as retry_loop
 from topology.provisioning.recognition import Recognition, recognise
 from topology.snapshot import Snapshot
 from topology.views.picture import WAITER_NOTE

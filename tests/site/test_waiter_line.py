@@ -14,7 +14,7 @@ from delayboard.models.duty import waiter_key
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role, State, Topology
-from topology.patterns import busy_wait
+from topology.patterns.busy_wait import pattern as busy_wait
 from topology.provision import create_topology
 
 pytestmark = pytest.mark.django_db

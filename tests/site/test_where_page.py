@@ -15,7 +15,7 @@ from tests.topology.builders import a_queue
 from topology import latest
 from topology.definitions import DELAYED_TYPE, Arguments, Binding, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
-from topology.patterns import busy_wait
+from topology.patterns.busy_wait import pattern as busy_wait
 from topology.provision import create_topology, take_over
 
 pytestmark = pytest.mark.django_db

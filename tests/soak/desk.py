@@ -20,7 +20,8 @@ from topology.broker.errors import BrokerError
 from topology.broker.management import Management
 from topology.definitions import Arguments, Queue
 from topology.models import Broker, Topology
-from topology.patterns import delay_levels, retry_pair
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.provision import apply, create_topology
 
 

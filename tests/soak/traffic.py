@@ -15,7 +15,7 @@ from topology.broker.properties import build_properties
 from topology.broker.publisher import Publisher, publisher
 from topology.deaths import read_history
 from topology.message import Publish
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 
 WORK = "soak"
 DELAY = "4s"

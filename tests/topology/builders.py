@@ -9,7 +9,7 @@ from typing import Any
 from topology.broker.address import Address
 from topology.broker.errors import Unreachable
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.patterns import retry_pair
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.provisioning.taps import tap_definitions
 from topology.snapshot import QueueNumbers, Snapshot
 

@@ -24,7 +24,8 @@ from topology import adopting, provision
 from topology.broker.errors import Refused, Unreachable
 from topology.definitions import Arguments, Binding, Definitions, Identity, Queue, Thing
 from topology.models import Broker, Role, State, Topology
-from topology.patterns import busy_wait, retry_pair
+from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.provisioning.recognition import recognise
 
 pytestmark = pytest.mark.django_db

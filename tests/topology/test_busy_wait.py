@@ -13,10 +13,11 @@ from tests.topology.builders import a_queue, a_snapshot
 from tests.topology.walks import MIDDLE, NEW, OLD, ms, only
 from topology.definitions import Arguments, Definitions, Queue
 from topology.message import PUBLISHED_AT_HEADER, Waiter
-from topology.patterns import PATTERNS, busy_wait
-from topology.patterns.busy_wait import Params
+from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.busy_wait.params import WAITED_HEADER
+from topology.patterns.busy_wait.pattern import Params
 from topology.patterns.pattern import Copy, ParamsError
-from topology.patterns.wait_params import WAITED_HEADER
+from topology.patterns.table import PATTERNS
 from topology.provisioning.verify import Verdict, verify
 from topology.routing.walk import walk
 from topology.snapshot import QueueNumbers

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.patterns import delay_levels
-from topology.patterns.delay_levels import Params
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels.pattern import Params
 from topology.patterns.pattern import Copy, ParamsError
 
 MAXIMUM = 2**28 - 1

@@ -7,9 +7,10 @@ import pytest
 
 from tests.topology.builders import a_snapshot
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.patterns import PATTERNS, delayed_exchange
-from topology.patterns.delayed_exchange import Params
+from topology.patterns.delayed_exchange import pattern as delayed_exchange
+from topology.patterns.delayed_exchange.pattern import Params
 from topology.patterns.pattern import Copy, ParamsError, Reading
+from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.provisioning.taps import tap_definitions
 from topology.provisioning.verify import verify

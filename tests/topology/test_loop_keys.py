@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology.strategies import keys, patterns
-from topology.patterns.loop_keys import key_for, key_for_none, matches, overlap
+from topology.patterns.retry_loop.keys import key_for, key_for_none, matches, overlap
 from topology.routing.topic import topic_matches
 
 

@@ -12,7 +12,8 @@ from tests.topology.builders import a_queue
 from tests.topology.pattern_cases import CASES
 from topology.definitions import TAP_PREFIX, Binding, Definitions, Exchange, Queue, Thing
 from topology.models import Topology
-from topology.patterns import PATTERNS, busy_wait, delay_queues, retry_ladder
+from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.delay_queues import pattern as delay_queues
 from topology.patterns.names import (
     byte_length,
     control_problem,
@@ -23,6 +24,8 @@ from topology.patterns.names import (
     unicode_problem,
 )
 from topology.patterns.pattern import ParamsError
+from topology.patterns.retry_ladder import pattern as retry_ladder
+from topology.patterns.table import PATTERNS
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from tests.topology.builders import a_queue
 from tests.topology.pattern_cases import CASES
 from topology.definitions import Binding, Definitions, Exchange
 from topology.message import Route
-from topology.patterns import PATTERNS
 from topology.patterns.pattern import Copy, ParamsError, Pattern
+from topology.patterns.table import PATTERNS
 from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import Index, Walk, walk
 

@@ -18,8 +18,10 @@ from topology import latest, provision
 from topology.broker.errors import Unreachable
 from topology.definitions import Binding, Exchange, Queue, Thing
 from topology.models import AuditEntry, Broker, Role, State, Topology
-from topology.patterns import delay_levels, quorum_retry, retry_pair
-from topology.patterns.level_params import level_name
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels.params import level_name
+from topology.patterns.quorum_retry import pattern as quorum_retry
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.provisioning.teardown import Occupied, Teardown
 from topology.snapshot import QueueNumbers
 

@@ -7,8 +7,9 @@ import pytest
 
 from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.patterns import PATTERNS, quorum_retry
 from topology.patterns.pattern import Copy, ParamsError, Reading
+from topology.patterns.quorum_retry import pattern as quorum_retry
+from topology.patterns.table import PATTERNS
 from topology.routing.walk import Consumer, walk
 
 MS = timedelta(milliseconds=1)

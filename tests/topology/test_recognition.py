@@ -14,16 +14,14 @@ from tests.topology.builders import TAP, a_queue, a_snapshot
 from tests.topology.pattern_cases import CASES
 from tests.topology.test_patterns import standing
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
-from topology.patterns import (
-    PATTERNS,
-    busy_wait,
-    delay_levels,
-    delay_queues,
-    hold_queues,
-    retry_loop,
-    retry_pair,
-)
+from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_queues import pattern as delay_queues
+from topology.patterns.hold_queues import pattern as hold_queues
 from topology.patterns.pattern import Use
+from topology.patterns.retry_loop import pattern as retry_loop
+from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.table import PATTERNS
 from topology.provisioning import recognition
 from topology.provisioning.recognition import Found, departures, recognise
 from topology.snapshot import QueueNumbers, Snapshot

@@ -10,8 +10,12 @@ import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
-from topology.patterns import delay_levels, hold_queues, quorum_retry, retry_loop, retry_pair
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.hold_queues import pattern as hold_queues
 from topology.patterns.pattern import Use
+from topology.patterns.quorum_retry import pattern as quorum_retry
+from topology.patterns.retry_loop import pattern as retry_loop
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.provisioning.recognition import departures, recognise
 from topology.snapshot import QueueNumbers
 

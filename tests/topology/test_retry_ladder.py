@@ -7,8 +7,9 @@ import pytest
 
 from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
-from topology.patterns import PATTERNS, retry_ladder
 from topology.patterns.pattern import Copy, ParamsError, Reading
+from topology.patterns.retry_ladder import pattern as retry_ladder
+from topology.patterns.table import PATTERNS
 from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import Consumer, walk
 

@@ -8,10 +8,11 @@ import pytest
 
 from tests.topology.builders import a_queue
 from topology.definitions import TAP_PREFIX, Arguments, Binding, Definitions, Exchange, Queue, Thing
-from topology.patterns import retry_loop, retry_pair
-from topology.patterns.loop_params import Timeout
 from topology.patterns.pattern import Copy, ParamsError, Reading
-from topology.patterns.retry_loop import Params, parse
+from topology.patterns.retry_loop import pattern as retry_loop
+from topology.patterns.retry_loop.params import Timeout
+from topology.patterns.retry_loop.pattern import Params, parse
+from topology.patterns.retry_pair import pattern as retry_pair
 from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import Consumer, walk
 

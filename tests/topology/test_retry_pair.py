@@ -7,8 +7,8 @@ import pytest
 
 from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Binding, Definitions, Exchange
-from topology.patterns import retry_pair
 from topology.patterns.pattern import Copy, Reading
+from topology.patterns.retry_pair import pattern as retry_pair
 
 
 def ring(work: str, hold: str, **hold_arguments: Any) -> Definitions:

@@ -12,7 +12,10 @@ from tests.topology.builders import (
     a_snapshot,
 )
 from topology.definitions import Binding, Definitions, Queue
-from topology.patterns import PATTERNS, busy_wait, delay_levels, retry_pair
+from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.table import PATTERNS
 from topology.provisioning.verify import Verdict, verify
 from topology.snapshot import QueueNumbers
 

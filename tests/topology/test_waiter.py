@@ -14,7 +14,7 @@ from topology.broker.fields import FieldError, table_entries
 from topology.broker.properties import _split, build_properties, read_properties
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.message import DEATH_HEADERS, Message, Properties, Waiter, content_id
-from topology.patterns.wait_params import WAITED_HEADER
+from topology.patterns.busy_wait.params import WAITED_HEADER
 from topology.transfer.waiter import REMEMBERED, Decision, Passing, decide
 
 WAITER = Waiter("q-busy-wait", "q", "q-delay", "due-at-ms")

@@ -10,7 +10,7 @@ import pytest
 from tests.topology.builders import a_queue, a_snapshot
 from tests.topology.walks import AT_LEAST_ONCE, ms, of, only
 from topology.definitions import Arguments, Binding, Exchange, Queue
-from topology.patterns import delayed_exchange
+from topology.patterns.delayed_exchange import pattern as delayed_exchange
 from topology.routing import delayed
 from topology.routing.consumer import Consumer
 from topology.routing.question import Question, ask

@@ -10,7 +10,7 @@ import pytest
 from tests.topology.builders import a_queue, a_snapshot
 from tests.topology.walks import ms, of, only
 from topology.message import Message, Properties
-from topology.patterns import busy_wait
+from topology.patterns.busy_wait import pattern as busy_wait
 from topology.routing.question import Question, ask
 from topology.routing.remaining import remaining
 from topology.routing.waiting import from_now, of_others

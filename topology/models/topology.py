@@ -12,9 +12,9 @@ from topology.definitions import TAP_PREFIX, Definitions, Identity
 from topology.delays import format_delay, in_words
 from topology.message import Waiter
 from topology.models.broker import Broker
-from topology.patterns import PATTERNS
 from topology.patterns.names import as_stored
 from topology.patterns.pattern import Pattern, Tap
+from topology.patterns.table import PATTERNS
 from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType, tap_definitions
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from topology.definitions import Definitions, Exchange, Identity, Queue, Thing
-from topology.patterns import PATTERNS
 from topology.patterns.pattern import Use
+from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import Change, Plan, compare, shown, title
 from topology.provisioning.stated_times import untrue_names
 from topology.snapshot import Snapshot

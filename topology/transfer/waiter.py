@@ -22,7 +22,7 @@ from topology.broker.intake import intake
 from topology.broker.pipeline import Answer, pipeline
 from topology.broker.properties import strip_for_replay
 from topology.message import Message, Properties, Publish, Waiter
-from topology.patterns.wait_params import WAITED_HEADER
+from topology.patterns.busy_wait.params import WAITED_HEADER
 from topology.routing.waiting import due_ms
 from topology.transfer.move import move
 from topology.transfer.queue_source import QueueSource

@@ -23,8 +23,11 @@ from topology.graph.shorten import shorten
 from topology.graph.svg import draw as draw_svg
 from topology.message import Waiter
 from topology.models import Broker, Topology
-from topology.patterns import PATTERNS, delay_levels, hold_queues, level_params
+from topology.patterns.delay_levels import params as level_params
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.hold_queues import pattern as hold_queues
 from topology.patterns.pattern import ParamsError, Pattern
+from topology.patterns.table import PATTERNS
 from topology.routing.outcome import Walk
 from topology.routing.question import Answer
 from topology.snapshot import Snapshot

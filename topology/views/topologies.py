@@ -19,7 +19,7 @@ from topology.delays import in_words
 from topology.forms import TAPS, TAPS_HELP, TopologyForm
 from topology.graph.cells import MARK_WORDS
 from topology.models import Role, State, Topology
-from topology.patterns import PATTERNS
+from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import title
 from topology.provisioning.taps import DEFAULT_TAP
 from topology.restore_binding import obstacle_to, restore_binding

@@ -23,8 +23,8 @@ from topology.graph.survey import Group, Survey, name_of, part, survey
 from topology.graph.svg import draw as draw_svg
 from topology.graph.vhost import REST, Card, Overview, members, overview
 from topology.models import Broker, Role, State, Topology
-from topology.patterns import PATTERNS
 from topology.patterns.pattern import Use
+from topology.patterns.table import PATTERNS
 from topology.provisioning.recognition import Found, departures, recognise
 from topology.snapshot import Snapshot
 from topology.views.kept import Kept

@@ -15,7 +15,7 @@ from delayboard.publishing.timeout_desk import Tally, Verdict
 from delayboard.publishing.timeouts import numbered_lines
 from topology.broker.errors import BrokerError
 from topology.models import Topology
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 from topology.provision import Refusal
 
 LEFT_OUT_CODE, STOPPED_CODE = 3, 130

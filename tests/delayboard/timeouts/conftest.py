@@ -14,7 +14,7 @@ from tests.delayboard.timeouts.lines import LEVELS, Channel
 from tests.topology.builders import NOON
 from topology import latest
 from topology.models import Broker, State, Topology
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 from topology.provision import create_topology
 
 

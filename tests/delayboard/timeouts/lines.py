@@ -11,7 +11,7 @@ from topology.broker.errors import BrokerError, NotFound, OutcomeUnknown, Unreac
 from topology.broker.pipeline import CONFIRMED, Answer
 from topology.definitions import Definitions, Thing
 from topology.message import Publish
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 
 LEVELS = delay_levels.Params("own", "shop", 8)
 LONGEST = timedelta(seconds=255)

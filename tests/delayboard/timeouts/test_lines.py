@@ -14,7 +14,7 @@ from delayboard.publishing.timeouts import Malformed, numbered_lines, read_line
 from tests.delayboard.timeouts.lines import LEVELS, LONGEST, a_line, text
 from tests.topology.builders import NOON
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 
 SOME_ID = UUID(int=7)
 

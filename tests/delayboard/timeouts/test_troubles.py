@@ -17,7 +17,7 @@ from topology import latest
 from topology.broker.errors import BrokerError, Nacked, NotFound, OutcomeUnknown, Unreachable
 from topology.definitions import Binding, Definitions, Exchange
 from topology.models import AuditEntry, State, Topology
-from topology.patterns import delay_levels
+from topology.patterns.delay_levels import pattern as delay_levels
 from topology.provision import Refusal
 
 

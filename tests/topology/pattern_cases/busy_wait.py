@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, names
 from topology.definitions import MAXIMUM_TTL_MS, Definitions
-from topology.patterns import busy_wait
-from topology.patterns.wait_params import LONGEST_QUEUE_BYTES
+from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.busy_wait.params import LONGEST_QUEUE_BYTES
 
 
 def wait_params() -> st.SearchStrategy[busy_wait.Params]:

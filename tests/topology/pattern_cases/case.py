@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from topology.definitions import MAXIMUM_TTL_MS, Definitions
-from topology.patterns import retry_pair
 from topology.patterns.names import name_problem
+from topology.patterns.retry_pair import pattern as retry_pair
 
 letters = st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"])
 names = st.text(letters, min_size=1, max_size=retry_pair.MAXIMUM_NAME_BYTES).filter(

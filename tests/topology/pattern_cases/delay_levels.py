@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, names
 from topology.definitions import Definitions
-from topology.patterns import delay_levels
-from topology.patterns.level_params import LONGEST_PREFIX_BYTES, QUEUE_TYPES
+from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels.params import LONGEST_PREFIX_BYTES, QUEUE_TYPES
 
 
 def levels_params() -> st.SearchStrategy[delay_levels.Params]:

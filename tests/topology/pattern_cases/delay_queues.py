@@ -8,8 +8,8 @@ from tests.topology.builders import a_queue
 from tests.topology.pattern_cases import case
 from tests.topology.pattern_cases.case import Case
 from topology.definitions import Definitions
-from topology.patterns import delay_queues
-from topology.patterns.dlq_params import LONGEST_SECONDS
+from topology.patterns.delay_queues import pattern as delay_queues
+from topology.patterns.delay_queues.params import LONGEST_SECONDS
 
 LONGEST_NAME = 255 - len(f"_dlq_{LONGEST_SECONDS}")
 

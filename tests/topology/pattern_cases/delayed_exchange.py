@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, letters
 from topology.definitions import Definitions
-from topology.patterns import delayed_exchange
+from topology.patterns.delayed_exchange import pattern as delayed_exchange
 from topology.patterns.names import name_problem
 
 LONGEST_QUEUE = 255 - len("to ")

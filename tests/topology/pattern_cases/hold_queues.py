@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, names
 from topology.definitions import MAXIMUM_TTL_MS, Binding, Definitions, Exchange
-from topology.patterns import hold_queues
+from topology.patterns.hold_queues import pattern as hold_queues
 
 
 def hold_params() -> st.SearchStrategy[hold_queues.Params]:

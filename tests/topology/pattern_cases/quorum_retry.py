@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, delays, names, routing_keys
 from topology.definitions import Binding, Definitions
-from topology.patterns import quorum_retry
-from topology.patterns.quorum_params import KINDS, LONGEST_OWN_NAME_BYTES, MOST_RETRIES
+from topology.patterns.quorum_retry import pattern as quorum_retry
+from topology.patterns.quorum_retry.params import KINDS, LONGEST_OWN_NAME_BYTES, MOST_RETRIES
 
 
 @st.composite

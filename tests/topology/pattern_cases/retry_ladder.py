@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, delays, names
 from topology.definitions import Binding, Definitions
-from topology.patterns import retry_ladder
-from topology.patterns.ladder_params import LONGEST_OWN_NAME_BYTES
 from topology.patterns.pattern import ParamsError
+from topology.patterns.retry_ladder import pattern as retry_ladder
+from topology.patterns.retry_ladder.params import LONGEST_OWN_NAME_BYTES
 
 
 @st.composite

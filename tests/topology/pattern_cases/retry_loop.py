@@ -4,9 +4,9 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from tests.topology.pattern_cases.case import Case, delays, names
-from topology.patterns import retry_loop
-from topology.patterns.loop_params import BINDING_KEYS, PRESETS, Timeout
 from topology.patterns.pattern import ParamsError
+from topology.patterns.retry_loop import pattern as retry_loop
+from topology.patterns.retry_loop.params import BINDING_KEYS, PRESETS, Timeout
 
 _words = st.sampled_from(["mail", "*", "#", "", "x", "é/“"])
 _keys = st.lists(_words, max_size=4).map(".".join)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.topology.pattern_cases.case import Case, delays, names, routing_keys
-from topology.patterns import retry_pair
+from topology.patterns.retry_pair import pattern as retry_pair
 
 CASE = Case(
     st.builds(retry_pair.Params, names, delays, routing_keys),

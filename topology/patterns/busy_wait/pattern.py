@@ -23,9 +23,19 @@ from topology.deaths import newest_death
 from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue, is_tap
 from topology.delays import format_delay
 from topology.message import ATTEMPT_HEADER, PUBLISHED_AT_HEADER, Route, Waiter
-from topology.patterns.lacking import lacking
+from topology.patterns.busy_wait.params import (
+    DELAY_SUFFIX,
+    WAIT_SUFFIX,
+    WAITED_HEADER,
+    delay_name,
+    laps_of,
+    wait_name,
+)
+from topology.patterns.busy_wait.params import FIELDS as FIELDS
+from topology.patterns.busy_wait.params import Params as Params
+from topology.patterns.busy_wait.params import parse as parse
+from topology.patterns.busy_wait.params import store as store
 from topology.patterns.names import sight_problem
-from topology.patterns.odd_names import shown_only
 from topology.patterns.pattern import (
     Copy,
     Explanation,
@@ -34,18 +44,7 @@ from topology.patterns.pattern import (
     Tap,
     Use,
 )
-from topology.patterns.wait_params import (
-    DELAY_SUFFIX,
-    WAIT_SUFFIX,
-    WAITED_HEADER,
-    delay_name,
-    laps_of,
-    wait_name,
-)
-from topology.patterns.wait_params import FIELDS as FIELDS
-from topology.patterns.wait_params import Params as Params
-from topology.patterns.wait_params import parse as parse
-from topology.patterns.wait_params import store as store
+from topology.patterns.uses import lacking, shown_only
 
 KIND = "busy_wait"
 LONGEST = timedelta(milliseconds=MAXIMUM_TTL_MS)

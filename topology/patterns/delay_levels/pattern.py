@@ -23,16 +23,16 @@ from topology.deaths import newest_death
 from topology.definitions import Binding, Definitions, Queue, is_tap
 from topology.delays import format_delay
 from topology.message import Route, Waiter
-from topology.patterns.level_objects import definitions as definitions
-from topology.patterns.level_objects import destinations as destinations
-from topology.patterns.level_objects import title as title
-from topology.patterns.level_params import FIELDS as FIELDS
-from topology.patterns.level_params import KIND as KIND
-from topology.patterns.level_params import Params as Params
-from topology.patterns.level_params import delivery_name, level_name, next_name
-from topology.patterns.level_params import parse as parse
-from topology.patterns.level_params import store as store
-from topology.patterns.level_uses import recognize as recognize
+from topology.patterns.delay_levels.objects import definitions as definitions
+from topology.patterns.delay_levels.objects import destinations as destinations
+from topology.patterns.delay_levels.objects import title as title
+from topology.patterns.delay_levels.params import FIELDS as FIELDS
+from topology.patterns.delay_levels.params import KIND as KIND
+from topology.patterns.delay_levels.params import Params as Params
+from topology.patterns.delay_levels.params import delivery_name, level_name, next_name
+from topology.patterns.delay_levels.params import parse as parse
+from topology.patterns.delay_levels.params import store as store
+from topology.patterns.delay_levels.recognize import recognize as recognize
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.patterns.pattern import (
     MADE_UP,

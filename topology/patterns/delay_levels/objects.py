@@ -14,7 +14,7 @@ from topology.definitions import (
     is_tap,
 )
 from topology.delays import milliseconds
-from topology.patterns.level_params import Params, delivery_name, level_name, next_name
+from topology.patterns.delay_levels.params import Params, delivery_name, level_name, next_name
 from topology.patterns.pattern import bindings_among
 
 AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}

@@ -24,19 +24,19 @@ from topology.deaths import newest_death, read_history
 from topology.definitions import MAXIMUM_TTL_MS, Definitions, Queue, is_tap
 from topology.delays import format_delay, milliseconds
 from topology.message import Route, Waiter
-from topology.patterns.hold_params import FIELDS as FIELDS
-from topology.patterns.hold_params import (
+from topology.patterns.hold_queues.params import FIELDS as FIELDS
+from topology.patterns.hold_queues.params import (
     SHORTEST_LEASE_MS,
     delay_problem,
     expires_ms,
 )
-from topology.patterns.hold_params import Params as Params
-from topology.patterns.hold_params import parse as parse
-from topology.patterns.hold_params import store as store
-from topology.patterns.hold_uses import KIND as KIND
-from topology.patterns.hold_uses import hold_queue, is_held_for
-from topology.patterns.hold_uses import recognize as recognize
-from topology.patterns.hold_uses import title as title
+from topology.patterns.hold_queues.params import Params as Params
+from topology.patterns.hold_queues.params import parse as parse
+from topology.patterns.hold_queues.params import store as store
+from topology.patterns.hold_queues.recognize import KIND as KIND
+from topology.patterns.hold_queues.recognize import hold_queue, is_held_for
+from topology.patterns.hold_queues.recognize import recognize as recognize
+from topology.patterns.hold_queues.recognize import title as title
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.patterns.pattern import (
     MADE_UP,

@@ -28,14 +28,14 @@ from topology.deaths import newest_death, read_history
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import format_delay, milliseconds
 from topology.message import Route, Waiter
-from topology.patterns.lacking import lacking
-from topology.patterns.ladder_params import FIELDS as FIELDS
-from topology.patterns.ladder_params import Params as Params
-from topology.patterns.ladder_params import ladder_name, read_tried, rung_name, tried_key
-from topology.patterns.ladder_params import parse as parse
-from topology.patterns.ladder_params import store as store
-from topology.patterns.ladder_sets import LadderSet, find_ladder_sets
 from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
+from topology.patterns.retry_ladder.params import FIELDS as FIELDS
+from topology.patterns.retry_ladder.params import Params as Params
+from topology.patterns.retry_ladder.params import ladder_name, read_tried, rung_name, tried_key
+from topology.patterns.retry_ladder.params import parse as parse
+from topology.patterns.retry_ladder.params import store as store
+from topology.patterns.retry_ladder.sets import LadderSet, find_ladder_sets
+from topology.patterns.uses import lacking
 
 KIND = "retry_ladder"
 ZERO = timedelta(0)

@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 
 from topology.definitions import Binding, Definitions, Queue
-from topology.patterns.lacking import lacking
 from topology.patterns.names import sight_problem
-from topology.patterns.odd_names import shown_only
-from topology.patterns.pair_params import KIND, Params, definitions, retry_name, work_name
-from topology.patterns.pair_shapes import claims_of, find_pairs, is_taken
 from topology.patterns.pattern import ParamsError, Use
+from topology.patterns.retry_pair.params import KIND, Params, definitions, retry_name, work_name
+from topology.patterns.retry_pair.shapes import claims_of, find_pairs, is_taken
+from topology.patterns.uses import lacking, shown_only
 
 # Of its six things: an exchange that is gone took its binding along.
 LEAST_LEFT = 4

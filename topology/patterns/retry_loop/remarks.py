@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from topology.definitions import Definitions
-from topology.patterns.loop_params import Params
+from topology.patterns.retry_loop.params import Params
 
 _WHAT = {"key": "routing key", "header": "header “{header}”"}
 

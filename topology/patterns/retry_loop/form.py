@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from topology.delays import DelayError, format_delay, parse_delay
-from topology.patterns.loop_params import (
+from topology.patterns.names import sight_problem
+from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.retry_loop.params import (
     BINDING_KEYS,
     DEFAULT_DELAY,
     PRESETS,
@@ -17,8 +19,6 @@ from topology.patterns.loop_params import (
     Timeout,
     own_queue,
 )
-from topology.patterns.names import sight_problem
-from topology.patterns.pattern import Field, ParamsError
 
 WAYS_BACK = {
     "input": "through the input exchange",

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from topology.definitions import Arguments, ArgumentValue, Binding, Definitions, Exchange, Queue
 from topology.delays import milliseconds
-from topology.patterns.loop_params import EXCHANGE_TYPES, Params, Timeout
+from topology.patterns.retry_loop.params import EXCHANGE_TYPES, Params, Timeout
 
 
 def definitions(params: Params) -> Definitions:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, is_tap
-from topology.patterns.ladder_sets import read_rung
-from topology.patterns.loop_keys import matches
-from topology.patterns.loop_params import EXCHANGE_TYPES
+from topology.patterns.retry_ladder.sets import read_rung
+from topology.patterns.retry_loop.keys import matches
+from topology.patterns.retry_loop.params import EXCHANGE_TYPES
 
 # A queue with more ways to wait is none that somebody built for retries.
 MOST_WAITS = 50

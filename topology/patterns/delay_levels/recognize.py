@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from topology.definitions import Definitions
-from topology.patterns.lacking import lacking
-from topology.patterns.level_chains import find_chains
-from topology.patterns.level_objects import definitions, destinations, title
-from topology.patterns.level_params import KIND, Params, candidates, odd_prefix
-from topology.patterns.level_sets import LevelSet, find_level_sets
-from topology.patterns.odd_names import shown_only
+from topology.patterns.delay_levels.chains import find_chains
+from topology.patterns.delay_levels.objects import definitions, destinations, title
+from topology.patterns.delay_levels.params import KIND, Params, candidates, odd_prefix
+from topology.patterns.delay_levels.sets import LevelSet, find_level_sets
 from topology.patterns.pattern import Use
+from topology.patterns.uses import lacking, shown_only
 
 
 def recognize(found: Definitions) -> Sequence[Use]:

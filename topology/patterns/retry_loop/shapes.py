@@ -14,9 +14,15 @@ from itertools import product
 from typing import TypeAlias
 
 from topology.definitions import Binding, Definitions, Identity, Queue
-from topology.patterns.loop_form import derived_names
-from topology.patterns.loop_params import EXCHANGE_TYPES, MOST_TIMEOUTS, PRESETS, Params, Timeout
 from topology.patterns.pattern import ParamsError
+from topology.patterns.retry_loop.form import derived_names
+from topology.patterns.retry_loop.params import (
+    EXCHANGE_TYPES,
+    MOST_TIMEOUTS,
+    PRESETS,
+    Params,
+    Timeout,
+)
 
 _SPLITS = {kind: split for split, kind in EXCHANGE_TYPES.items()}
 

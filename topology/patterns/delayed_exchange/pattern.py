@@ -29,13 +29,13 @@ from topology.definitions import (
 )
 from topology.delays import format_delay, milliseconds
 from topology.message import Headers, Route, Waiter
-from topology.patterns.delayed_params import FIELDS as FIELDS
-from topology.patterns.delayed_params import TYPES
-from topology.patterns.delayed_params import Params as Params
-from topology.patterns.delayed_params import parse as parse
-from topology.patterns.delayed_params import store as store
-from topology.patterns.lacking import lacking
+from topology.patterns.delayed_exchange.params import FIELDS as FIELDS
+from topology.patterns.delayed_exchange.params import TYPES
+from topology.patterns.delayed_exchange.params import Params as Params
+from topology.patterns.delayed_exchange.params import parse as parse
+from topology.patterns.delayed_exchange.params import store as store
 from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
+from topology.patterns.uses import lacking
 
 KIND = "delayed_exchange"
 TYPE, HEADER, LONGEST_MS = DELAYED_TYPE, DELAY_HEADER, LONGEST_DELAY_MS

@@ -22,13 +22,13 @@ from datetime import timedelta
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import milliseconds
 from topology.message import Route, Waiter
-from topology.patterns.lacking import lacking
 from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
-from topology.patterns.quorum_params import FIELDS as FIELDS
-from topology.patterns.quorum_params import KINDS
-from topology.patterns.quorum_params import Params as Params
-from topology.patterns.quorum_params import parse as parse
-from topology.patterns.quorum_params import store as store
+from topology.patterns.quorum_retry.params import FIELDS as FIELDS
+from topology.patterns.quorum_retry.params import KINDS
+from topology.patterns.quorum_retry.params import Params as Params
+from topology.patterns.quorum_retry.params import parse as parse
+from topology.patterns.quorum_retry.params import store as store
+from topology.patterns.uses import lacking
 
 KIND = "quorum_retry"
 FIRST_VERSION = (4, 3)

@@ -22,15 +22,14 @@ from topology.deaths import newest_death, read_history
 from topology.definitions import Arguments, Definitions, Queue, is_tap
 from topology.delays import format_delay, milliseconds
 from topology.message import ATTEMPT_HEADER, Headers, Route, Waiter
-from topology.patterns.dlq_params import FIELDS as FIELDS
-from topology.patterns.dlq_params import SECOND, queue_name, split_name
-from topology.patterns.dlq_params import Params as Params
-from topology.patterns.dlq_params import parse as parse
-from topology.patterns.dlq_params import store as store
-from topology.patterns.lacking import lacking
+from topology.patterns.delay_queues.params import FIELDS as FIELDS
+from topology.patterns.delay_queues.params import SECOND, queue_name, split_name
+from topology.patterns.delay_queues.params import Params as Params
+from topology.patterns.delay_queues.params import parse as parse
+from topology.patterns.delay_queues.params import store as store
 from topology.patterns.names import sight_problem
-from topology.patterns.odd_names import shown_only
 from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
+from topology.patterns.uses import lacking, shown_only
 
 KIND = "delay_queues"
 

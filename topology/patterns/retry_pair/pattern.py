@@ -20,18 +20,18 @@ from datetime import timedelta
 from topology.deaths import newest_death, read_history
 from topology.definitions import Definitions, Queue
 from topology.message import Route, Waiter
-from topology.patterns.pair_params import FIELDS as FIELDS
-from topology.patterns.pair_params import KIND as KIND
-from topology.patterns.pair_params import MAXIMUM_NAME_BYTES as MAXIMUM_NAME_BYTES
-from topology.patterns.pair_params import Params as Params
-from topology.patterns.pair_params import definitions as definitions
-from topology.patterns.pair_params import parse as parse
-from topology.patterns.pair_params import retry_name as retry_name
-from topology.patterns.pair_params import store as store
-from topology.patterns.pair_params import title as title
-from topology.patterns.pair_params import work_name as work_name
-from topology.patterns.pair_uses import recognize as recognize
 from topology.patterns.pattern import Copy, Explanation, Reading, Tap
+from topology.patterns.retry_pair.params import FIELDS as FIELDS
+from topology.patterns.retry_pair.params import KIND as KIND
+from topology.patterns.retry_pair.params import MAXIMUM_NAME_BYTES as MAXIMUM_NAME_BYTES
+from topology.patterns.retry_pair.params import Params as Params
+from topology.patterns.retry_pair.params import definitions as definitions
+from topology.patterns.retry_pair.params import parse as parse
+from topology.patterns.retry_pair.params import retry_name as retry_name
+from topology.patterns.retry_pair.params import store as store
+from topology.patterns.retry_pair.params import title as title
+from topology.patterns.retry_pair.params import work_name as work_name
+from topology.patterns.retry_pair.recognize import recognize as recognize
 
 EXPLANATION = Explanation(
     title="Retry pair",

@@ -1,8 +1,11 @@
-"""What a use found in a vhost lacks of a whole one, in sentences."""
+"""What recognition makes of the objects it finds: uses, and what is missing of one."""
 
 from __future__ import annotations
 
-from topology.definitions import Binding, Definitions, Queue, Thing
+from collections.abc import Collection
+
+from topology.definitions import Binding, Definitions, Identity, Queue, Thing
+from topology.patterns.pattern import Use
 
 
 def lacking(wanted: Definitions, found: Definitions) -> tuple[str, ...]:
@@ -28,3 +31,21 @@ def _title(thing: Thing) -> str:
         key = f" with the key “{thing.routing_key}”" if thing.routing_key else ""
         return f"binding from “{thing.source}” to the {kind} “{thing.destination}”{key}"
     return f"{'queue' if isinstance(thing, Queue) else 'exchange'} “{thing.name}”"
+
+
+def shown_only(
+    kind: str,
+    name: str,
+    found: Definitions,
+    queues: Collection[str],
+    exchanges: Collection[str] = (),
+) -> Use:
+    """A use with what is there of these queues, these exchanges and the bindings between them."""
+    claimed: set[Identity] = {("queue", queue) for queue in queues}
+    claimed.update(("exchange", exchange) for exchange in exchanges)
+    for exchange in exchanges:
+        for binding in found.leaving(exchange):
+            others = queues if binding.destination_is_queue else exchanges
+            if binding.destination in others:
+                claimed.add(binding.identity)
+    return Use(kind, name, None, frozenset(one for one in claimed if found.get(one)))

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 from topology.definitions import Arguments, Definitions, Queue
 from topology.delays import milliseconds
-from topology.patterns.hold_params import LEASES, Params, expires_ms, queue_name
+from topology.patterns.hold_queues.params import LEASES, Params, expires_ms, queue_name
 from topology.patterns.names import sight_problem
-from topology.patterns.odd_names import shown_only
 from topology.patterns.pattern import ParamsError, Use
+from topology.patterns.uses import shown_only
 
 KIND = "hold_queues"
 DEFAULT_EXCHANGE = "(default exchange)"

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import format_delay
-from topology.patterns.loop_keys import ANY_WORDS, key_for_none, overlap
 from topology.patterns.names import (
     LONGEST_NAME_BYTES,
     control_problem,
@@ -16,6 +15,7 @@ from topology.patterns.names import (
     name_problem,
 )
 from topology.patterns.pattern import ParamsError
+from topology.patterns.retry_loop.keys import ANY_WORDS, key_for_none, overlap
 
 DEFAULT_DELAY = timedelta(milliseconds=60_000)
 # From 4.3.5 on no topic binding may have more (release notes of RabbitMQ 4.3.5).

@@ -27,17 +27,6 @@ from topology.deaths import newest_death, read_history
 from topology.definitions import Definitions, Identity, Queue
 from topology.delays import format_delay
 from topology.message import Route, Waiter
-from topology.patterns.lacking import lacking
-from topology.patterns.loop_form import FIELDS as FIELDS
-from topology.patterns.loop_form import parse as parse
-from topology.patterns.loop_form import store as store
-from topology.patterns.loop_keys import key_for, matches
-from topology.patterns.loop_objects import asked
-from topology.patterns.loop_objects import definitions as definitions
-from topology.patterns.loop_params import Params as Params
-from topology.patterns.loop_params import Timeout, stray_key
-from topology.patterns.loop_remarks import remarks as remarks
-from topology.patterns.loop_shapes import Loop, find_loops, params_of
 from topology.patterns.pattern import (
     Copy,
     Explanation,
@@ -46,6 +35,17 @@ from topology.patterns.pattern import (
     Tap,
     Use,
 )
+from topology.patterns.retry_loop.form import FIELDS as FIELDS
+from topology.patterns.retry_loop.form import parse as parse
+from topology.patterns.retry_loop.form import store as store
+from topology.patterns.retry_loop.keys import key_for, matches
+from topology.patterns.retry_loop.objects import asked
+from topology.patterns.retry_loop.objects import definitions as definitions
+from topology.patterns.retry_loop.params import Params as Params
+from topology.patterns.retry_loop.params import Timeout, stray_key
+from topology.patterns.retry_loop.remarks import remarks as remarks
+from topology.patterns.retry_loop.shapes import Loop, find_loops, params_of
+from topology.patterns.uses import lacking
 
 KIND = "retry_loop"
 # As in the article: two retries after the first attempt.

@@ -1,0 +1,1 @@
+"""Delay queues: one queue for each delay beside a work queue."""

@@ -1,0 +1,1 @@
+"""Delayed exchange: the exchange type of the archived delayed-message plugin."""

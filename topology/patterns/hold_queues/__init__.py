@@ -1,0 +1,1 @@
+"""Hold queues: one temporary queue for each delay and destination."""

@@ -1,0 +1,1 @@
+"""Retry ladder: each retry waits longer, and the last failure is parked."""
