@@ -16,10 +16,7 @@ from django.utils import timezone
 from analytics import facts
 from delayboard.dead_letters.among import among
 from delayboard.dead_letters.merge_groups import lock_members
-from delayboard.dead_letters.search import QueryError, rights
-from delayboard.dead_letters.search.asked import ask
-from delayboard.dead_letters.search.query import parse
-from delayboard.dead_letters.search.whole import unsearched, whole
+from delayboard.dead_letters.search import QueryError, search_by
 from delayboard.dead_letters.states import change_letters
 from delayboard.models import DeadLetter, LetterChange, LetterGroup, LetterState
 from topology import audit, work
@@ -176,18 +173,16 @@ def _rows(change: LetterChange, now: datetime) -> tuple[Letters, bool]:
     if change.group is not None:
         return DeadLetter.objects.filter(group__in=change.group.member_ids), False
     assert change.created_by is not None
-    query = parse(change.query, now)
-    rights.check(change.created_by, change.broker, query)
-    asked = ask(change.broker, query)
-    return whole(asked), bool(query.words or asked.conditions)
+    search = search_by(change.created_by, change.broker, change.query, now)
+    return search.messages(), search.reads_messages
 
 
 def _unsearched(change: LetterChange, kind: Kind) -> int:
     """How many letters it may mean that no search finds yet."""
     if change.group is not None:
         return 0
-    asked = ask(change.broker, parse(change.query, change.created_at or timezone.now()))
-    return unsearched(asked).filter(pk__lte=change.newest, state=kind.before).count()
+    search = search_by(None, change.broker, change.query, change.created_at)
+    return search.not_indexed().filter(pk__lte=change.newest, state=kind.before).count()
 
 
 def _counted(rows: Letters, change: LetterChange, lease: work.Lease) -> int:

@@ -9,13 +9,13 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError, CommandParser
 
 from delayboard.dead_letters.replay import options, select
-from delayboard.dead_letters.search.asked import queue_names
-from delayboard.dead_letters.search.query import fold
+from delayboard.dead_letters.search.match import queue_names
 from delayboard.management.commands.export_dead_letters import broker_of
 from delayboard.models import LetterGroup, ReplayBatch
 from delayboard.models.replay import Order, TargetMode
 from topology import access
 from topology.models import Broker, Role, Topology
+from topology.text import fold
 
 USAGE_CODE = 2
 MOST_QUEUES = 10_000

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
 from delayboard.dead_letters.groups import by_state
-from delayboard.dead_letters.search import QueryError, asked_by, rights
+from delayboard.dead_letters.search import QueryError, rights, search_by
 from delayboard.dead_letters.search.listing import listed
 from delayboard.dead_letters.search.query import FIELDS, LONGEST, parse
 from delayboard.models import LetterState, SavedSearch
@@ -42,10 +42,10 @@ def letters(request: HttpRequest, broker: Broker) -> HttpResponse:
         "may_admin": access.may(request.user, broker, Role.ADMIN),
     }
     try:
-        asked = asked_by(request.user, broker, typed)
+        search = search_by(request.user, broker, typed)
     except QueryError as error:
         return render(request, "delayboard/letters.html", context | {"problem": str(error)})
-    shown = listed(request.user, asked, before)
+    shown = listed(request.user, search, before)
     if shown.lines and shown.has_content:
         details = {"letters": len(shown.lines), "newest": shown.lines[0].row.pk}
         if not audit.try_record(
@@ -54,8 +54,8 @@ def letters(request: HttpRequest, broker: Broker) -> HttpResponse:
             messages.warning(request, audit.NOT_WRITTEN)
     context |= {
         "listed": shown,
-        "states": asked.states,
-        "query": asked.query,
+        "states": search.states,
+        "query": search.query,
         "by_state": by_state(broker),
     }
     return render(request, "delayboard/letters.html", context)

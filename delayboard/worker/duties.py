@@ -21,7 +21,7 @@ from delayboard.dead_letters.parking import once
 from delayboard.dead_letters.parking.keep import Room
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.replay import batch, outcome, prepare, send
-from delayboard.dead_letters.search.texts import keep_indexed
+from delayboard.dead_letters.search.index import keep_indexed
 from delayboard.models import DeadLetterQueue
 from delayboard.models.duty import (
     CLEANING,

@@ -14,7 +14,7 @@ from delayboard.dead_letters.replay import desk, prepare, select
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.lacking import left_out
 from delayboard.dead_letters.replay.options import Options
-from delayboard.dead_letters.search.texts import begin, keep_up
+from delayboard.dead_letters.search.index import begin, keep_up
 from delayboard.models import BatchState, DeadLetter, LetterState, Order, ReplayBatch, ReplayRoute
 from tests.builders import make_broker
 from tests.delayboard.builders import TAPPED, a_death, a_message, deaths_header, parked, shop

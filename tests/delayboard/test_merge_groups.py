@@ -16,8 +16,7 @@ from delayboard.dead_letters.replay import freeze, select
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.options import Options
 from delayboard.dead_letters.replay.target import redirects
-from delayboard.dead_letters.search.asked import ask
-from delayboard.dead_letters.search.query import parse
+from delayboard.dead_letters.search import search_by
 from delayboard.models import (
     BatchState,
     DeadLetter,
@@ -116,9 +115,9 @@ def test_a_search_a_trend_and_a_peek_mean_all_of_a_merged_group(broker: Broker, 
     orders, stock = a_group(broker, "orders", 3), a_group(broker, "stock", 2)
     merge(user, broker, [orders.pk, stock.pk], stock.pk, "")
     both = frozenset({orders.pk, stock.pk})
-    assert ask(broker, parse(f"group:{stock.pk}", NOW)).groups == both
-    assert ask(broker, parse(f"group:{orders.pk}", NOW)).groups == frozenset({orders.pk})
-    assert ask(broker, parse(f"-group:{stock.pk}", NOW)).groups == frozenset()
+    assert search_by(None, broker, f"group:{stock.pk}", NOW).groups == both
+    assert search_by(None, broker, f"group:{orders.pk}", NOW).groups == frozenset({orders.pk})
+    assert search_by(None, broker, f"-group:{stock.pk}", NOW).groups == frozenset()
     assert groups_trend.trends([stock], groups_trend.SPANS["day"], NOW)[stock.pk].total == 5
     newest = DeadLetter.objects.order_by("-pk").values_list("pk", flat=True)[0]
     assert groups.newest_of(stock) == newest

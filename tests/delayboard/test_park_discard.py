@@ -21,7 +21,7 @@ from delayboard.dead_letters import discard
 from delayboard.dead_letters import states as changing
 from delayboard.dead_letters.discard import DISCARD, RESTORE
 from delayboard.dead_letters.search import QueryError
-from delayboard.dead_letters.search.texts import begin, keep_up
+from delayboard.dead_letters.search.index import begin, keep_up
 from delayboard.models import DeadLetter, LetterChange, LetterGroup, LetterState
 from delayboard.retention.parked_messages import PARKED
 from tests.builders import make_broker

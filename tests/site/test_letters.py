@@ -8,6 +8,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from delayboard.dead_letters.search import index as indexer
 from delayboard.dead_letters.search import listing
 from delayboard.dead_letters.states import change_letters
 from delayboard.models import DeadLetter, LetterState, MaskKind, MaskRule, SavedSearch
@@ -174,9 +175,11 @@ def test_what_a_rule_hides_is_neither_shown_nor_asked_for(three: list[DeadLetter
     assert b"99" not in re.sub(rb'"(?:uid|content_id|fingerprint)":"[^"]*"', b"", exported)
 
 
-def test_letters_that_are_not_indexed_yet_are_counted_and_looked_at(
-    three: list[DeadLetter], broker: Broker
+def test_letters_that_are_not_indexed_yet_are_counted_and_the_newest_indexed(
+    three: list[DeadLetter], broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(indexer, "NEWEST", 1)
+    put(broker, {}, {"tenant": 42}, message_id="older")
     put(broker, {}, {"tenant": 42}, message_id="young")
     text = page(signed_in(Role.OPERATOR), q="header.tenant:42")
     assert "1 message is not searchable yet" in " ".join(text.split())

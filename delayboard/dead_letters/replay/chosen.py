@@ -8,13 +8,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db.models import Min, QuerySet
-from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch import BatchError
-from delayboard.dead_letters.search import rights
-from delayboard.dead_letters.search.asked import Asked, ask
-from delayboard.dead_letters.search.query import Query, parse
-from delayboard.dead_letters.search.whole import unsearched, whole
+from delayboard.dead_letters.search import Search, search_by
 from delayboard.models import DeadLetter, LetterState, Order, ReplayBatch
 from topology.models import Broker
 
@@ -140,7 +136,7 @@ def chosen_of(batch: ReplayBatch) -> Chosen:
         return Chosen(parked.filter(group__in=groups), batch, is_limited=True, groups=len(groups))
     if not batch.query:
         raise BatchError("The group of these letters is gone: choose them again.")
-    found = whole(_asked(batch)).filter(state=LetterState.PARKED)
+    found = _search(batch).messages().filter(state=LetterState.PARKED)
     return Chosen(found, batch, is_limited=True)
 
 
@@ -151,36 +147,28 @@ def not_searchable(batch: ReplayBatch) -> int:
     """
     if not batch.query:
         return 0
-    rows = unsearched(_asked(batch)).filter(state=LetterState.PARKED)
+    rows = _search(batch).not_indexed().filter(state=LetterState.PARKED)
     if batch.newest is not None:
         rows = rows.filter(pk__lte=batch.newest)
     return rows.values("pk")[:COUNTED].count()
 
 
-def _asked(batch: ReplayBatch) -> Asked:
-    at = batch.created_at or timezone.now()
-    return ask(batch.broker, checked(batch.created_by, batch.broker, batch.query, at))
+def _search(batch: ReplayBatch) -> Search:
+    return search_parked(batch.created_by, batch.broker, batch.query, batch.created_at)
 
 
-def checked(user: Any, broker: Broker, text: str, now: datetime) -> Query:
-    """A query that this person may ask, for parked letters; None is whoever has a shell.
+def search_parked(user: Any, broker: Broker, text: str, now: datetime | None = None) -> Search:
+    """A search that this person may do, for parked letters; None is whoever has a shell.
 
     Raises BatchError, QueryError.
     """
-    query = parse(text, now)
-    if user is not None:
-        rights.check(user, broker, query)
-    if query.state not in (LetterState.PARKED, "any"):
+    search = search_by(user, broker, text, now)
+    if search.query.state not in (LetterState.PARKED, "any"):
         raise BatchError(
-            f"This searches for letters in the state “{query.state}”, and only parked ones are "
-            "replayed: search without it, or choose single letters."
+            f"This searches for letters in the state “{search.query.state}”, and only parked ones "
+            "are replayed: search without it, or choose single letters."
         )
-    return query
-
-
-def is_slow(broker: Broker, query: Query) -> bool:
-    """Whether letters are looked at one by one for that."""
-    return bool(query.words or ask(broker, query).conditions)
+    return search
 
 
 def _read(rows: QuerySet[DeadLetter], number: int) -> list[Row]:

@@ -13,11 +13,10 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
-from django.utils import timezone
 
 from delayboard.dead_letters.parking import ask as parking
 from delayboard.dead_letters.replay.batch import KIND_PREPARE, BatchError
-from delayboard.dead_letters.replay.chosen import checked, is_slow
+from delayboard.dead_letters.replay.chosen import search_parked
 from delayboard.dead_letters.replay.desk import Desk, Judged, look_anew, seen
 from delayboard.dead_letters.replay.finish import finish
 from delayboard.dead_letters.replay.freeze import (
@@ -90,14 +89,14 @@ def of_query(
     """All parked letters that match, up to the letter `newest`."""
     text = query.strip() or EVERYTHING
     try:
-        asked = checked(user, broker, text, timezone.now())
+        search = search_parked(user, broker, text)
     except QueryError as error:
         raise BatchError(str(error)) from error
     newest = _newest(broker) if newest is None else newest
     said = f"what a search found{_limited(options)}"
     batch = new_batch(user, broker, said, options, query=text, newest=newest)
     parked = DeadLetter.objects.filter(broker=broker, state=LetterState.PARKED)
-    is_long = is_slow(broker, asked) and parked[: FEW + 1].count() > FEW
+    is_long = search.reads_messages and parked[: FEW + 1].count() > FEW
     return frozen_of(user, batch, options, by_worker=is_long)
 
 

@@ -1,4 +1,7 @@
-"""Searching the journal: a query's text -> the letters that it means."""
+"""Searching parked messages: `query` reads the text, `match` is its one meaning in the database.
+
+`find` is a page of what matches, `index` writes what is searched, `rights` is who may ask what.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,27 @@ from datetime import UTC, datetime
 from django.db.models import QuerySet
 
 from delayboard.dead_letters.search import rights
-from delayboard.dead_letters.search.asked import Asked, ask
+from delayboard.dead_letters.search.match import Search, search_for
 from delayboard.dead_letters.search.query import QueryError, parse
-from delayboard.dead_letters.search.whole import whole
 from delayboard.models import DeadLetter
 from topology.access import User
 from topology.models import Broker
 
-__all__ = ["Asked", "QueryError", "asked_by", "matching"]
+__all__ = ["QueryError", "Search", "matching", "search_by"]
 
 
-def matching(user: User | None, broker: Broker, query: str) -> QuerySet[DeadLetter]:
-    """All letters that a query means, the newest first; `user` None is Delayboard itself.
+def matching(user: User | None, broker: Broker, text: str) -> QuerySet[DeadLetter]:
+    """All messages that a query means, the newest first; `user` None is Delayboard itself.
 
-    Raises QueryError for what is no query, or what this person may not ask. Letters that are not
+    Raises QueryError for what is no query, or what this person may not ask. Messages that are not
     indexed yet are left out where it asks about headers, bodies or ids.
     """
-    return whole(asked_by(user, broker, query))
+    return search_by(user, broker, text).messages()
 
 
-def asked_by(user: User | None, broker: Broker, query: str) -> Asked:
-    """The query, understood. Raises QueryError as `matching` does."""
-    parsed = parse(query, datetime.now(UTC))
+def search_by(user: User | None, broker: Broker, text: str, now: datetime | None = None) -> Search:
+    """The query, understood; its ages count from `now`. Raises QueryError as `matching` does."""
+    query = parse(text, now or datetime.now(UTC))
     if user is not None:
-        rights.check(user, broker, parsed)
-    return ask(broker, parsed)
+        rights.check(user, broker, query)
+    return search_for(broker, query)

@@ -14,9 +14,10 @@ from typing import Any
 import orjson
 
 from analytics.events import clean
-from delayboard.dead_letters.search.query import LONGEST_VALUE, fold, number_of
+from delayboard.dead_letters.search.query import LONGEST_VALUE, number_of
 from topology.bodies import unpack
 from topology.message import Properties
+from topology.text import fold
 
 HEADER_CHARACTERS = 8192
 BODY_CHARACTERS = 8192

@@ -1,37 +1,42 @@
-"""Finding letters with a bound on what one answer reads.
+"""A page of what matches, with a bound on what is read for it.
 
-The newest few hundred are looked at as they are, which finds what is common at once. What is
-rarer an index knows, all of it or the newest of it; where none does, some thousands more are
-looked at, and the answer says how far down it went, so that the next one can go on from there.
+The newest few hundred are checked first, which finds what is common at once. Then the shortest
+list of ids that an index has for a part of the query, else the newest thousands. The answer says
+down to which id it searched, so that the next one can continue there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from typing import Any
 
-from delayboard.dead_letters.search import sources
-from delayboard.dead_letters.search.asked import Asked
-from delayboard.dead_letters.search.holding import MOST_READ, Looker
-from delayboard.dead_letters.search.sources import Source
-from delayboard.dead_letters.search.texts import unindexed
+from django.db.models import QuerySet
 
-# So many of the newest are looked at as they are.
+from delayboard.dead_letters.among import among
+from delayboard.dead_letters.search import index
+from delayboard.dead_letters.search.match import COLUMNS, Search, value_filter
+from delayboard.dead_letters.search.query import Condition, Pattern
+from delayboard.models import LetterField, LetterText
+from topology import text_index
+from topology.text_index import Ids
+
 HEAD = 300
-# So many, where no index helps.
-DEEP, DEEP_IN_TEXTS = 5000, 2000
+# A longer list is cut, or not used where its index is in another order.
+MOST = 5000
 # At first what fills a page with what is common, then more at a time.
 CHUNK, LARGEST_CHUNK = 250, 2000
-# An index that leaves no more than this is not worth asking another.
+# No shorter list is worth asking another index.
 FEW = 200
+# Above every text that begins alike; UTF-8 orders as code points do.
+LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True)
 class Found:
-    """Ids, the newest first. `is_all`: nothing older fits. `number` is how many fit in all, where
-    that came out. Where less was found than was wanted and there may be more, they are older than
-    `searched_to`.
+    """Ids, the newest first. `is_all`: nothing older matches. `number` is how many match in all,
+    where that is known. Where less was found than was wanted and there may be more, they are older
+    than `searched_to`.
     """
 
     ids: tuple[int, ...]
@@ -40,82 +45,100 @@ class Found:
     number: int | None = None
 
 
-def find(asked: Asked, before: int | None, wanted: int) -> Found:
-    """The newest `wanted` letters that fit and have an id below `before`, or fewer."""
-    if asked.is_read_whole or asked.is_impossible:
-        near = asked.near(before, HEAD)
-        ids = near if len(near) >= wanted else list(islice(asked.newest(before, wanted), wanted))
-        return Found(tuple(ids[:wanted]), len(ids) < wanted)
-    looker = Looker(asked)
-    head = list(islice(asked.newest(before), HEAD))
-    found = looker.fitting(head)
-    if len(head) < HEAD or len(found) >= wanted:
-        return _cut(found, wanted, is_all=len(head) < HEAD)
-    known = _known(asked, head, before)
-    if not known:
-        depth = DEEP_IN_TEXTS if asked.query.words else DEEP
-        rest = list(islice(asked.newest(head[-1], depth), depth))
-        end = rest[-1] if len(rest) == depth else None
-    else:
-        best, *others = known
-        # The head was looked at already.
-        rest = [pk for pk in best.ids if pk < head[-1] and _may_hold(others, pk)]
-        end = None if best.known_to is None else min(best.known_to, head[-1])
-        found = sorted({*found, *looker.fitting(unindexed(before, MOST_READ))}, reverse=True)
-    return _look(looker, rest, end, wanted, found)
+def find(search: Search, below: int | None, wanted: int) -> Found:
+    """The newest `wanted` messages that match and have an id below `below`, or fewer."""
+    if search.is_empty:
+        return Found((), True, number=0)
+    if search.is_of_series:
+        ids = tuple(search.newest(below)[:wanted])
+        return Found(ids, len(ids) < wanted)
+    if search.needs_index:
+        index.add_newest(below)
+    head = _read(search.newest(below), HEAD)
+    found = _matching(search, head.ids)
+    floor = head.floor
+    if floor is not None and len(found) < wanted:
+        best = _shortest(search, head.ids, below)
+        for chunk in _chunks([pk for pk in best.ids if pk < head.ids[-1]]):
+            found += _matching(search, chunk)
+            floor = chunk[-1]
+            if len(found) >= wanted:
+                break
+        else:
+            floor = None if best.floor is None else min(best.floor, floor)
+    ids = tuple(found[:wanted])
+    if floor is None:
+        return Found(ids, len(found) <= wanted, number=len(found))
+    return Found(ids, False, floor if len(found) < wanted else None)
 
 
-def _look(looker: Looker, rest: list[int], end: int | None, wanted: int, found: list[int]) -> Found:
-    """Look at the rest until enough was found; its end is `end`, None where nothing is older."""
+def _matching(search: Search, ids: Sequence[int]) -> list[int]:
+    if not ids:
+        return []
+    return list(search.messages().filter(among(ids)).values_list("pk", flat=True))
+
+
+def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
     place, size = 0, CHUNK
-    while chunk := rest[place : place + size]:
+    while chunk := ids[place : place + size]:
+        yield chunk
         place, size = place + size, min(2 * size, LARGEST_CHUNK)
-        found = sorted({*found, *looker.fitting(chunk)}, reverse=True)
-        so_far = [pk for pk in found if pk >= chunk[-1]]
-        if len(so_far) >= wanted:
-            is_last = end is None and place >= len(rest) and len(found) == wanted
-            return Found(tuple(so_far[:wanted]), is_last)
-    if end is None:
-        return _cut(found, wanted, is_all=True)
-    ids = tuple(pk for pk in found if pk >= end)[:wanted]
-    return Found(ids, False, end if len(ids) < wanted else None)
 
 
-def _cut(found: list[int], wanted: int, *, is_all: bool) -> Found:
-    number = len(found) if is_all else None
-    return Found(tuple(found[:wanted]), is_all and len(found) <= wanted, None, number)
-
-
-def _known(asked: Asked, sample: list[int], before: int | None) -> list[Source]:
-    """What indexes know, that first which leaves the fewest letters to look at."""
-    known: list[Source] = []
-    for source in _sources(asked, sample, before):
-        known.append(source)
-        if source.is_all and len(source.ids) <= FEW:
+def _shortest(search: Search, head: Sequence[int], below: int | None) -> Ids:
+    """Of the lists that contain all that match, the shortest; or else the one that reaches down
+    furthest.
+    """
+    best = _read(search.newest(below), MOST)
+    for ids in _lists(search, head, below):
+        best = min(best, ids, key=lambda one: (one.floor is not None, one.floor or len(one.ids)))
+        if best.floor is None and len(best.ids) <= FEW:
             break
-    # Of several that were cut, as many letters of the rarest reach further down.
-    return sorted(known, key=lambda one: (not one.is_all, one.known_to or len(one.ids)))
+    return best
 
 
-def _sources(asked: Asked, sample: list[int], before: int | None) -> Iterator[Source]:
-    found = False
-    for condition in asked.conditions:
-        if (source := sources.of_condition(condition, before)) is not None:
-            found = True
-            yield source
-    for word in sorted(asked.query.words, key=lambda word: -len(word.text)):
-        source = None if word.is_negated else sources.of_word(word.text, sample, before)
-        if source is not None:
-            found = True
-            yield source
-    if found and (asked.groups is not None or asked.queues is not None):
-        ids = list(islice(asked.newest(before, sources.MOST), sources.MOST + 1))
-        yield Source(tuple(ids), ids[-1] if len(ids) > sources.MOST else None)
+def _lists(search: Search, head: Sequence[int], below: int | None) -> Iterator[Ids]:
+    for condition in search.conditions:
+        if not condition.is_negated and condition.field != "queue":
+            yield from _of_condition(condition, below)
+    for word in sorted(search.query.words, key=lambda word: -len(word.text)):
+        if not word.is_negated:
+            ids = text_index.find(LetterText, "delayboard_letterindex", word.text, head, below)
+            if ids is not None:
+                yield ids
 
 
-def _may_hold(others: list[Source], letter: int) -> bool:
-    """Whether each of these has the letter, as far down as it is known."""
-    return all(
-        letter in other.members or (other.known_to is not None and letter < other.known_to)
-        for other in others
-    )
+def _of_condition(condition: Condition, below: int | None) -> Iterator[Ids]:
+    """One list, or none where there are too many that the index does not have by id."""
+    wanted = condition.value
+    rows: Any
+    if condition.is_content:
+        rows = LetterField.objects.filter(name=condition.field)
+        column = "text" if isinstance(wanted, Pattern) else "number"
+    else:
+        rows = LetterText.objects.all()
+        column = COLUMNS.get(condition.field, condition.field).removeprefix("searched__")
+    if isinstance(wanted, Pattern) and wanted.is_exact:
+        older = rows if below is None else rows.filter(letter__lt=below)
+        series = older.filter(**{column: wanted.pieces[0][:255]}).values_list("letter", flat=True)
+        if condition.is_content and wanted.number is not None:
+            equal = older.filter(number=wanted.number).values_list("letter", flat=True)
+            series = series.union(equal)
+        yield _read(series.order_by("-letter"), MOST)
+        return
+    if isinstance(wanted, Pattern):
+        first = wanted.pieces[0]
+        within = {f"{column}__gte": first, f"{column}__lt": first + LAST}
+        rows = rows.filter(**within) if first else rows
+    else:
+        rows = rows.filter(value_filter(wanted, column, column))
+    ids = list(rows.order_by(column).values_list("letter", flat=True)[: MOST + 1])
+    if len(ids) <= MOST:
+        older_ids = {pk for pk in ids if below is None or pk < below}
+        yield Ids(tuple(sorted(older_ids, reverse=True)))
+
+
+def _read(rows: QuerySet[Any, int], most: int) -> Ids:
+    """Ids that the database has in order, the first of them."""
+    ids = list(rows[: most + 1])
+    return Ids(tuple(dict.fromkeys(ids)), ids[-1] if len(ids) > most else None)

@@ -9,9 +9,10 @@ from django.db.models import Sum
 from django.db.models.functions import Substr
 
 from delayboard.dead_letters.masks_cause import hidden_columns, seen_letter
-from delayboard.dead_letters.search import texts
-from delayboard.dead_letters.search.asked import Asked
+from delayboard.dead_letters.search import index
 from delayboard.dead_letters.search.find import Found, find
+from delayboard.dead_letters.search.match import Search
+from delayboard.dead_letters.search.query import Query
 from delayboard.models import Body, DeadLetter, LetterGroup
 from topology import access, masks
 from topology.access import User
@@ -52,16 +53,16 @@ class Listed:
     hidden: frozenset[str]
 
 
-def listed(user: User, asked: Asked, before: int | None) -> Listed:
+def listed(user: User, search: Search, before: int | None) -> Listed:
     """What fits and is older than `before`, the newest first; `user` is who will see it."""
-    found = find(asked, before, PAGE)
-    number, is_exact = _number(asked, found, before)
+    found = find(search, before, PAGE)
+    number, is_exact = _number(search, found, before)
     last = found.ids[-1] if found.ids else None
-    rules = masks.rules_for(user, asked.broker)
+    rules = masks.rules_for(user, search.broker)
     rows = [seen_letter(row, rules) for row in rows_of(found.ids)]
-    reads = access.may(user, asked.broker, Role.OPERATOR)
+    reads = access.may(user, search.broker, Role.OPERATOR)
     lines = tuple(_lines(rows, rules if reads else None))
-    waiting = texts.not_searchable(asked.broker) if asked.query.reads_content else 0
+    waiting = index.not_searchable(search.broker) if search.query.reads_content else 0
     return Listed(
         lines,
         number,
@@ -69,7 +70,7 @@ def listed(user: User, asked: Asked, before: int | None) -> Listed:
         None if found.is_all else found.searched_to or last,
         found.searched_to is not None,
         waiting,
-        newest=_newest(asked),
+        newest=_newest(search),
         has_content=reads,
         hidden=hidden_columns(rules),
     )
@@ -81,32 +82,26 @@ def rows_of(ids: tuple[int, ...]) -> list[DeadLetter]:
     return [rows[pk] for pk in ids if pk in rows]
 
 
-def _newest(asked: Asked) -> int:
+def _newest(search: Search) -> int:
     """So that what comes later is not among “all that match”."""
-    rows = DeadLetter.objects.filter(broker=asked.broker, state__in=asked.states)
-    legs = [rows.filter(state=state) for state in asked.states]
-    first = [leg.order_by("-pk").values_list("pk", flat=True).first() for leg in legs]
-    return max((pk for pk in first if pk is not None), default=0)
+    of_states = Search(search.broker, Query(state=search.query.state))
+    return of_states.newest(None).first() or 0
 
 
-def _number(asked: Asked, found: Found, before: int | None) -> tuple[int | None, bool]:
+def _number(search: Search, found: Found, before: int | None) -> tuple[int | None, bool]:
     """How many fit, and whether that is all; without reading more than COUNTED."""
-    if asked.is_impossible:
+    if search.is_empty:
         return 0, True
-    if not asked.is_read_whole:
+    if not search.is_of_series:
         return (found.number, True) if before is None else (None, True)
-    if asked.queues is None:
-        groups = LetterGroup.objects.filter(broker=asked.broker)
-        if asked.groups is not None:
-            groups = groups.filter(pk__in=asked.groups)
-        sums = groups.aggregate(**{state: Sum(state, default=0) for state in asked.states})
+    if search.queues is None:
+        groups = LetterGroup.objects.filter(broker=search.broker)
+        if search.groups is not None:
+            groups = groups.filter(pk__in=search.groups)
+        sums = groups.aggregate(**{state: Sum(state, default=0) for state in search.states})
         return sum(sums.values()), True
-    total = 0
-    for leg in asked.legs(None):
-        total += leg[: COUNTED + 1 - total].count()
-        if total > COUNTED:
-            return COUNTED, False
-    return total, True
+    number = search.newest(None)[: COUNTED + 1].count()
+    return min(number, COUNTED), number <= COUNTED
 
 
 def _lines(rows: list[DeadLetter], hidden: Masks | None) -> list[Line]:

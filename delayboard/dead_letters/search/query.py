@@ -6,14 +6,15 @@ is said must hold; what begins with “-” must not.
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
 from topology.delays import DelayError, parse_delay
-from topology.text import is_encodable
+from topology.text import fold, is_encodable
 from topology.wildcards import fits
 
 LONGEST = 500
@@ -41,9 +42,29 @@ STATES = ("parked", "discarded", "replaying", "handed", "replayed", "any")
 _SIZES = {"": 1, "b": 1, "k": 1000, "kb": 1000, "m": 1_000_000, "mb": 1_000_000, "g": 10**9}
 _NUMBER = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]{0,2})")
+_STARS = re.compile(r"\*|(?:[^*\\]|\\.|\\$)+", re.DOTALL)
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_NAME = rf'(?:(?!""){_QUOTED}|[^\s:"][^\s:]*)'
+# A field with its value, words in quotes, a quote that is not closed, or a word.
+_PART = re.compile(
+    rf"""(?P<minus>-(?=\S))?(?:
+        (?P<name>{_NAME}):(?P<how>[<>]=?)?+(?P<value>{_QUOTED}|(?!")\S*)
+        | (?P<quoted>{_QUOTED})(?P<rest>{_QUOTED}|(?!")\S*)
+        | (?:{_NAME}:(?:[<>]=?)?|{_QUOTED})?(?P<open>")
+        | (?P<word>\S+)
+    )""",
+    re.DOTALL | re.VERBOSE,
+)
 _AGE = re.compile(r"[\d.]+\s*[a-z].*", re.IGNORECASE)
 
 Comparison: TypeAlias = Literal["<", "<=", ">", ">="]
+_OPERATORS: dict[Comparison | None, Callable[[float, float], bool]] = {
+    None: operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 class QueryError(ValueError):
@@ -65,9 +86,7 @@ class Pattern:
         """What it says as a number."""
         return number_of(self.pieces[0]) if self.is_exact else None
 
-    def fits(self, folded: str) -> bool:
-        if self.is_exact and folded == self.pieces[0][:LONGEST_VALUE]:
-            return True
+    def matches(self, folded: str) -> bool:
         return fits(self.pieces, folded)
 
 
@@ -78,19 +97,8 @@ class Compared:
     how: Comparison | None
     bound: float
 
-    def fits(self, number: float | None) -> bool:
-        if number is None:
-            return False
-        match self.how:
-            case "<":
-                return number < self.bound
-            case "<=":
-                return number <= self.bound
-            case ">":
-                return number > self.bound
-            case ">=":
-                return number >= self.bound
-        return number == self.bound
+    def matches(self, number: float) -> bool:
+        return _OPERATORS[self.how](number, self.bound)
 
 
 @dataclass(frozen=True)
@@ -99,11 +107,6 @@ class Span:
 
     from_at: datetime | None = None
     until_at: datetime | None = None
-
-    def fits(self, at: datetime | None) -> bool:
-        if at is None or (self.from_at is not None and at < self.from_at):
-            return False
-        return self.until_at is None or at < self.until_at
 
 
 Value: TypeAlias = Pattern | Compared | Span
@@ -153,12 +156,9 @@ class _Part:
     field: str
     how: Comparison | None
     value: str
-    is_quoted: bool
 
-
-def fold(text: str) -> str:
-    """A text without its cases, in which a folded one is looked for."""
-    return text.casefold().replace("\x00", "")
+    def refused(self, why: str) -> QueryError:
+        return QueryError(f"In “{self.typed}” {why}")
 
 
 def number_of(text: str) -> float | None:
@@ -199,58 +199,34 @@ def parse(text: str, now: datetime) -> Query:
 
 
 def _parts(text: str) -> Iterator[_Part]:
-    place = 0
-    while True:
-        while place < len(text) and text[place].isspace():
-            place += 1
-        if place == len(text):
-            return
-        start = place
-        is_negated = text[place] == "-" and place + 1 < len(text) and not text[place + 1].isspace()
-        place += is_negated
-        first, is_quoted, place = _piece(text, place, ends=":")
-        if place < len(text) and text[place] == ":" and first:
-            how, place = _comparison(text, place + 1)
-            value, is_quoted, place = _piece(text, place, ends="")
-            typed = text[start:place]
-            field = _field(first, typed)
-            if not value and not is_quoted:
-                raise QueryError(
-                    f'In “{typed}” the value is missing. Write {field}:"" for an empty one.'
-                )
-            yield _Part(typed, is_negated, field, how, value, is_quoted)
-        else:
-            rest, _, place = _piece(text, place, ends="")
-            yield _Part(text[start:place], is_negated, "", None, first + rest, is_quoted)
+    for found in _PART.finditer(text):
+        if found["open"]:
+            place = found.start("open") + 1
+            raise QueryError(f"The quote that begins at sign {place} is not closed.")
+        name, value, is_negated = found["name"], found["value"], bool(found["minus"])
+        if name is None:
+            word = found["word"] or _unquoted(found["quoted"]) + _unquoted(found["rest"])
+            yield _Part(found[0], is_negated, "", None, word)
+            continue
+        field = _field(_unquoted(name), found[0])
+        part = _Part(found[0], is_negated, field, _comparison(found["how"]), _unquoted(value))
+        if not value:
+            raise part.refused(f'the value is missing. Write {field}:"" for an empty one.')
+        yield part
 
 
-def _piece(text: str, place: int, *, ends: str) -> tuple[str, bool, int]:
-    """What stands here up to a space or one of `ends`, or in quotes; and where it ends."""
-    if place < len(text) and text[place] == '"':
-        found = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL).match(text, place)
-        if found is None:
-            raise QueryError(f"The quote that begins at sign {place + 1} is not closed.")
-        return found[1], True, found.end()
-    start = place
-    while place < len(text) and not text[place].isspace() and text[place] not in ends:
-        place += 1
-    return text[start:place], False, place
+def _unquoted(text: str) -> str:
+    return text[1:-1] if text.startswith('"') else text
 
 
-def _comparison(text: str, place: int) -> tuple[Comparison | None, int]:
-    signs: tuple[Comparison, ...] = ("<=", ">=", "<", ">")
-    for sign in signs:
-        if text.startswith(sign, place):
-            return sign, place + len(sign)
-    return None, place
+def _comparison(sign: str | None) -> Comparison | None:
+    return next((one for one in _OPERATORS if one == sign), None)
 
 
 def _field(name: str, typed: str) -> str:
     folded = fold(_unescaped(name))
-    known = (*TEXT_FIELDS, *NUMBER_FIELDS, *MOMENT_FIELDS, "state", "repeat")
-    if folded in known:
-        return folded
-    if folded.startswith(("header.", "body.")) and not folded.endswith("."):
+    is_content = folded.startswith(("header.", "body.")) and not folded.endswith(".")
+    if is_content or folded in FIELDS:
         return folded
     raise QueryError(
         f"In “{typed}” the field is not known. Fields are {', '.join(FIELDS)}. "
@@ -262,60 +238,46 @@ def _value(part: _Part, now: datetime) -> Value:
     if part.field in MOMENT_FIELDS:
         return _span(part, now)
     if part.field == "size":
-        return Compared(part.how, _size(part))
+        found = _SIZE.fullmatch(part.value.casefold())
+        if found is None or found[2] not in _SIZES:
+            raise part.refused("a size is expected, such as size:>10k or size:<2M.")
+        return Compared(part.how, float(found[1]) * _SIZES[found[2]])
     if part.field in NUMBER_FIELDS or part.how is not None:
-        return _compared(part)
+        if part.field in TEXT_FIELDS:
+            raise part.refused(f"{part.field} is a text: it is not compared.")
+        number = number_of(part.value)
+        if number is None:
+            raise part.refused(f"a number is expected, such as {part.field}:>3.")
+        return Compared(part.how, number)
     pieces = _pieces(part.value)
     if len(pieces) > MOST_STARS + 1:
-        raise QueryError(f"In “{part.typed}” there are more than {MOST_STARS} stars.")
+        raise part.refused(f"there are more than {MOST_STARS} stars.")
     return Pattern(pieces)
-
-
-def _compared(part: _Part) -> Compared:
-    if part.field in TEXT_FIELDS:
-        raise QueryError(f"In “{part.typed}” {part.field} is a text: it is not compared.")
-    number = number_of(part.value)
-    if number is None:
-        raise QueryError(f"In “{part.typed}” a number is expected, such as {part.field}:>3.")
-    return Compared(part.how, number)
-
-
-def _size(part: _Part) -> float:
-    found = _SIZE.fullmatch(part.value.casefold())
-    if found is None or found[2] not in _SIZES:
-        raise QueryError(f"In “{part.typed}” a size is expected, such as size:>10k or size:<2M.")
-    return float(found[1]) * _SIZES[found[2]]
 
 
 def _span(part: _Part, now: datetime) -> Span:
     """An age (`<2h`: less than two hours ago) or a day or moment in UTC (`>2026-11-01`)."""
+    is_age = _AGE.fullmatch(part.value)
+    if is_age and part.how is None:
+        raise part.refused(f"say < or > before an age: {part.field}:<2h.")
     try:
-        if _AGE.fullmatch(part.value):
-            if part.how is None:
-                raise QueryError(f"In “{part.typed}” say < or > before an age: {part.field}:<2h.")
-            then = now - parse_delay(part.value)
-            return Span(from_at=then) if part.how[0] == "<" else Span(until_at=then)
-        moment = datetime.fromisoformat(part.value)
-        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-        step = _step(part.value)
-        after = moment + step
+        if is_age:
+            first = after = now - parse_delay(part.value)
+        else:
+            first = datetime.fromisoformat(part.value)
+            first = (first if first.tzinfo else first.replace(tzinfo=UTC)).astimezone(UTC)
+            after = first + _step(part.value)
     except (DelayError, OverflowError, ValueError) as error:
-        if isinstance(error, QueryError):
-            raise
-        raise QueryError(
-            f"In “{part.typed}” a time is expected, such as {part.field}:>2026-11-01, "
+        raise part.refused(
+            f"a time is expected, such as {part.field}:>2026-11-01, "
             f'{part.field}:<2h or {part.field}:>"2026-11-21 15:30" (UTC).'
         ) from error
-    match part.how:
-        case ">":
-            return Span(from_at=after)
-        case ">=":
-            return Span(from_at=moment)
-        case "<":
-            return Span(until_at=moment)
-        case "<=":
-            return Span(until_at=after)
-    return Span(moment, after)
+    is_from = (part.how or "")[:1] == ("<" if is_age else ">")
+    if part.how is None:
+        return Span(first, after)
+    # “>” a day is after its end, and so is “<=” one.
+    bound = after if part.how in (">", "<=") else first
+    return Span(from_at=bound) if is_from else Span(until_at=bound)
 
 
 def _step(text: str) -> timedelta:
@@ -328,23 +290,22 @@ def _step(text: str) -> timedelta:
 def _state(part: _Part) -> str:
     value = fold(part.value)
     if part.is_negated or part.how or value not in STATES:
-        raise QueryError(f"In “{part.typed}” the state is one of {', '.join(STATES)}.")
+        raise part.refused(f"the state is one of {', '.join(STATES)}.")
     return value
 
 
 def _yes(part: _Part) -> bool:
     value = fold(part.value)
     if part.how or value not in ("yes", "no"):
-        raise QueryError(f"In “{part.typed}” write repeat:yes or repeat:no.")
+        raise part.refused("write repeat:yes or repeat:no.")
     return value == "yes"
 
 
 def _pieces(value: str) -> tuple[str, ...]:
     """Folded, divided where a star stands that has no backslash before it."""
-    pieces = re.split(r"((?:[^*\\]|\\.|\\$)*)", value)
     texts = [""]
-    for piece in pieces:
-        if piece and set(piece) == {"*"}:
+    for piece in _STARS.findall(value):
+        if piece == "*":
             texts.append("")
         else:
             texts[-1] += piece

@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 
-from delayboard.dead_letters.search import asked_by, texts
+from delayboard.dead_letters.search import index as indexer
+from delayboard.dead_letters.search import search_by
 from delayboard.dead_letters.search.find import find
 from delayboard.models import DeadLetter
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
@@ -32,21 +33,21 @@ def put(
 
 def index() -> None:
     """Index everything that was parked."""
-    progress = texts.begin()
-    while texts.keep_up(progress):
+    progress = indexer.begin()
+    while indexer.keep_up(progress):
         pass
     progress.to_sweep = progress.reached
-    texts.sweep(progress)
+    indexer.sweep(progress)
 
 
 def found(broker: Broker, query: str, wanted: int = 7) -> list[int]:
     """The ids that page after page shows, to the end."""
-    asked = asked_by(None, broker, query)
+    search = search_by(None, broker, query)
     ids: list[int] = []
     before: int | None = None
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        page = find(asked, before, wanted)
+        page = find(search, before, wanted)
         assert page.is_all or page.ids or page.searched_to is not None
         ids += page.ids
         if page.is_all:

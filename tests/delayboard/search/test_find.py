@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from delayboard.dead_letters.search import asked, asked_by, find, holding, matching, sources
+from delayboard.dead_letters.search import find, match, matching, search_by
 from delayboard.models import DeadLetter, LetterField, LetterPosition, LetterText
 from tests.builders import make_broker
 from tests.delayboard.search.builders import found, index, put
 from tests.topology.builders import NOON
+from topology import text_index
 from topology.models import Broker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
@@ -27,16 +28,12 @@ def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "small":
         for module, name, value in (
             (find, "HEAD", 4),
-            (find, "DEEP", 5),
-            (find, "DEEP_IN_TEXTS", 5),
+            (find, "MOST", 6),
             (find, "CHUNK", 3),
-            (find, "FEW", 1),
-            (sources, "MOST", 6),
-            (sources, "MOST_READ", 8),
             (find, "LARGEST_CHUNK", 4),
-            (asked, "LEAST_READ", 2),
-            (asked, "FEW_LEGS", 1),
-            (holding, "CLOSE", 1),
+            (find, "FEW", 1),
+            (text_index, "MOST_READ", 8),
+            (match, "MOST_SERIES", 2),
         ):
             monkeypatch.setattr(module, name, value)
     return str(request.param)
@@ -142,11 +139,11 @@ def test_the_discarded_are_found_by_their_state(broker: Broker, many: list[DeadL
 
 def test_a_page_goes_on_where_the_last_one_ended(broker: Broker, many: list[DeadLetter]) -> None:
     ids = [row.pk for row in many[10:]][::-1]
-    page = find.find(asked_by(None, broker, ""), None, 20)
+    page = find.find(search_by(None, broker, ""), None, 20)
     assert (list(page.ids), page.is_all) == (ids[:20], False)
-    page = find.find(asked_by(None, broker, ""), page.ids[-1], 30)
+    page = find.find(search_by(None, broker, ""), page.ids[-1], 30)
     assert (list(page.ids), page.is_all) == (ids[20:], False)
-    page = find.find(asked_by(None, broker, ""), page.ids[-1], 30)
+    page = find.find(search_by(None, broker, ""), page.ids[-1], 30)
     assert (page.ids, page.is_all) == ((), True)
 
 
@@ -166,7 +163,7 @@ def test_a_group_is_asked_for_by_its_number(broker: Broker, many: list[DeadLette
 def test_more_queues_than_are_named_are_told_apart_row_by_row(
     broker: Broker, many: list[DeadLetter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asked, "MOST_QUEUES", 2)
+    monkeypatch.setattr(match, "MOST_QUEUES", 2)
     wanted = [row.pk for n, row in enumerate(many) if n >= 10 and n % 3 == 1][::-1]
     assert found(broker, "queue:queue-1") == wanted
     assert found(broker, "-queue:queue-0 -queue:*-2") == wanted
@@ -183,21 +180,3 @@ def test_every_sign_is_looked_for_as_it_is(broker: Broker, text: str) -> None:
     for query in (f'"{quoted}"', f'header.plain:"<{quoted}>"', f'body.value:"{quoted}*"'):
         assert found(broker, query) == [letter.pk], query
         assert [row.pk for row in matching(None, broker, query)] == [letter.pk], query
-
-
-@pytest.mark.parametrize(
-    ("word", "is_common"),
-    [
-        ("order-message", True),
-        ("order-4711", False),
-        ("order", True),
-        ("a-b-c", True),
-        ("orders", False),
-    ],
-)
-def test_what_is_of_common_letters_alone_is_not_asked_of_an_index(
-    word: str, is_common: bool
-) -> None:
-    sample = [f"message-{number}\norder-{number}" for number in range(10)]
-    assert sources.is_common(word, sample) == is_common
-    assert not sources.is_common(word, [])

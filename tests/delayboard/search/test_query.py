@@ -143,10 +143,10 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @given(st.lists(st.text(alphabet="ab"), min_size=1, max_size=4), st.text(alphabet="ab"))
-def test_a_pattern_fits_what_a_regular_expression_does(pieces: list[str], text: str) -> None:
+def test_a_pattern_matches_what_a_regular_expression_does(pieces: list[str], text: str) -> None:
     import re
 
-    assert Pattern(tuple(pieces)).fits(text) == bool(re.fullmatch(".*".join(pieces), text))
+    assert Pattern(tuple(pieces)).matches(text) == bool(re.fullmatch(".*".join(pieces), text))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from delayboard.dead_letters.search import asked, matching
+from delayboard.dead_letters.search import match, matching
 from delayboard.dead_letters.search.query import MOST_STARS, QueryError, parse
 from tests.builders import make_broker
 from tests.delayboard.search.builders import found, index, put
@@ -38,7 +38,7 @@ def test_every_other_sign_stands_for_itself(broker: Broker, sign: str) -> None:
 
 
 def test_stars_in_the_names_of_many_queues(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked, "MOST_QUEUES", 1)
+    monkeypatch.setattr(match, "MOST_QUEUES", 1)
     rows = [put(broker, queue=name) for name in ("Orders.dead_1", "orders.deadx1", "other")]
     assert ids(broker, "queue:orders.dead_*") == [rows[0].pk]
     assert ids(broker, "queue:*ers.d*1") == [rows[1].pk, rows[0].pk]
@@ -57,7 +57,7 @@ def test_a_value_has_few_stars(broker: Broker) -> None:
 def test_no_expression_is_made_of_what_is_typed(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asked, "MOST_QUEUES", 0)
+    monkeypatch.setattr(match, "MOST_QUEUES", 0)
     put(broker)
     query = "id:*a*a*a*a*a*b header.note:*a*b -queue:*a*b"
     sql = str(matching(None, broker, query).query).upper()

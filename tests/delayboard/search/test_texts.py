@@ -5,8 +5,8 @@ import threading
 import pytest
 from django.db import connection
 
-from delayboard.dead_letters.search import texts
-from delayboard.dead_letters.search.holding import contents_of, read_to
+from delayboard.dead_letters.search import index as indexer
+from delayboard.dead_letters.search.index import contents_of, read_to
 from delayboard.models import DeadLetter, LetterField, LetterPosition, LetterText
 from delayboard.worker import duties
 from tests.delayboard.search.builders import found, index, put
@@ -20,41 +20,42 @@ def indexed() -> list[int]:
 
 
 def test_letters_are_indexed_in_steps(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "STEP", 2)
+    monkeypatch.setattr(indexer, "STEP", 2)
     ids = [put(broker, {"n": number}).pk for number in range(5)]
-    progress = texts.begin()
-    assert [texts.keep_up(progress) for _ in range(4)] == [2, 2, 1, 0]
+    progress = indexer.begin()
+    assert [indexer.keep_up(progress) for _ in range(4)] == [2, 2, 1, 0]
     assert indexed() == ids
     assert LetterField.objects.filter(name="body.n").count() == 5
 
 
 def test_what_came_to_be_seen_behind_others_is_swept_up(broker: Broker) -> None:
     first, late, last = (put(broker, {}) for _ in range(3))
-    progress = texts.begin()
-    texts.keep_up(progress)
+    progress = indexer.begin()
+    indexer.keep_up(progress)
     LetterText.objects.filter(pk=late.pk).delete()
-    assert texts.keep_up(progress) == 0
-    texts.sweep(progress)
-    assert texts.sweep(progress) == 1
+    assert indexer.keep_up(progress) == 0
+    indexer.sweep(progress)
+    assert indexer.sweep(progress) == 1
     assert indexed() == [first.pk, late.pk, last.pk]
     assert read_to() == last.pk
-    assert texts.not_searchable(broker) == 0
+    assert indexer.not_searchable(broker) == 0
 
 
 def test_an_indexer_that_begins_anew_goes_on(broker: Broker) -> None:
     put(broker, {})
     index()
     young = put(broker, {})
-    assert texts.unindexed(None, 10) == [young.pk]
-    assert texts.not_searchable(broker) == 1
-    assert texts.keep_up(texts.begin()) == 1
-    assert texts.unindexed(None, 10) == []
+    assert indexed() == [young.pk - 1]
+    assert indexer.not_searchable(broker) == 1
+    assert indexer.keep_up(indexer.begin()) == 1
+    assert indexer.not_searchable(broker) == 0
+    assert young.pk in indexed()
 
 
 def test_two_indexers_write_each_letter_once(broker: Broker) -> None:
     put(broker, {})
-    one, two = texts.begin(), texts.begin()
-    assert texts.keep_up(one) + texts.keep_up(two) == 1
+    one, two = indexer.begin(), indexer.begin()
+    assert indexer.keep_up(one) + indexer.keep_up(two) == 1
     assert LetterText.objects.count() == 1
 
 
@@ -84,8 +85,8 @@ def test_a_letter_that_goes_while_it_is_read_is_left_out(
         DeadLetter.objects.filter(pk=gone.pk).delete()
         return contents
 
-    monkeypatch.setattr(texts, "contents_of", read_and_lose)
-    assert texts.keep_up(texts.begin()) == 1
+    monkeypatch.setattr(indexer, "contents_of", read_and_lose)
+    assert indexer.keep_up(indexer.begin()) == 1
     assert indexed() == [stays.pk]
 
 

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from threading import Event
 
 from django.db import transaction
+from django.db.models import QuerySet
+from django.db.models.functions import Substr
 
-from delayboard.dead_letters.search.content import Content
-from delayboard.dead_letters.search.holding import contents_of, read_to
+from delayboard.dead_letters.search.content import JSON_BYTES, Content, read
 from delayboard.models import DeadLetter, LetterField, LetterPosition, LetterText
+from topology.broker.properties import read_properties
 from topology.models import Broker
+from topology.optional_writes import try_write
 
 Beat = Callable[[Mapping[str, object]], None]
 # A step holds SQLite's one write lock, for about 30 ms; after it others write.
@@ -23,6 +26,8 @@ IDLE_SECONDS = 0.5
 SETTLED_SECONDS = 10.0
 PASSED = 2000
 COUNTED = 10_000
+# So many are indexed by a search that comes before the worker.
+NEWEST = 300
 
 
 @dataclass
@@ -77,33 +82,41 @@ def sweep(progress: Progress) -> int:
     return done
 
 
-def unindexed(before: int | None, number: int) -> list[int]:
-    """The newest letters that have no text yet, at most so many."""
-    found: list[int] = []
-    least, place = read_to(), before
-    while len(found) < number:
-        rows = DeadLetter.objects.filter(pk__gt=least)
-        rows = rows if place is None else rows.filter(pk__lt=place)
-        ids = list(rows.order_by("-pk").values_list("pk", flat=True)[:number])
-        if not ids:
-            break
-        known = _indexed(ids)
-        found += [pk for pk in ids if pk not in known]
-        place = ids[-1]
-        if len(known) == len(ids):
-            # What stands below was there before these.
-            break
-    return found[:number]
+def add_newest(below: int | None) -> None:
+    """Index the newest that are not yet, for a search that is about to read the index."""
+    rows = _not_indexed() if below is None else _not_indexed().filter(pk__lt=below)
+    ids = list(rows.order_by("-pk").values_list("pk", flat=True)[:NEWEST])
+    if ids:
+        contents = contents_of(ids)
+        try_write("The index of parked messages", lambda: _write(contents))
 
 
 def not_searchable(broker: Broker) -> int:
-    """How many letters of the broker have no text yet; COUNTED at most."""
-    rows = DeadLetter.objects.filter(broker=broker, pk__gt=read_to(), searched=None).order_by()
-    return rows.values("pk")[:COUNTED].count()
+    """How many messages of the broker are not indexed yet; COUNTED at most."""
+    return _not_indexed().filter(broker=broker).order_by().values("pk")[:COUNTED].count()
+
+
+def read_to() -> int:
+    """All messages up to this id are indexed."""
+    return LetterPosition.objects.values_list("read_to", flat=True).first() or 0
+
+
+def contents_of(ids: Collection[int]) -> dict[int, Content]:
+    """What is indexed of these messages."""
+    body = Substr("body__data", 1, JSON_BYTES + 1)
+    rows = DeadLetter.objects.filter(pk__in=ids).order_by("pk")
+    return {
+        pk: read(read_properties(bytes(properties)), bytes(data or b""))
+        for pk, properties, data in rows.values_list("pk", "properties", body).iterator(50)
+    }
+
+
+def _not_indexed() -> QuerySet[DeadLetter]:
+    return DeadLetter.objects.filter(pk__gt=read_to(), searched=None)
 
 
 def _missing(after: int, until: int | None = None) -> tuple[list[int], int]:
-    """The first letters without a text behind this place, and the place behind these."""
+    """The first messages behind this place that are not indexed, and the place behind these."""
     place = after
     while True:
         rows = DeadLetter.objects.filter(pk__gt=place).order_by("pk")
@@ -125,36 +138,33 @@ def _indexed(ids: Collection[int]) -> set[int]:
 
 def _index(ids: Collection[int]) -> int:
     """Read without any lock, write in one short transaction."""
-    if not ids:
-        return 0
-    contents = contents_of(ids)
-    with transaction.atomic():
-        # One at a time, where two workers run.
-        LetterPosition.objects.select_for_update().get_or_create(pk=1)
-        rows = DeadLetter.objects.filter(pk__in=contents).select_for_update(no_key=True)
-        columns = ("pk", "size", "deaths", "died_at", "parked_at")
-        known = _indexed(ids)
-        letters = [row for row in rows.values_list(*columns) if row[0] not in known]
-        LetterText.objects.bulk_create(
-            LetterText(
-                letter_id=pk,
-                text=contents[pk].text,
-                message_id=contents[pk].message_id,
-                size=size,
-                deaths=deaths,
-                died_at=died_at,
-                parked_at=parked_at,
-            )
-            for pk, size, deaths, died_at, parked_at in letters
-        )
-        LetterField.objects.bulk_create(
-            field for row in letters for field in _fields(row[0], contents[row[0]])
-        )
-    return len(letters)
+    return _write(contents_of(ids)) if ids else 0
 
 
-def _fields(letter: int, content: Content) -> list[LetterField]:
-    return [
-        LetterField(letter_id=letter, name=held.name, text=held.text, number=held.number)
-        for held in content.fields
+@transaction.atomic
+def _write(contents: Mapping[int, Content]) -> int:
+    # One at a time, where several processes write.
+    LetterPosition.objects.select_for_update().get_or_create(pk=1)
+    rows = DeadLetter.objects.filter(pk__in=contents).select_for_update(no_key=True)
+    known = _indexed(contents) if contents else set()
+    columns = ("pk", "size", "deaths", "died_at", "parked_at")
+    texts = [
+        LetterText(
+            letter_id=pk,
+            text=contents[pk].text,
+            message_id=contents[pk].message_id,
+            size=size,
+            deaths=deaths,
+            died_at=died_at,
+            parked_at=parked_at,
+        )
+        for pk, size, deaths, died_at, parked_at in rows.values_list(*columns)
+        if pk not in known
     ]
+    LetterText.objects.bulk_create(texts)
+    LetterField.objects.bulk_create(
+        LetterField(letter_id=text.letter_id, name=held.name, text=held.text, number=held.number)
+        for text in texts
+        for held in contents[text.letter_id].fields
+    )
+    return len(texts)
