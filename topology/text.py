@@ -23,3 +23,8 @@ def make_encodable(value: object) -> str:
 def is_encodable(text: str) -> bool:
     """Whether every page, file and database holds the text as it is."""
     return make_encodable(text) == text
+
+
+def fold(text: str) -> str:
+    """The text without the difference of upper and lower case."""
+    return text.casefold().replace("\x00", "")

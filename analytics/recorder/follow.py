@@ -26,7 +26,7 @@ from analytics.models import LogPosition
 from analytics.recorder import pressure
 from analytics.recorder.index import index
 from analytics.recorder.record import Beat, RecordingFailed
-from analytics.scheduled import search
+from analytics.scheduled import texts
 from topology.models import Topology
 
 # What a row cannot hold, and not what is wrong with the database itself.
@@ -67,7 +67,7 @@ def _follow(follower: Follower, stop: Event, beat: Beat) -> None:
             beat(follower.counters())
         if not moved and monotonic() - searched > SEARCH_SECONDS:
             # What waits longer than a moment can be searched for; while there is more, go on.
-            moved = search.keep_up()
+            moved = texts.keep_up()
             searched = 0.0 if moved else monotonic()
         if not moved:
             stop.wait(IDLE_SECONDS)

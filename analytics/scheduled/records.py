@@ -12,11 +12,11 @@ from typing import Any
 from django.db.models import QuerySet
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled import listing, search
+from analytics.scheduled import listing, texts
 from analytics.scheduled.lines import Line, Reader
 from topology.delays import milliseconds
 from topology.masks import HIDDEN, Masks
-from topology.text import make_encodable
+from topology.text import fold, make_encodable
 
 # Read at a time, so that memory stays the same however many there are.
 CHUNK = 500
@@ -114,9 +114,10 @@ def as_csv(read: Iterable[Line]) -> Iterator[str]:
 
 def _read(rows: QuerySet[ScheduledMessage], text: str) -> Iterator[ScheduledMessage]:
     place: listing.Place | None = None
+    term = fold(text)
     while chunk := listing.page_after(rows, place, CHUNK):
-        held = search.holding(chunk, text) if text else {row.pk for row in chunk}
-        yield from (row for row in chunk if row.pk in held)
+        known = texts.texts_of([row.pk for row in chunk]) if term else {}
+        yield from (row for row in chunk if term in known.get(row.pk, ""))
         last = chunk[-1]
         assert last.due_at is not None
         place = (last.due_at, last.pk)

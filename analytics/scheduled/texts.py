@@ -17,6 +17,7 @@ from django.db.models.functions import Substr
 
 from analytics.models import ScheduledMessage, ScheduledText, TextPosition
 from analytics.observation import is_stuck, stuck_ranges, unobserved
+from topology.text import fold
 
 # A message that waits for less is never indexed.
 SETTLED_AFTER = timedelta(seconds=10)
@@ -65,11 +66,6 @@ def _is_due(now: datetime) -> bool:
 def read_to() -> int:
     """The messages up to this id have their texts, as far as they wait."""
     return TextPosition.objects.values_list("read_to", flat=True).first() or 0
-
-
-def fold(text: str) -> str:
-    """A text without its cases, in which a folded term is looked for."""
-    return text.casefold().replace("\x00", "")
 
 
 def texts_of(ids: Collection[int]) -> dict[int, str]:

@@ -8,6 +8,7 @@ from django.db import connection
 from analytics.models import ScheduledBody, ScheduledMessage, ScheduledText, TextPosition
 from analytics.scheduled import listing, search, texts
 from analytics.scheduled.filter import Filter
+from topology import text_index
 from topology.models import Topology
 
 pytestmark = pytest.mark.both_databases
@@ -174,6 +175,6 @@ def test_nothing_to_do_changes_nothing(topology: Topology, many: list[ScheduledM
     ],
 )
 def test_the_index_is_asked_for_what_tells_most(sample: list[str], threes: list[str]) -> None:
-    told = search.telling("tenant-7", sample)
+    told = text_index.rare_trigrams("tenant-7", sample)
     assert set(threes) <= set(told)
-    assert len(told) <= max(search.ASKED_FOR, len(threes))
+    assert len(told) <= max(text_index.MOST_TRIGRAMS, len(threes))

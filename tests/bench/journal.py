@@ -65,7 +65,7 @@ def fill(broker: Broker, number: int) -> None:
 
 
 NO_INDEX = {
-    "sqlite": ("PRAGMA synchronous=OFF", "DROP TRIGGER delayboard_letter_added"),
+    "sqlite": ("PRAGMA synchronous=OFF", "DROP TRIGGER delayboard_letterindex_added"),
     "postgresql": ("DROP INDEX delayboard_letterindex",),
 }
 INDEX_AGAIN = {

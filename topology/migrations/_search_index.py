@@ -1,4 +1,4 @@
-"""The search index of a text column, which Django's models do not express."""
+"""The trigram index of a table's column `text`, which Django's models do not express."""
 
 from __future__ import annotations
 
@@ -17,12 +17,37 @@ MAY_NOT_EXTEND = (
 
 @dataclass(frozen=True)
 class SearchIndex:
-    """The statements that make an index and drop it, for each database; for RunPython."""
+    """The statements that create the index `name`, for RunPython; `key` is the table's id."""
 
-    sqlite: tuple[str, ...]
-    sqlite_back: tuple[str, ...]
-    postgresql: tuple[str, ...]
-    postgresql_back: tuple[str, ...]
+    name: str
+    table: str
+    key: str
+    more_postgresql: tuple[str, ...] = ()
+
+    @property
+    def sqlite(self) -> tuple[str, ...]:
+        """The triggers keep it in step, so that whatever deletes a row cleans the index up too."""
+        return (
+            f"""CREATE VIRTUAL TABLE {self.name} USING fts5(
+                text, content='{self.table}', content_rowid='{self.key}',
+                tokenize='trigram case_sensitive 1', detail='none'
+            )""",
+            f"""CREATE TRIGGER {self.name}_added AFTER INSERT ON {self.table} BEGIN
+                INSERT INTO {self.name} (rowid, text) VALUES (new.{self.key}, new.text);
+            END""",  # noqa: S608
+            f"""CREATE TRIGGER {self.name}_removed AFTER DELETE ON {self.table} BEGIN
+                INSERT INTO {self.name} ({self.name}, rowid, text)
+                VALUES ('delete', old.{self.key}, old.text);
+            END""",  # noqa: S608
+        )
+
+    @property
+    def postgresql(self) -> tuple[str, ...]:
+        return (
+            "CREATE EXTENSION IF NOT EXISTS pg_trgm",
+            f"CREATE INDEX {self.name} ON {self.table} USING gin (text gin_trgm_ops)",
+            *self.more_postgresql,
+        )
 
     def make(self, apps: Any, schema_editor: Any) -> None:
         """Raises NotSupportedError, with what to do, where the database has no such index."""
@@ -35,6 +60,9 @@ class SearchIndex:
             raise NotSupportedError(sentence % error) from error
 
     def drop(self, apps: Any, schema_editor: Any) -> None:
-        is_sqlite = schema_editor.connection.vendor == "sqlite"
-        for statement in self.sqlite_back if is_sqlite else self.postgresql_back:
-            schema_editor.execute(statement)
+        if schema_editor.connection.vendor == "sqlite":
+            schema_editor.execute(f"DROP TRIGGER {self.name}_added")
+            schema_editor.execute(f"DROP TRIGGER {self.name}_removed")
+            schema_editor.execute(f"DROP TABLE {self.name}")
+        else:
+            schema_editor.execute(f"DROP INDEX {self.name}")
