@@ -28,7 +28,9 @@ def worker_at_work() -> Iterator[None]:
 def duties_at_work(*keys: str) -> Iterator[None]:
     """These duties of a worker alone."""
     stop, tasks = threading.Event(), wanted("test")
-    with _at_work(stop, [partial(tasks[key].run, stop=stop, beat=lambda said: None) for key in keys]):
+    with _at_work(
+        stop, [partial(tasks[key].run, stop=stop, beat=lambda said: None) for key in keys]
+    ):
         yield
 
 
