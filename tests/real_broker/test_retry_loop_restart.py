@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,22 +40,27 @@ def is_applied(topology: Topology) -> bool:
     return True
 
 
-@pytest.mark.parametrize("preset", ["article", "durable"])
 def test_a_restart_takes_transient_exchanges_before_4_3_and_applying_puts_them_back(
-    node: PrivateNode, preset: str
+    node: PrivateNode,
 ) -> None:
     vhost = Vhost(node.amqp_url, node.management_url, "/", node.username, node.password)
-    params = retry_loop.parse({"name": "a", "preset": preset})
-    topology = provision.create_topology(None, make_broker(vhost), retry_loop.KIND, params)
-    provision.apply(None, topology)
-    own = retry_loop.definitions(params)
+    broker = make_broker(vhost)
+    topologies = {
+        params: provision.create_topology(None, broker, retry_loop.KIND, params)
+        for preset in ("article", "durable")
+        for params in [retry_loop.parse({"name": preset, "preset": preset})]
+    }
+    for topology in topologies.values():
+        provision.apply(None, topology)
     node.stop()
     node.start()
     with Management(address_of(vhost)) as management:
         snapshot = observe(management)
-        gone = {thing for thing in own if snapshot.declared.get(thing.identity) is None}
-        is_taken = preset == "article" and snapshot.version_tuple < (4, 3)
-        assert gone == ({*own.exchanges, *own.bindings} if is_taken else set())
-        eventually(lambda: is_applied(topology), "every queue has come up again")
-        (use,) = retry_loop.recognize(observe(management).declared)
-        assert (use.params, use.missing) == (params, ())
+        for params, topology in topologies.items():
+            own = retry_loop.definitions(params)
+            gone = {thing for thing in own if snapshot.declared.get(thing.identity) is None}
+            is_taken = params.preset == "article" and snapshot.version_tuple < (4, 3)
+            assert gone == ({*own.exchanges, *own.bindings} if is_taken else set())
+            eventually(partial(is_applied, topology), "every queue has come up again")
+        uses = retry_loop.recognize(observe(management).declared)
+        assert {use.params: use.missing for use in uses} == dict.fromkeys(topologies, ())
