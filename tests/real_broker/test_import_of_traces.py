@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -79,8 +79,14 @@ def lines_of(trace: Path, number: int) -> list[bytes]:
 
 
 def test_a_trace_becomes_entries_and_exits_once_each_however_often_it_is_imported(
-    trace: Path, vhost: Vhost, event_log: Path, tmp_path: Path, request: pytest.FixtureRequest
+    trace: Path,
+    vhost: Vhost,
+    event_log: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    start_spark: Callable[[], None],
 ) -> None:
+    start_spark()
     topology = applied_pair(vhost)
     begun_at = datetime.now(UTC)
     delay(vhost, message_ids=[f"m{n}" for n in range(NAMED)], equal=EQUAL)
@@ -157,6 +163,7 @@ def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
     vhost: Vhost,
     tmp_path: Path,
     request: pytest.FixtureRequest,
+    start_spark: Callable[[], None],
 ) -> None:
     topology = make_pair(make_broker(vhost), delay="200ms")
     topology.tap_type = NO_TAP
@@ -175,6 +182,7 @@ def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
     # Spark starts for long, and counts the same lines whichever broker they came from.
     if request.node.callspec.params["broker_node"] != NEWEST:
         return
+    start_spark()
     write_log(tmp_path, known)
     tables = launch.run_day(tmp_path, datetime.now(UTC).date(), pulse=lambda *_: None).tables
     ((messages, retried),) = {(row["messages"], row["retried"]) for row in tables["retries"]}

@@ -102,7 +102,10 @@ class Traffic(threading.Thread):
 
 @every_generation
 def test_the_log_and_the_reports_agree_with_the_consumers_own_count(
-    vhost: Vhost, event_log: Path, request: pytest.FixtureRequest
+    vhost: Vhost,
+    event_log: Path,
+    request: pytest.FixtureRequest,
+    start_spark: Callable[[], None],
 ) -> None:
     topology = applied_pair(vhost, delay=f"{DELAY_MS}ms")
     traffic = Traffic(address_of(vhost))
@@ -138,6 +141,7 @@ def test_the_log_and_the_reports_agree_with_the_consumers_own_count(
     assert sum(minute.died for minute in Minute.objects.all()) == all_rejections
     # The night's job, 15 seconds long, reads the same lines from whichever broker they came.
     if request.node.callspec.params["broker_node"] == NEWEST:
+        start_spark()
         the_reports_agree(topology, traffic, trips, events[0].recorded_at)
 
 
