@@ -16,6 +16,7 @@ from delayboard.models import ImportedTimeout
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
 from tests.faults.forking import forked
+from tests.faults.processes import environment, started
 from topology.broker.consumer import getter
 from topology.broker.management import Management
 from topology.definitions import Queue
@@ -62,7 +63,7 @@ def test_every_timeout_arrives_and_what_arrives_twice_is_said(vhost: Vhost, tmp_
         goal = published() + random.randint(1, 20)
         with forked(*command, "--rate", "20"):
             eventually(partial(has_published, goal), "it makes progress")
-    with forked(*command) as importing:
+    with started(*command, variables=environment()) as importing:
         assert importing.wait(ENDS_WITHIN_SECONDS) == 0
     arrived = drained(vhost, "work")
     assert set(arrived) == set(names)

@@ -17,6 +17,7 @@ from delayboard.models.duty import waiter_key
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker
 from tests.faults.forking import forked
+from tests.faults.processes import environment, started
 from topology.broker.consumer import Consumer
 from topology.broker.management import Management
 from topology.broker.properties import build_properties
@@ -105,13 +106,14 @@ def test_a_waiter_that_is_asked_to_end_does_so_at_once_and_doubles_nothing(
     with Consumer(address_of(vhost), "work") as consumer:
         seen = Arrivals(consumer)
         delay_all(vhost, first)
-        with forked("run_waiter", topology.slug) as waiter:
+        with started("run_waiter", topology.slug, variables=environment()) as waiter:
             eventually(partial(seen.has, 100), "the waiter is at work", seconds=60)
             delay_all(vhost, later)
             waiter.send_signal(signal.SIGTERM)
-            assert waiter.wait(15) == 0
-            assert "The waiter has ended." in waiter.said
-            assert "Traceback" not in waiter.said
+            said, _ = waiter.communicate(timeout=15)
+        assert waiter.returncode == 0
+        assert b"The waiter has ended." in said
+        assert b"Traceback" not in said
         with forked("worker"):
             eventually(partial(seen.has, 200), "the worker's waiter goes on", seconds=60)
             eventually(
