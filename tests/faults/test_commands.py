@@ -1,4 +1,4 @@
-"""A command that cannot do its work ends with 1 and one sentence, never with a traceback."""
+"""Commands end with 0 when asked to; with 1 and one sentence when they cannot do their work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 
+from delayboard.models import DeadLetterQueue
+from tests.builders import make_broker
 from tests.faults.processes import environment, started
 from tests.faults.test_run import free_port
 
@@ -33,6 +36,26 @@ def test_running_with_an_address_that_is_none(tmp_path: Path, broker: str, sente
     said = ended("run", "--port", str(free_port()), *given, variables=variables)
     assert sentence in said[-1]
     assert "Traceback" not in "".join(said)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("command", ["run_parker", "run_replayer"])
+def test_what_is_asked_to_end_ends_with_0(command: str) -> None:
+    row = DeadLetterQueue.objects.create(
+        broker=make_broker(),
+        queue="dead",
+        is_confirmed=True,
+        decided_at=timezone.now(),
+        is_watched=True,
+    )
+    given = [row.broker.slug, row.queue] if command == "run_parker" else []
+    with started(command, *given, variables=environment()) as process:
+        assert process.stdout is not None
+        assert b"runs." in process.stdout.readline()
+        process.terminate()
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"has ended." in said
 
 
 @pytest.mark.django_db(transaction=True)
