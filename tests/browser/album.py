@@ -1,42 +1,47 @@
-"""Pictures of a page in all widths and both themes; and what is wrong with it to be seen."""
+"""What is wrong with a page to be seen, in all widths and both themes; and pictures of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import ConsoleMessage, Page
 
 from tests.builders import eventually
 
-# The narrow and the wide one are always looked at, the others only for pictures.
+# The narrow and the wide one are always looked at, the others in full albums.
 WIDTHS = (390, 1280)
-PICTURED_WIDTHS = (390, 768, 1280, 1920)
-SERIOUS = ("serious", "critical")
+ALL_WIDTHS = (390, 768, 1280, 1920)
 # A picture is no higher: what is below of 300 rows looks like what is above.
 HIGHEST = 6000
 DEFECTS = (Path(__file__).parent / "defects.js").read_text()
+KINDS = (Path(__file__).parent / "kinds.js").read_text()
 # The rest of axe's rules cannot go otherwise in another theme. These take most of its time.
-COLOURS = ["color-contrast", "link-in-text-block"]
-ALL_BUT_COLOURS = {rule: {"enabled": False} for rule in COLOURS}
-
+COLOURS = {"runOnly": ["color-contrast", "link-in-text-block"]}
+# The site has no sound, for which axe would read every file of styles anew.
+OPTIONS = {"resultTypes": ["violations"], "preload": False}
 # Three hundred rows of a table are made by the same lines as its first thirty.
-SOME_ROWS = {"exclude": [["tbody tr:nth-child(n+30)"], ["ol.letters li:nth-child(n+10)"]]}
+ALIKE = ["tbody tr:nth-child(n+30)", "ol.letters li:nth-child(n+10)"]
+JUDGE = """([include, exclude, options]) => axe
+    .run({include: include || window.unseen, exclude}, options)
+    .then(({violations}) => violations
+        .filter(({impact}) => impact === "serious" || impact === "critical")
+        .map(({id, nodes}) => `${id} ${nodes[0].target}`))"""
 
 
 @dataclass
 class Album:
     """`folder` None keeps no pictures; the checks run all the same.
 
-    Without `has_colours` the colours are known from another album with the same elements.
-    `defects` collects what axe and tests/browser/defects.js found, `violations` the breaches of
-    the content security policy, `errors` what the console called an error.
+    A full album has all of a page judged by axe, another one what is of no kind in `seen`, a set
+    that albums share. `defects` collects what axe and tests/browser/defects.js found, `violations`
+    the breaches of the content security policy, `errors` what the console called an error.
     """
 
     folder: Path | None
-    has_colours: bool = True
+    is_full: bool
+    seen: set[int]
     defects: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -51,11 +56,14 @@ class Album:
         """Look at the page in both themes and all widths, and picture it."""
         self._number += 1
         page.wait_for_load_state()
-        self._run_axe(page, f"{name} light", {} if self.has_colours else {"rules": ALL_BUT_COLOURS})
-        page.emulate_media(color_scheme="dark")
-        if self.has_colours:
-            self._run_axe(page, f"{name} dark", {"runOnly": COLOURS})
-        for width in PICTURED_WIDTHS if self.folder else WIDTHS:
+        kinds = [] if self.is_full else page.evaluate(KINDS, [list(self.seen), ALIKE])
+        if self.is_full or kinds:
+            self.seen.update(kinds)
+            page.evaluate(AXE_SCRIPT)
+            self._run_axe(page, f"{name} light", {})
+            page.emulate_media(color_scheme="dark")
+            self._run_axe(page, f"{name} dark", COLOURS)
+        for width in ALL_WIDTHS if self.is_full else WIDTHS:
             page.set_viewport_size({"width": width, "height": 800})
             self._measure(page, f"{name} at {width}")
             if self.folder is not None:
@@ -74,13 +82,10 @@ class Album:
                 clip={"x": 0, "y": 0, "width": width, "height": min(height, HIGHEST)},
             )
 
-    def _run_axe(self, page: Page, name: str, options: Mapping[str, object]) -> None:
-        found = Axe().run(page, SOME_ROWS, {"resultTypes": ["violations"], **options}).response
-        self.defects += [
-            f"{name}: {violation['id']} {violation['nodes'][0]['target']}"
-            for violation in found["violations"]
-            if violation["impact"] in SERIOUS
-        ]
+    def _run_axe(self, page: Page, name: str, options: dict[str, list[str]]) -> None:
+        part = ["html"] if self.is_full else None
+        found = page.evaluate(JUDGE, [part, ALIKE, {**OPTIONS, **options}])
+        self.defects += [f"{name}: {defect}" for defect in found]
 
     def _measure(self, page: Page, name: str) -> None:
         """Charts follow a resize a moment later, so a page that does not fit is waited for."""

@@ -69,7 +69,9 @@ def site_url(transactional_db: None) -> Iterator[str]:
 @pytest.fixture
 def page(browser: Browser, site_url: str, request: pytest.FixtureRequest) -> Iterator[Page]:
     """Open a page of a fresh session whose links start at the site."""
-    context = browser.new_context(base_url=site_url, viewport={"width": 1280, "height": 800})
+    context = browser.new_context(
+        base_url=site_url, viewport={"width": 1280, "height": 800}, reduced_motion="reduce"
+    )
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     yield page
@@ -80,14 +82,21 @@ def page(browser: Browser, site_url: str, request: pytest.FixtureRequest) -> Ite
     context.close()
 
 
+@pytest.fixture(scope="session")
+def seen() -> set[int]:
+    """The kinds of elements that axe judged."""
+    return set()
+
+
 @pytest.fixture
-def album(page: Page, request: pytest.FixtureRequest) -> Album:
-    """Pictures go to the folder of --screenshots, one folder for each test."""
+def album(page: Page, seen: set[int], request: pytest.FixtureRequest) -> Album:
+    """Pictures go to the folder of --screenshots, one folder for each test. It is full then too."""
     folder = request.config.getoption("--screenshots")
     if folder is not None:
         folder = folder / re.sub(r"[^\w.-]+", "-", request.node.name)
         folder.mkdir(parents=True, exist_ok=True)
-    album = Album(folder)
+    is_full = folder is not None or getattr(request, "param", "some") == "full"
+    album = Album(folder, is_full, seen)
     album.watch(page)
     return album
 

@@ -30,6 +30,22 @@
     found.push(`the page is ${root.scrollWidth} wide in a window of ${root.clientWidth}`);
   }
 
+  if (!document.title.trim() || !root.lang) found.push("the page has no title or no language");
+  const ids = [...document.querySelectorAll("[id]")].map((element) => element.id);
+  const repeated = ids.filter((id, place) => ids.indexOf(id) !== place);
+  if (repeated.length) found.push(`ids of several elements: ${repeated.slice(0, 3)}`);
+
+  // On a phone a table that stacks is cards, which say their columns and which nobody pushes sideways.
+  for (const table of document.querySelectorAll("table.stacks")) {
+    if (innerWidth > 500 || !shown(table)) continue;
+    const box = table.closest(".scroll");
+    if (box && box.scrollWidth > box.clientWidth) found.push(`wider than its box: ${named(table)}`);
+    for (const cell of table.querySelectorAll("td[data-label]:not(:empty)")) {
+      if (getComputedStyle(cell, "::before").content === `"${cell.dataset.label}"`) continue;
+      found.push(`without its label: ${named(cell)}`);
+    }
+  }
+
   const texts = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {

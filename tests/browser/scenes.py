@@ -30,7 +30,9 @@ from topology.provision import apply, create_topology
 
 YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
 PARKED = "orders-parked"
-MANY = 300
+# Many fill two pages of each list and more; very many reach every limit.
+MANY = 120
+VERY_MANY = 300
 LIFETIME = timedelta(hours=1)
 # What these answer with is a file.
 DOWNLOADS = frozenset({"letters_export", "letter_body"})
@@ -115,9 +117,9 @@ def normal(user: User, vhost: Vhost) -> Scene:
     return scene
 
 
-def crowded(user: User, vhost: Vhost) -> Scene:
-    """Three hundred of everything, and names as long and as hostile as AMQP allows."""
-    names = crowd(MANY)
+def crowded(user: User, vhost: Vhost, number: int = MANY) -> Scene:
+    """So many of everything, and names as long and as hostile as AMQP allows."""
+    names = crowd(number)
     broker = make_broker(vhost, name="The broker of " + long_name("everything", 86))
     _dress(broker, environment="production of all the things", colour="red", is_production=True)
     contents.declare(vhost, names)

@@ -19,6 +19,8 @@ from topology.broker.management import Management
 from topology.models import Broker
 
 QUEUES = 3_000
+# Pages of a broker.
+PARTS = ("", "found/", "where/", "picture/")
 
 
 class Slow(ThreadingHTTPServer):
@@ -80,20 +82,22 @@ def broker(transactional_db: None, slow: Slow, monkeypatch: pytest.MonkeyPatch) 
     latest.forget(row.pk)
 
 
-@pytest.mark.parametrize("part", ["", "found/", "where/", "picture/"])
-def test_a_page_says_that_the_broker_is_being_read_and_shows_it_by_itself(
-    page: Page, site_url: str, broker: Broker, slow: Slow, ada: User, part: str
+def test_pages_say_that_the_broker_is_being_read_and_show_it_by_themselves(
+    page: Page, site_url: str, broker: Broker, slow: Slow, ada: User
 ) -> None:
     sign_in(page.context, ada, site_url)
-    page.goto(f"/brokers/{broker.slug}/{part}")
-    said = page.locator("[data-live-reading]")
-    expect(said).to_be_visible()
-    expect(said).to_contain_text("It answers, and is being read for the first time")
-    expect(page.locator("[data-live-trouble]")).to_be_hidden()
+    pages = [page, *(page.context.new_page() for _ in PARTS[1:])]
+    for tab, part in zip(pages, PARTS, strict=True):
+        tab.goto(f"/brokers/{broker.slug}/{part}")
+        said = tab.locator("[data-live-reading]")
+        expect(said).to_be_visible()
+        expect(said).to_contain_text("It answers, and is being read for the first time")
+        expect(tab.locator("[data-live-trouble]")).to_be_hidden()
     slow.let.set()
-    expect(page.locator("[data-live-good]")).to_be_visible(timeout=40_000)
-    expect(page.locator("[data-live-good]")).to_contain_text("RabbitMQ 4.3.6")
-    expect(said).to_be_hidden()
+    for tab in pages:
+        expect(tab.locator("[data-live-good]")).to_be_visible(timeout=40_000)
+        expect(tab.locator("[data-live-good]")).to_contain_text("RabbitMQ 4.3.6")
+        expect(tab.locator("[data-live-reading]")).to_be_hidden()
 
 
 def test_a_page_of_many_queues_is_sent_little_and_stays_true(

@@ -1,0 +1,31 @@
+// Notes in window.unseen the topmost elements of the kinds that are not in `seen`, and returns these
+// kinds. Elements of one kind have the same tag, attributes, colours and font in the same parent: what
+// axe says of one, it says of all.
+([seen, alike]) => {
+  const known = new Set(seen);
+  const tags = new Map();
+  const grounds = new Map();
+  const unseen = new Map();
+  const hash = (text) => [...text].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) | 0, 7);
+  for (const element of document.querySelectorAll("html, html *")) {
+    const parent = element.parentElement;
+    const stated = [...element.attributes].map(({ name, value }) => {
+      if (/^aria-(labelledby|controls|describedby)$/.test(name)) return `${name}=${Boolean(document.getElementById(value))}`;
+      return /^(class|role|type|lang|aria-(?!label|value))/.test(name) ? `${name}=${value}` : `${name}=${Boolean(value.trim())}`;
+    });
+    const { color, backgroundColor, fontSize, fontWeight } = getComputedStyle(element);
+    tags.set(element, [element.localName, ...stated.sort()].join(" "));
+    grounds.set(element, backgroundColor === "rgba(0, 0, 0, 0)" ? grounds.get(parent) : backgroundColor);
+    if (document.body.contains(element) && !element.checkVisibility()) continue;
+    const hasText = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    const look = hasText && [color, grounds.get(element), fontSize, fontWeight];
+    const named = [Boolean(element.textContent.trim()), element.labels?.length];
+    const kind = hash([tags.get(parent), tags.get(element), named, look].join());
+    if (known.has(kind)) continue;
+    known.add(kind);
+    unseen.set(element, kind);
+  }
+  // What is below an unseen element is judged with it, but for the rows that are alike.
+  window.unseen = [...unseen.keys()].filter((one) => !unseen.has(one.parentElement) || one.matches(alike));
+  return [...unseen.values()];
+}
