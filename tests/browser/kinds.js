@@ -6,7 +6,7 @@
   const tags = new Map();
   const grounds = new Map();
   const unseen = new Map();
-  const hash = (text) => [...text].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) | 0, 7);
+  const hash = (text) => [...text].reduce((sum, sign) => (sum * 31 + sign.codePointAt(0)) | 0, 7);
   for (const element of document.querySelectorAll("html, html *")) {
     const parent = element.parentElement;
     const stated = [...element.attributes].map(({ name, value }) => {
