@@ -29,7 +29,7 @@ DEEPEST = 6
 
 
 @dataclass(frozen=True)
-class Held:
+class FieldValue:
     """One value: `header.tenant` or `body.order.amount`, folded; `number` where it is one."""
 
     name: str
@@ -41,7 +41,7 @@ class Held:
 class Content:
     text: str = ""
     message_id: str = ""
-    fields: tuple[Held, ...] = field(default_factory=tuple)
+    fields: tuple[FieldValue, ...] = field(default_factory=tuple)
 
 
 def read(properties: Properties, body: bytes) -> Content:
@@ -67,7 +67,7 @@ def _without_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in headers.items() if name != "x-death"}
 
 
-def _values(name: str, value: Any, depth: int = 0) -> Iterator[Held]:
+def _values(name: str, value: Any, depth: int = 0) -> Iterator[FieldValue]:
     if depth > DEEPEST or len(name) > LONGEST_VALUE:
         return
     if isinstance(value, Mapping):
@@ -78,7 +78,7 @@ def _values(name: str, value: Any, depth: int = 0) -> Iterator[Held]:
             yield from _values(name, item, depth + 1)
     elif "." in name:
         text = fold(_text(value))[:LONGEST_VALUE]
-        yield Held(name, text, _number(value, text))
+        yield FieldValue(name, text, _number(value, text))
 
 
 def _text(value: Any) -> str:

@@ -11,11 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import QuerySet
-
 from delayboard.dead_letters.among import among
 from delayboard.dead_letters.search import index
-from delayboard.dead_letters.search.match import COLUMNS, Search, value_filter
+from delayboard.dead_letters.search.match import COLUMNS, Search, read_newest, value_filter
 from delayboard.dead_letters.search.query import Condition, Pattern
 from delayboard.models import LetterField, LetterText
 from topology import text_index
@@ -50,11 +48,11 @@ def find(search: Search, below: int | None, wanted: int) -> Found:
     if search.is_empty:
         return Found((), True, number=0)
     if search.is_of_series:
-        ids = tuple(search.newest(below)[:wanted])
+        ids = tuple(search.newest(below, wanted))
         return Found(ids, len(ids) < wanted)
     if search.needs_index:
         index.add_newest(below)
-    head = _read(search.newest(below), HEAD)
+    head = _cut(search.newest(below, HEAD + 1), HEAD)
     found = _matching(search, head.ids)
     floor = head.floor
     if floor is not None and len(found) < wanted:
@@ -87,14 +85,19 @@ def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
 
 def _shortest(search: Search, head: Sequence[int], below: int | None) -> Ids:
     """Of the lists that contain all that match, the shortest; or else the one that reaches down
-    furthest.
+    furthest. Without what another list excludes.
     """
-    best = _read(search.newest(below), MOST)
-    for ids in _lists(search, head, below):
-        best = min(best, ids, key=lambda one: (one.floor is not None, one.floor or len(one.ids)))
-        if best.floor is None and len(best.ids) <= FEW:
+    lists: list[Ids] = []
+    for one in _lists(search, head, below):
+        lists.append(one)
+        if one.floor is None and len(one.ids) <= FEW:
             break
-    return best
+    lists.sort(key=lambda one: (one.floor is not None, one.floor or len(one.ids)))
+    ids, floor = lists[0]
+    for other in lists[1:]:
+        known = set(other.ids)
+        ids = tuple(pk for pk in ids if pk in known or (other.floor and pk < other.floor))
+    return Ids(ids, floor)
 
 
 def _lists(search: Search, head: Sequence[int], below: int | None) -> Iterator[Ids]:
@@ -106,6 +109,7 @@ def _lists(search: Search, head: Sequence[int], below: int | None) -> Iterator[I
             ids = text_index.find(LetterText, "delayboard_letterindex", word.text, head, below)
             if ids is not None:
                 yield ids
+    yield _cut(search.newest(below, MOST + 1), MOST)
 
 
 def _of_condition(condition: Condition, below: int | None) -> Iterator[Ids]:
@@ -120,11 +124,12 @@ def _of_condition(condition: Condition, below: int | None) -> Iterator[Ids]:
         column = COLUMNS.get(condition.field, condition.field).removeprefix("searched__")
     if isinstance(wanted, Pattern) and wanted.is_exact:
         older = rows if below is None else rows.filter(letter__lt=below)
-        series = older.filter(**{column: wanted.pieces[0][:255]}).values_list("letter", flat=True)
+        series = [older.filter(**{column: wanted.pieces[0][:255]})]
         if condition.is_content and wanted.number is not None:
-            equal = older.filter(number=wanted.number).values_list("letter", flat=True)
-            series = series.union(equal)
-        yield _read(series.order_by("-letter"), MOST)
+            series.append(older.filter(number=wanted.number))
+        # Most letters are in both.
+        most = len(series) * MOST
+        yield _cut(read_newest(series, "letter", most + 1), most)
         return
     if isinstance(wanted, Pattern):
         first = wanted.pieces[0]
@@ -138,7 +143,5 @@ def _of_condition(condition: Condition, below: int | None) -> Iterator[Ids]:
         yield Ids(tuple(sorted(older_ids, reverse=True)))
 
 
-def _read(rows: QuerySet[Any, int], most: int) -> Ids:
-    """Ids that the database has in order, the first of them."""
-    ids = list(rows[: most + 1])
+def _cut(ids: Sequence[int], most: int) -> Ids:
     return Ids(tuple(dict.fromkeys(ids)), ids[-1] if len(ids) > most else None)

@@ -163,8 +163,8 @@ def _write(contents: Mapping[int, Content]) -> int:
     ]
     LetterText.objects.bulk_create(texts)
     LetterField.objects.bulk_create(
-        LetterField(letter_id=text.letter_id, name=held.name, text=held.text, number=held.number)
+        LetterField(letter_id=text.letter_id, name=value.name, text=value.text, number=value.number)
         for text in texts
-        for held in contents[text.letter_id].fields
+        for value in contents[text.letter_id].fields
     )
     return len(texts)

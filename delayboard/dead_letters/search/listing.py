@@ -85,7 +85,7 @@ def rows_of(ids: tuple[int, ...]) -> list[DeadLetter]:
 def _newest(search: Search) -> int:
     """So that what comes later is not among “all that match”."""
     of_states = Search(search.broker, Query(state=search.query.state))
-    return of_states.newest(None).first() or 0
+    return max(of_states.newest(None, 1), default=0)
 
 
 def _number(search: Search, found: Found, before: int | None) -> tuple[int | None, bool]:
@@ -100,7 +100,7 @@ def _number(search: Search, found: Found, before: int | None) -> tuple[int | Non
             groups = groups.filter(pk__in=search.groups)
         sums = groups.aggregate(**{state: Sum(state, default=0) for state in search.states})
         return sum(sums.values()), True
-    number = search.newest(None)[: COUNTED + 1].count()
+    number = len(search.newest(None, COUNTED + 1))
     return min(number, COUNTED), number <= COUNTED
 
 

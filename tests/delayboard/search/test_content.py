@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from delayboard.dead_letters.search import content
-from delayboard.dead_letters.search.content import Held, read
+from delayboard.dead_letters.search.content import FieldValue, read
 from tests.delayboard.builders import a_death, deaths_header
 from topology import bodies
 from topology.broker.properties import build_properties, read_properties
@@ -20,7 +20,7 @@ from topology.broker.properties import build_properties, read_properties
 def fields(headers: dict[str, Any], body: Any = None) -> dict[str, tuple[str, float | None]]:
     data = body if isinstance(body, bytes) else orjson.dumps(body)
     found = read(build_properties(headers), data).fields
-    return {held.name: (held.text, held.number) for held in found}
+    return {value.name: (value.text, value.number) for value in found}
 
 
 def test_values_have_names_texts_and_numbers() -> None:
@@ -108,7 +108,7 @@ def test_what_is_packed_is_searched_as_what_was_packed(
 ) -> None:
     properties = build_properties({}, content_encoding=encoding)
     found = read(properties, packed(b'{"order": {"card": "Needle"}}'))
-    assert found.fields == (Held("body.order.card", "needle", None),)
+    assert found.fields == (FieldValue("body.order.card", "needle", None),)
     assert "needle" in found.text
     assert "needle" in read(properties, packed(b"a Needle in plain text")).text
 
@@ -164,5 +164,5 @@ def test_long_texts_are_cut_within_a_sign() -> None:
 def test_bytes_are_no_text_and_no_signs_stop_a_database() -> None:
     found = read(build_properties({"a\x00b": "c\x00"}), b"\x00\xff")
     assert "\x00" not in found.text
-    assert all("\x00" not in held.name + held.text for held in found.fields)
+    assert all("\x00" not in value.name + value.text for value in found.fields)
     assert read(read_properties(b"\xff"), b"").fields == ()
