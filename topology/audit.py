@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
@@ -16,6 +16,7 @@ from topology.client_address import client_address
 from topology.models import AuditEntry, Broker
 from topology.optional_writes import try_write
 
+Actor: TypeAlias = AbstractBaseUser | AnonymousUser | None
 # The outcome of an action that has not ended, or whose process died.
 BEGUN = "begun"
 NOT_WRITTEN = (
@@ -23,49 +24,44 @@ NOT_WRITTEN = (
 )
 
 
-def record(
-    user: AbstractBaseUser | AnonymousUser | None,
-    action: str,
-    *,
-    broker: Broker | None = None,
-    what: str = "",
-    outcome: str = "done",
-    details: Mapping[str, Any] | None = None,
-) -> AuditEntry:
-    """Add an entry. `user` None is Delayboard itself. Secrets never go into `details`."""
+class Entry(TypedDict, total=False):
+    """What an entry may say besides who did what. Secrets never go into `details`."""
+
+    broker: Broker | None
+    what: str
+    outcome: str
+    details: Mapping[str, Any] | None
+
+
+def record(user: Actor, action: str, **entry: Unpack[Entry]) -> AuditEntry:
+    """Add an entry, with the outcome "done" by default. `user` None is Delayboard itself."""
     is_account = user is not None and user.is_authenticated
+    broker = entry.get("broker")
     return AuditEntry.objects.create(
         user_id=user.pk if is_account and user else None,
         username=user.get_username() if is_account and user else "delayboard",
         action=action,
         broker=broker,
         broker_name=broker.name if broker else "",
-        what=what[:500],
-        outcome=outcome[:500],
-        details=dict(details or {}),
+        what=entry.get("what", "")[:500],
+        outcome=entry.get("outcome", "done")[:500],
+        details=dict(entry.get("details") or {}),
     )
 
 
-def try_record(
-    user: AbstractBaseUser | AnonymousUser | None,
-    action: str,
-    *,
-    broker: Broker | None = None,
-    what: str = "",
-    outcome: str = "done",
-    details: Mapping[str, Any] | None = None,
-) -> bool:
+def try_record(user: Actor, action: str, **entry: Unpack[Entry]) -> bool:
     """Add an entry for what goes on without it; False when the database refuses, and it is logged.
 
     For signing in and out, and for lists. What shows a whole message or changes anything calls
     `record` or `recorded`, and is refused with its entry.
     """
+    broker, details = entry.get("broker"), entry.get("details")
     name = user.get_username() if user is not None and user.is_authenticated else "delayboard"
     where = f" at {broker.name}" if broker is not None else ""
     added = f", {json.dumps(details, default=str, ensure_ascii=False)}," if details else ""
     return try_write(
-        f"The audit entry “{action} {what}” of {name}{where}{added}",
-        lambda: record(user, action, broker=broker, what=what, outcome=outcome, details=details),
+        f"The audit entry “{action} {entry.get('what', '')}” of {name}{where}{added}",
+        lambda: record(user, action, **entry),
         # What nobody signed in for is a guesser's, who must not fill the log.
         is_audit=user is not None,
     )
@@ -73,7 +69,7 @@ def try_record(
 
 @contextmanager
 def recorded(
-    user: AbstractBaseUser | AnonymousUser | None,
+    user: Actor,
     action: str,
     *,
     broker: Broker | None = None,
