@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology.strategies import keys, patterns
+from tests.topology.walks import topic_matches
 from topology.patterns.retry_loop.keys import key_for, key_for_none, matches, overlap
-from topology.routing.topic import topic_matches
 
 
 @given(patterns, st.one_of(keys, patterns))

@@ -8,15 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology import strategies
+from tests.topology.walks import topic_matches
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.routing.headers import headers_match
 from topology.routing.index import Index
-from topology.routing.match import Matched, keys_of, match, route_queues
-from topology.routing.topic import Trie, topic_matches
+from topology.routing.match import Matched, keys_of, match
+from topology.routing.topic import Trie
 
 
 def routed(found: Definitions, exchange: str, *keys: str, **headers: Any) -> list[str]:
-    return route_queues(Index(found), exchange, keys, headers)
+    return list(match(Index(found), exchange, keys, headers).queues)
 
 
 def vhost(*things: Exchange | Queue | Binding) -> Definitions:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.topology import strategies
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.routing.index import Index
-from topology.routing.match import route_queues
+from topology.routing.match import match
 from topology.routing.outcome import Outcome, Walk
 from topology.routing.walk import MAXIMUM_COPIES, MAXIMUM_OUTCOMES, walk
 
@@ -185,7 +185,7 @@ def test_every_walk_ends_and_tells_of_every_copy(
 ) -> None:
     walked = walk(found, exchange, key, expiration_ms=expiration_ms)
     assert 1 <= len(walked.outcomes) <= MAXIMUM_OUTCOMES + len(strategies.QUEUES) + 1
-    assert walked.is_routed == bool(route_queues(Index(found), exchange, [key], {}))
+    assert walked.is_routed == bool(match(Index(found), exchange, [key], {}).queues)
     assert len(walked.hops) <= MAXIMUM_COPIES * len(strategies.QUEUES)
     for outcome in walked.outcomes:
         stays = [hop.stays or timedelta(0) for hop in outcome.hops]

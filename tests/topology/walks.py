@@ -7,6 +7,7 @@ from datetime import timedelta
 from tests.topology.builders import a_queue
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.routing.outcome import Outcome, Walk
+from topology.routing.topic import Trie
 
 OLD, MIDDLE, NEW = (3, 10, 8), (4, 0, 5), (4, 3, 6)
 AT_LEAST_ONCE = {
@@ -30,3 +31,10 @@ def only(walked: Walk) -> Outcome:
 
 def of(*things: Exchange | Queue | Binding) -> Definitions:
     return Definitions.of(things)
+
+
+def topic_matches(pattern: str, key: str) -> bool:
+    """Whether a topic binding with this pattern takes the key."""
+    trie = Trie[bool]()
+    trie.add(pattern, True)
+    return any(trie.match(key))

@@ -106,17 +106,6 @@ def steps(
         seen.update(further)
 
 
-def route_queues(
-    index: Index,
-    exchange: str,
-    routing_keys: Sequence[str],
-    headers: Mapping[str, Any],
-    version: tuple[int, ...] = NEWEST,
-) -> list[str]:
-    """The queues that surely get a copy each, sorted; empty when none does."""
-    return list(match(index, exchange, routing_keys, headers, version).queues)
-
-
 def keys_of(routing_key: str, headers: Mapping[str, Any]) -> tuple[str, ...]:
     """The routing key and those that the headers CC and BCC add (rabbit_basic:header_routes).
 

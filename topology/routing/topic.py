@@ -66,10 +66,3 @@ def _steps(
 def words_of(key: str) -> list[str]:
     """The words of a key, which may be empty; the empty key has none."""
     return key.split(".") if key else []
-
-
-def topic_matches(pattern: str, key: str) -> bool:
-    """`*` is exactly one word, `#` any number of them; words may be empty, dots part them."""
-    trie = Trie[bool]()
-    trie.add(pattern, True)
-    return any(trie.match(key))
