@@ -15,10 +15,12 @@ from tests.brokers import Vhost
 from topology.broker.address import Address, parse_address
 from topology.connect import add_broker
 from topology.models import Broker, Grant, Role, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.retry_pair import pattern as retry_pair
-from topology.provision import apply, create_topology
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.retry_pair.pattern import retry_pair
+from topology.provision import apply
 from topology.provisioning.taps import DEFAULT_TAP, TapType
+from topology.rows import create_topology
 
 Found = TypeVar("Found")
 
@@ -80,7 +82,7 @@ def applied_pair(
     return topology
 
 
-def applied_levels(vhost: Vhost, params: delay_levels.Params) -> Topology:
+def applied_levels(vhost: Vhost, params: delay_levels_params.Params) -> Topology:
     """Delay levels that exist on the vhost, taps included."""
     name = f"Broker of {delay_levels.title(params)}"
     topology = create_topology(None, make_broker(vhost, name=name), delay_levels.KIND, params)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from topology import latest
 from topology.broker.management import Management
 from topology.models import Broker, State, Topology
+from topology.ownership import Refusal
 from topology.patterns.names import unseen
 from topology.patterns.pattern import Pattern, Use
 from topology.patterns.table import PATTERNS
-from topology.provision import Refusal, User, take_over
 from topology.provisioning.plan import Plan
 from topology.provisioning.recognition import Departure, Found, departures, recognise
+from topology.rows import User, take_over
 from topology.snapshot import Snapshot
 
 

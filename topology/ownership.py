@@ -79,11 +79,6 @@ def own_declared(
     return fresh
 
 
-def disown_declared(topology: Topology, fresh: Collection[Identity]) -> None:
-    """The broker refused to declare them: they are not ours, should somebody make them."""
-    disown(topology, list(fresh))
-
-
 def own(topology: Topology, identities: list[Identity]) -> None:
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
@@ -91,7 +86,7 @@ def own(topology: Topology, identities: list[Identity]) -> None:
         row.save(update_fields=["owned"])
 
 
-def disown(topology: Topology, identities: list[Identity]) -> None:
+def disown(topology: Topology, identities: Collection[Identity]) -> None:
     with transaction.atomic():
         row = Topology.objects.select_for_update().get(pk=topology.pk)
         row.disown(identities)

@@ -14,20 +14,21 @@ from topology.broker.management import Management
 from topology.broker.observe import newest_numbers, observe
 from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
 from topology.models import State, Topology
-from topology.ownership import Refusal as Refusal
-from topology.ownership import alone_with, begin, disown, own, refuse_torn_down
-from topology.ownership import disown_declared as disown_declared
-from topology.ownership import own_declared as own_declared
+from topology.ownership import (
+    Refusal,
+    alone_with,
+    begin,
+    disown,
+    own,
+    refuse_torn_down,
+)
 from topology.provisioning.apply import apply_plan
 from topology.provisioning.destinations import count_stuck
 from topology.provisioning.plan import Plan, conflict_sentences, make_plan
 from topology.provisioning.taps import DEFAULT_TAP, TapType
 from topology.provisioning.teardown import Teardown, plan_teardown, tear_down, with_depths
 from topology.provisioning.verify import Verdict, verify
-from topology.rows import User as User
-from topology.rows import create_topology as create_topology
-from topology.rows import keep_bodies as keep_bodies
-from topology.rows import take_over as take_over
+from topology.rows import User
 from topology.snapshot import Snapshot
 
 # The broker counts every five seconds, and what expires at one moment looks stuck in one count.

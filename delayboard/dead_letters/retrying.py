@@ -27,13 +27,13 @@ from topology.definitions import is_tap
 from topology.masks import HIDDEN, Masks
 from topology.message import DEATH_HEADERS
 from topology.models import Broker, State, Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.patterns.delay_queues import pattern as delay_queues
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.pattern import ParamsError
-from topology.patterns.quorum_retry import pattern as quorum_retry
-from topology.patterns.retry_ladder import pattern as retry_ladder
-from topology.patterns.retry_loop import pattern as retry_loop
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.quorum_retry.pattern import quorum_retry
+from topology.patterns.retry_ladder.pattern import retry_ladder
+from topology.patterns.retry_loop.pattern import retry_loop
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.snapshot import Snapshot
 
 PAGE = 50

@@ -14,7 +14,6 @@ from typing import Any
 from django.db import connection
 
 from delayboard.demo.standing import standing
-from topology import provision
 from topology.broker.consumer import Consumer
 from topology.broker.management import Management
 from topology.broker.observe import observe
@@ -23,8 +22,11 @@ from topology.broker.publisher import Publisher, publisher
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import Broker, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.hold_queues import pattern as hold_queues
+from topology.ownership import own_declared
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.hold_queues import params as hold_queues_params
+from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.pattern import Pattern
 from topology.patterns.table import PATTERNS
 
@@ -51,8 +53,8 @@ class Way:
         return PATTERNS[self.kind]
 
 
-LEVELS = Way(delay_levels.KIND, delay_levels.Params(), REMINDERS)
-HOLD = Way(hold_queues.KIND, hold_queues.Params(REMINDERS, (KEY,), HOLDS), KEY)
+LEVELS = Way(delay_levels.KIND, delay_levels_params.Params(), REMINDERS)
+HOLD = Way(hold_queues.KIND, hold_queues_params.Params(REMINDERS, (KEY,), HOLDS), KEY)
 
 
 def remind(broker: Broker, stop: Event) -> None:
@@ -126,6 +128,6 @@ def random_delay(way: Way) -> timedelta:
 def _bind_the_way_out(levels: Topology, management: Management) -> None:
     """Before the first message: a level keeps what it cannot route. Torn down with the levels."""
     out = delay_levels.route(LEVELS.params, timedelta(0), LEVELS.target).declares
-    provision.own_declared(levels, out, observe(management).definitions)
+    own_declared(levels, out, observe(management).definitions)
     for binding in out.bindings:
         management.bind(binding)

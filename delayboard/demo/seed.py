@@ -8,7 +8,8 @@ from topology.broker.management import Management
 from topology.connect import add_broker
 from topology.definitions import Arguments, Queue
 from topology.models import Broker, State, Topology
-from topology.patterns.retry_pair.pattern import KIND, parse
+from topology.patterns.retry_pair.params import KIND, parse
+from topology.rows import create_topology
 
 DEMO_BROKER = "Demo broker"
 WORK = "orders"
@@ -26,7 +27,7 @@ def prepare_demo(amqp_url: str, management_url: str) -> Broker:
     topology = Topology.objects.filter(broker=broker, kind=KIND, name=WORK).first()
     if topology is None:
         params = parse({"name": WORK, "delay": DELAY})
-        topology = provision.create_topology(None, broker, KIND, params)
+        topology = create_topology(None, broker, KIND, params)
     if topology.state in (State.PLANNED, State.APPLYING):
         provision.apply(None, topology)
         with Management(broker.address) as management:

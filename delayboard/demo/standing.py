@@ -7,6 +7,7 @@ from typing import Any
 from topology import provision
 from topology.models import Broker, State, Topology
 from topology.patterns.table import PATTERNS
+from topology.rows import create_topology
 
 
 def standing(broker: Broker, kind: str, params: Any) -> Topology | None:
@@ -17,7 +18,7 @@ def standing(broker: Broker, kind: str, params: Any) -> Topology | None:
     rows = Topology.objects.filter(broker=broker, kind=kind)
     topology = rows.filter(params=PATTERNS[kind].store(params)).order_by("-pk").first()
     if topology is None:
-        topology = provision.create_topology(None, broker, kind, params)
+        topology = create_topology(None, broker, kind, params)
     if topology.state in (State.PLANNED, State.APPLYING):
         provision.apply(None, topology)
         topology.refresh_from_db()

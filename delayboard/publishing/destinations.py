@@ -15,11 +15,10 @@ from topology.broker.management import Management
 from topology.definitions import Definitions
 from topology.message import Publish, Route
 from topology.models import Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.delay_levels.params import delivery_name
-from topology.patterns.delay_levels.pattern import Params
+from topology.ownership import Refusal
+from topology.patterns.delay_levels.params import Params, delivery_name
+from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.pattern import ParamsError
-from topology.provision import Refusal
 from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.provisioning.taps import lost_without_taps
 from topology.snapshot import Snapshot

@@ -20,8 +20,8 @@ from topology import audit
 from topology.broker.errors import BrokerError
 from topology.broker.pipeline import Answer, Pipeline, pipeline
 from topology.models import State, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.provision import Refusal
+from topology.ownership import Refusal
+from topology.patterns.delay_levels.pattern import delay_levels
 from topology.transfer.move import Step, move
 
 # When a line was awaited for so long, the connection is opened anew.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
 
-from topology import provision
 from topology.broker.errors import BrokerError, OutcomeUnknown
 from topology.definitions import Definitions
 from topology.models import Topology
+from topology.ownership import disown, own_declared
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def owning(
     Hands out what to call once it is declared: what fails after that takes nothing back, and
     neither does OutcomeUnknown, after which it may be there.
     """
-    fresh = provision.own_declared(topology, declares, found)
+    fresh = own_declared(topology, declares, found)
     declared = Event()
     try:
         yield declared.set
@@ -29,5 +29,5 @@ def owning(
         raise
     except BrokerError:
         if not declared.is_set():
-            provision.disown_declared(topology, fresh)
+            disown(topology, fresh)
         raise

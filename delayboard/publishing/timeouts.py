@@ -18,8 +18,8 @@ from analytics.recorder.copies import NSERVICEBUS_TIME
 from topology.broker.fields import FieldError
 from topology.broker.properties import build_properties, strip_for_replay
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.delay_levels.pattern import Params
+from topology.patterns.delay_levels.params import Params
+from topology.patterns.delay_levels.pattern import delay_levels
 from topology.text import is_encodable, make_encodable
 
 LONGEST_LINE = 64 * 1024 * 1024

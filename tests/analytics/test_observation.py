@@ -9,8 +9,9 @@ from analytics import observation
 from analytics.models import Firehose, ScheduledMessage
 from tests.builders import make_broker, make_pair
 from topology.models import Broker, State, Topology
-from topology.patterns.hold_queues import pattern as hold_queues
-from topology.provision import create_topology
+from topology.patterns.hold_queues import params as hold_queues_params
+from topology.patterns.hold_queues.pattern import hold_queues
+from topology.rows import create_topology
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 HOUR = timedelta(hours=1)
@@ -22,7 +23,7 @@ def broker() -> Broker:
 
 
 def make_holds(broker: Broker, exchange: str) -> Topology:
-    params = hold_queues.Params(exchange, ("orders",))
+    params = hold_queues_params.Params(exchange, ("orders",))
     made = create_topology(None, broker, hold_queues.KIND, params)
     Topology.objects.filter(pk=made.pk).update(state=State.APPLIED)
     return made

@@ -25,10 +25,9 @@ from tests.topology.builders import a_snapshot
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Broker, MissingBinding, Role, State, Topology
 from topology.models.grant import Grant
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.delay_levels.params import delivery_name, level_name
-from topology.patterns.delay_levels.pattern import Params
-from topology.provision import create_topology
+from topology.patterns.delay_levels.params import Params, delivery_name, level_name
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.rows import create_topology
 from topology.snapshot import QueueNumbers, Snapshot
 
 pytestmark = pytest.mark.both_databases

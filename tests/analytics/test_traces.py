@@ -10,16 +10,16 @@ from analytics.recorder.copies import content_of
 from analytics.recorder.traces import Trace, Watched, event_of_trace, is_own, read_trace
 from tests.analytics.builders import NOON
 from topology.message import Message, Properties
-from topology.patterns.delay_queues import pattern as delay_queues
-from topology.patterns.hold_queues import pattern as hold_queues
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.delay_queues import params as delay_queues_params
+from topology.patterns.hold_queues import params as hold_queues_params
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.patterns.table import PATTERNS
 
 SECOND = timedelta(seconds=1)
 HOLDS = Watched(
     "holds",
     PATTERNS["hold_queues"],
-    hold_queues.Params("", ("orders",)),
+    hold_queues_params.Params("", ("orders",)),
     frozenset({"entry", "exit"}),
 )
 HELD = "delay.5000..orders"
@@ -164,8 +164,8 @@ def test_a_delivery_is_no_publish_that_was_recorded() -> None:
     assert told(a_delivery({}), HOLDS).published_at is None
 
 
-def _delay_queues_of(queue: str) -> delay_queues.Params:
-    return delay_queues.Params(queue, (SECOND,))
+def _delay_queues_of(queue: str) -> delay_queues_params.Params:
+    return delay_queues_params.Params(queue, (SECOND,))
 
 
 def test_what_passes_a_topology_without_a_delay_is_its_own_where_all_is_wanted() -> None:
@@ -179,12 +179,12 @@ def test_what_passes_a_topology_without_a_delay_is_its_own_where_all_is_wanted()
     assert told(past, HOLDS).topology == ""
     other = a_publish(routing_keys=["bills"], routed_queues=["bills"])
     assert told(other, everything).topology == ""
-    free = replace(everything, params=hold_queues.Params("", ()))
+    free = replace(everything, params=hold_queues_params.Params("", ()))
     assert told(past, free).topology == ""
 
 
 def test_a_delay_of_one_topology_goes_before_what_passes_another() -> None:
-    past = hold_queues.Params("", ("orders", HELD))
+    past = hold_queues_params.Params("", ("orders", HELD))
     other = Watched(
         "other", PATTERNS["delay_queues"], _delay_queues_of(HELD), frozenset({"entry", "publish"})
     )

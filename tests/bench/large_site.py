@@ -15,6 +15,8 @@ from typing import Any
 
 import django
 
+from topology.rows import take_over
+
 
 def main() -> None:
     django.setup()
@@ -48,23 +50,24 @@ def main() -> None:
 
 def _topology(broker: Any) -> Any:
     """A pair of the broker's thousand, as if it were adopted."""
-    from topology import provision
-    from topology.patterns.retry_pair import pattern as retry_pair
+    from topology.patterns.retry_pair import params as retry_pair_params
 
-    return provision.take_over(None, broker, "retry_pair", retry_pair.Params("work-7"))
+    return take_over(None, broker, "retry_pair", retry_pair_params.Params("work-7"))
 
 
 def _looks(broker: Any) -> dict[str, float]:
     """What an action waits for that changes a pair, or the 28 levels, of a broker that is known."""
     from topology import latest
     from topology.broker.management import Management
-    from topology.patterns.delay_levels import pattern as delay_levels
-    from topology.patterns.retry_pair import pattern as retry_pair
+    from topology.patterns.delay_levels import params as delay_levels_params
+    from topology.patterns.delay_levels.pattern import delay_levels
+    from topology.patterns.retry_pair import params as retry_pair_params
+    from topology.patterns.retry_pair.pattern import retry_pair
 
     found = {}
     for name, things in (
-        ("a pair", retry_pair.definitions(retry_pair.Params("work-8"))),
-        ("28 levels", delay_levels.definitions(delay_levels.Params())),
+        ("a pair", retry_pair.definitions(retry_pair_params.Params("work-8"))),
+        ("28 levels", delay_levels.definitions(delay_levels_params.Params())),
     ):
         with Management(broker.address) as management:
             began = time.perf_counter()

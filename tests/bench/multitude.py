@@ -10,9 +10,12 @@ from typing import Any
 import pika
 
 from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.hold_queues import pattern as hold_queues
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.hold_queues import params as hold_queues_params
+from topology.patterns.hold_queues.pattern import hold_queues
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
 
 EACH = 10_000
 BINDINGS = 30_000
@@ -39,11 +42,11 @@ def multitude() -> Definitions:
 def _known() -> list[Thing]:
     found: list[Thing] = []
     for number in range(PAIRS):
-        found += retry_pair.definitions(retry_pair.Params(f"work-{number}"))
-    levels = delay_levels.Params()
+        found += retry_pair.definitions(retry_pair_params.Params(f"work-{number}"))
+    levels = delay_levels_params.Params()
     found += delay_levels.definitions(levels)
     found += delay_levels.route(levels, timedelta(minutes=1), COUNTED).declares
-    holds = hold_queues.Params("events.0", ("out",))
+    holds = hold_queues_params.Params("events.0", ("out",))
     # Long ones: the queues of short ones would expire before all is declared.
     for hours in range(1, HOLDS + 1):
         found += hold_queues.route(holds, timedelta(hours=hours), "out").declares

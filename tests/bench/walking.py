@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.bench.figures import say, seconds
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.routing.index import Index
 from topology.routing.walk import walk
 
@@ -32,7 +33,7 @@ def measure(folder: Path) -> None:
 def pairs(number: int) -> Definitions:
     made = Definitions()
     for place in range(number):
-        made |= retry_pair.definitions(retry_pair.Params(f"work-{place}"))
+        made |= retry_pair.definitions(retry_pair_params.Params(f"work-{place}"))
     return made
 
 

@@ -15,8 +15,9 @@ from topology.definitions import Binding, Exchange, Queue
 from topology.delays import parse_delay
 from topology.message import Publish
 from topology.models import Topology
-from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.params import delivery_name, level_name
+from topology.patterns.delay_levels.pattern import delay_levels
 
 
 def declare(vhost: Vhost, names: Sequence[str]) -> None:
@@ -27,7 +28,7 @@ def declare(vhost: Vhost, names: Sequence[str]) -> None:
 
 def half_built(vhost: Vhost) -> str:
     """Delay levels that somebody else made, but for two bindings; what they are called."""
-    params = delay_levels.Params("own", "others", 4)
+    params = delay_levels_params.Params("own", "others", 4)
     whole = delay_levels.definitions(params)
     lost = sorted(binding.identity for binding in whole.bindings)[:2]
     with Management(address_of(vhost)) as management:

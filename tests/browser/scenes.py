@@ -23,10 +23,13 @@ from tests.browser.sights import Scene, Sight, press
 from tests.builders import eventually, make_broker, make_pair
 from topology import latest
 from topology.models import Broker, State, Topology, WorkState
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.hold_queues import params as hold_queues_params
+from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.table import PATTERNS
-from topology.provision import apply, create_topology
+from topology.provision import apply
+from topology.rows import create_topology
 
 YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
 PARKED = "orders-parked"
@@ -271,12 +274,14 @@ def _add_acts(scene: Scene, broker: Broker, pair: Topology, planned: Topology) -
 
 def _other_patterns(vhost: Vhost, broker: Broker) -> tuple[Topology, Topology]:
     """Delay levels in which one destination is gone, and hold queues in use."""
-    levels = create_topology(None, broker, delay_levels.KIND, delay_levels.Params())
+    levels = create_topology(None, broker, delay_levels.KIND, delay_levels_params.Params())
     apply(None, levels)
     contents.delayed(vhost, levels, ["45s", "2m", "1h", "3d", "400d"], "letters")
     contents.held_up(vhost, levels, "returns")
     contents.declare_exchange(vhost, "mail")
-    holds = create_topology(None, broker, hold_queues.KIND, hold_queues.Params("mail", ("out",)))
+    holds = create_topology(
+        None, broker, hold_queues.KIND, hold_queues_params.Params("mail", ("out",))
+    )
     apply(None, holds)
     contents.delayed(vhost, holds, ["5m", "1h"], "out")
     return levels, holds

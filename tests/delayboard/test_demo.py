@@ -22,8 +22,8 @@ from topology.deaths import read_history
 from topology.definitions import Queue
 from topology.message import Message, Publish
 from topology.models import State, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.hold_queues.pattern import hold_queues
 
 pytestmark = pytest.mark.django_db(transaction=True)
 POISONED = 3

@@ -11,7 +11,7 @@ from analytics.models import Firehose, Minute, Recording
 from delayboard.flows import FlowLine, behind_by, flow_lines
 from delayboard.models import Duty
 from topology.models import Broker, State, Topology
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_pair.pattern import retry_pair
 
 NOW = datetime.fromisoformat("2026-11-20T12:30:40+00:00")
 MINUTE = timedelta(minutes=1)

@@ -35,9 +35,9 @@ from topology.broker.properties import build_properties
 from topology.definitions import DELAY_HEADER
 from topology.message import ATTEMPT_HEADER, REPLAY_HEADER, REPLAYS_HEADER, Headers, Message
 from topology.models import Broker, State, Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.patterns.delayed_exchange import pattern as delayed_exchange
-from topology.provision import create_topology
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.patterns.delayed_exchange.pattern import delayed_exchange
+from topology.rows import create_topology
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 # As taps tell of what the first item sent.

@@ -17,7 +17,7 @@ from tests.topology.builders import a_snapshot
 from topology.masks import NOTHING
 from topology.models import Broker, State, Topology
 from topology.patterns.table import PATTERNS
-from topology.provision import create_topology
+from topology.rows import create_topology
 from topology.snapshot import QueueNumbers, Snapshot
 
 pytestmark = pytest.mark.django_db

@@ -23,7 +23,7 @@ from delayboard.publishing.predict import Prediction, predict
 from delayboard.publishing.send import Letter, send
 from tests.delayboard.builders import shop
 from tests.topology.builders import a_queue, a_snapshot
-from topology import latest, provision
+from topology import latest
 from topology.broker.errors import (
     BrokerError,
     Nacked,
@@ -44,10 +44,12 @@ from topology.definitions import (
 )
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import AuditEntry, Broker, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.rows import create_topology
 
 SECOND = timedelta(seconds=1)
-LEVELS = delay_levels.Params("own", "shop", 4)
+LEVELS = delay_levels_params.Params("own", "shop", 4)
 
 
 class Channel:
@@ -199,7 +201,7 @@ def test_a_crash_while_sending_leaves_a_row_that_says_so_later(
 
 @pytest.fixture
 def levels(broker: Broker, channel: Channel) -> Topology:
-    row = provision.create_topology(None, broker, "delay_levels", LEVELS)
+    row = create_topology(None, broker, "delay_levels", LEVELS)
     channel.seen = a_snapshot(delay_levels.definitions(LEVELS) | Definitions.of([a_queue("work")]))
     return row
 

@@ -26,7 +26,8 @@ from topology.definitions import (
     Queue,
 )
 from topology.message import REPLAYS_HEADER
-from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.busy_wait import params as busy_wait_params
+from topology.patterns.busy_wait.pattern import busy_wait
 from topology.routing.waiting import of_others
 from topology.routing.walk import walk
 
@@ -164,7 +165,7 @@ def test_the_deaths_that_a_replay_leaves_out_do_not_count() -> None:
     assert verdict == Verdict(True, "Arrives in audit after 5ms.", after_ms=5)
 
 
-HOOKS = busy_wait.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
+HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
 (WAITER,) = busy_wait.waiters(HOOKS)
 WAITING = busy_wait.definitions(HOOKS) | shop(a_queue("hooks"))
 

@@ -16,14 +16,14 @@ from tests.topology.builders import a_queue, a_snapshot
 from topology.broker.errors import Unreachable
 from topology.definitions import Definitions
 from topology.models import Broker, State, Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.provision import create_topology, take_over
-from topology.rows import waiters_at
+from topology.patterns.busy_wait import params as busy_wait_params
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.rows import create_topology, take_over, waiters_at
 from topology.snapshot import QueueNumbers
 
 pytestmark = pytest.mark.django_db
 MINUTE = timedelta(minutes=1)
-HOOKS = busy_wait.Params("hooks", (MINUTE, 5 * MINUTE))
+HOOKS = busy_wait_params.Params("hooks", (MINUTE, 5 * MINUTE))
 
 
 @pytest.fixture

@@ -17,10 +17,11 @@ from tests.topology.builders import a_snapshot
 from topology import latest
 from topology.latest import Latest
 from topology.models import Broker, MissingBinding, State, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.provision import create_topology
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.rows import create_topology
 
-PARAMS = delay_levels.Params("own", "shop", 3)
+PARAMS = delay_levels_params.Params("own", "shop", 3)
 
 
 @pytest.fixture

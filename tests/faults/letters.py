@@ -21,13 +21,16 @@ from topology.broker.publisher import Publisher, publisher
 from topology.definitions import Queue
 from topology.message import Publish
 from topology.models import Broker
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.retry_pair import pattern as retry_pair
-from topology.provision import apply, create_topology
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
+from topology.provision import apply
+from topology.rows import create_topology
 
 STEP = timedelta(milliseconds=100)
-SEEN = delay_levels.Params("own", "seen", 8, STEP, "classic")
-UNSEEN = delay_levels.Params("own", "unseen", 8, STEP, "quorum")
+SEEN = delay_levels_params.Params("own", "seen", 8, STEP, "classic")
+UNSEEN = delay_levels_params.Params("own", "unseen", 8, STEP, "quorum")
 ARRIVALS = "arrivals"
 
 
@@ -44,7 +47,7 @@ class Course:
     kills: tuple[float, ...]
 
 
-def three_topologies(vhost: Vhost, pair: retry_pair.Params) -> Broker:
+def three_topologies(vhost: Vhost, pair: retry_pair_params.Params) -> Broker:
     """A pair, levels whose exits are seen, and levels whose exits nobody sees; all bound."""
     broker = make_broker(vhost)
     with Management(address_of(vhost)) as management:
@@ -67,7 +70,7 @@ class Traffic:
 
     address: Address
     course: Course
-    pair: retry_pair.Params
+    pair: retry_pair_params.Params
     letters: dict[str, Letter] = field(default_factory=dict)
     is_sent: Event = field(default_factory=Event)
     is_over: Event = field(default_factory=Event)

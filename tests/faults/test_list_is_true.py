@@ -29,7 +29,7 @@ from tests.faults.letters import Course, Traffic, three_topologies
 from tests.faults.processes import environment, kill, started
 from tests.faults.truth import Look, contradictions, due_errors
 from topology.models import Broker, Role, Topology
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_pair import params as retry_pair_params
 
 WITHIN_SECONDS = 2.0
 RESTART_SECONDS = 5.0
@@ -104,7 +104,7 @@ def course_of(watch: Watch, traffic: Traffic, worker: Popen[bytes], stack: ExitS
 def test_the_list_is_true_and_says_when_it_is_not(
     vhost: Vhost, event_log: Path, course: Course
 ) -> None:
-    pair = retry_pair.Params("pair", timedelta(seconds=sum(course.delays) / 2))
+    pair = retry_pair_params.Params("pair", timedelta(seconds=sum(course.delays) / 2))
     broker = three_topologies(vhost, pair)
     page, began_at = Client(), datetime.now(UTC)
     page.force_login(make_user("ada", Role.VIEWER))

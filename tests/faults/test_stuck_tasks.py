@@ -29,8 +29,9 @@ from topology import latest, provision
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.models import AuditEntry, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.delay_levels.pattern import Params
+from topology.patterns.delay_levels.params import Params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.rows import take_over
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FRESH = timedelta(milliseconds=200)
@@ -117,7 +118,7 @@ def test_tasks_without_a_binding_are_reported_and_arrive_late_when_it_is_restore
 def adopted(admin: User, vhost: Vhost) -> Topology:
     """The levels of the worker, adopted and recorded where messages enter."""
     params = Params("celery", destinations="exchanges")
-    topology = provision.take_over(admin, make_broker(vhost), delay_levels.KIND, params)
+    topology = take_over(admin, make_broker(vhost), delay_levels.KIND, params)
     provision.start_recording(admin, topology)
     topology.refresh_from_db()
     return topology

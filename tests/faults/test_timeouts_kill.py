@@ -20,7 +20,7 @@ from tests.faults.processes import environment, started
 from topology.broker.consumer import getter
 from topology.broker.management import Management
 from topology.definitions import Queue
-from topology.patterns.delay_levels.pattern import Params
+from topology.patterns.delay_levels.params import Params
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES = 600

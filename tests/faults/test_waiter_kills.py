@@ -25,12 +25,14 @@ from topology.broker.publisher import publisher
 from topology.definitions import Queue
 from topology.message import Publish
 from topology.models import Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.provision import apply, create_topology
+from topology.patterns.busy_wait import params as busy_wait_params
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.provision import apply
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LAP = timedelta(milliseconds=100)
-PARAMS = busy_wait.Params("work", (LAP,))
+PARAMS = busy_wait_params.Params("work", (LAP,))
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.graph.ladder import Levels
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.snapshot import QueueNumbers, Snapshot
 
 HOSTILE = "</title><script>alert(1)</script>\"'&\u202eevil\n"
@@ -17,7 +18,7 @@ LONG = "shop.orders." * 21 + "end"
 
 def pair(name: str = "orders") -> Definitions:
     """The definitions of a retry pair of any name, also of one that no form would take."""
-    plain = retry_pair.definitions(retry_pair.Params("plain"))
+    plain = retry_pair.definitions(retry_pair_params.Params("plain"))
 
     def renamed(text: str) -> str:
         return text.replace("plain", name)

@@ -14,12 +14,13 @@ from tests.topology.pattern_cases import CASES
 from tests.topology.test_patterns import standing
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.delay_levels.params import Params as LevelParams
-from topology.patterns.delay_queues import pattern as delay_queues
-from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.delay_queues import params as delay_queues_params
+from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.hold_queues.params import Params as HoldParams
+from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.table import PATTERNS
 from topology.snapshot import QueueNumbers
 from topology.views.picture import MOST_MEMBERS, WAITER_NOTE, Picture, draw, explanation_picture
@@ -99,7 +100,7 @@ def test_of_a_plan_nothing_is_drawn_as_missing_before_the_broker_answers(kind: s
 
 
 def test_a_work_queue_that_is_gone_is_drawn_as_missing() -> None:
-    params = delay_queues.Params("mails", (timedelta(seconds=10),))
+    params = delay_queues_params.Params("mails", (timedelta(seconds=10),))
     picture = draw(topology("delay_queues", params), seen(delay_queues.definitions(params)))
     assert [fact.target for fact in picture.facts if fact.source.startswith("exchange")] == [
         "queue mails (missing)"

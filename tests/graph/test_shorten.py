@@ -7,7 +7,8 @@ from tests.topology.builders import a_queue
 from topology.definitions import Binding, Definitions, Exchange
 from topology.graph.build import build
 from topology.graph.shorten import shorten
-from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
 
 
 def chain(*names: str) -> list[Exchange | Binding]:
@@ -47,7 +48,7 @@ def test_a_queue_alone_stays() -> None:
 
 
 def test_the_way_through_delay_levels_is_short_enough_to_be_looked_at() -> None:
-    params = delay_levels.Params()
+    params = delay_levels_params.Params()
     route = delay_levels.route(params, timedelta(seconds=2**20), "orders")
     found = delay_levels.definitions(params) | route.declares | Definitions.of([a_queue("orders")])
     passed = {"nsb.v2.delay-delivery", *(f"nsb.v2.delay-level-{n:02}" for n in range(21))}

@@ -29,7 +29,8 @@ from topology.broker.management import Management
 from topology.deaths import read_history
 from topology.definitions import Queue
 from topology.models import Broker, Role, Topology
-from topology.patterns.retry_loop import pattern as retry_loop
+from topology.patterns.retry_loop.pattern import retry_loop
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -102,7 +103,7 @@ def operator() -> User:
 
 def a_loop(broker: Broker, name: str, delay: str) -> Topology:
     params = retry_loop.parse({"name": name, "delay": delay})
-    topology = provision.create_topology(None, broker, retry_loop.KIND, params)
+    topology = create_topology(None, broker, retry_loop.KIND, params)
     provision.apply(None, topology)
     topology.refresh_from_db()
     return topology

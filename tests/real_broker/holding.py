@@ -20,8 +20,10 @@ from tests.brokers import call_api
 from tests.builders import eventually
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Topology
-from topology.patterns.hold_queues import pattern as hold_queues
-from topology.provision import apply, create_topology
+from topology.patterns.hold_queues import params as hold_queues_params
+from topology.patterns.hold_queues.pattern import hold_queues
+from topology.provision import apply
+from topology.rows import create_topology
 
 DELAY_MS = 1500
 SECONDS = 30.0
@@ -32,7 +34,7 @@ def is_tracing(node: PrivateNode, vhost: str) -> bool:
 
 
 def holds(broker: Broker, exchange: str = "", delay_ms: int = DELAY_MS) -> Topology:
-    params = hold_queues.Params(exchange, ("orders",), (timedelta(milliseconds=delay_ms),))
+    params = hold_queues_params.Params(exchange, ("orders",), (timedelta(milliseconds=delay_ms),))
     topology = create_topology(None, broker, hold_queues.KIND, params)
     apply(None, topology)
     topology.refresh_from_db()

@@ -21,12 +21,14 @@ from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import follow_log
 from tests.brokers import NEWEST, Vhost, call_api
 from tests.builders import address_of, eventually, make_broker, make_pair
+from tests.topology.builders import is_complete
 from topology import adopting, provision
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.models import Broker, State, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.ownership import Refusal
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.recognition import Found, recognise
 from topology.replace_tap import read_streams, replace_tap
 
@@ -128,14 +130,14 @@ def adopt_all(vhost: Vhost, broker: Broker) -> dict[str, Topology]:
 def test_what_was_built_by_hand_is_found_with_what_is_missing(vhost: Vhost, broker: Broker) -> None:
     found = found_in(vhost)
     assert set(found) == {"delay_levels", "hold_queues", "retry_pair"}
-    assert found["delay_levels"].use.params == delay_levels.Params("nsb-v2")
+    assert found["delay_levels"].use.params == delay_levels_params.Params("nsb-v2")
     plan = found["delay_levels"].plan
     assert plan is not None
     (missing,) = plan.signed("create")
     assert missing.thing.identity[1:4] == (level(13), "exchange", level(12))
     assert plan.is_applicable
     for kind in ("hold_queues", "retry_pair"):
-        assert found[kind].is_complete
+        assert is_complete(found[kind])
     assert found["retry_pair"].use.params == retry_pair.parse(
         {"name": "orders", "delay": "700ms", "routing_key": "new"}
     )
@@ -247,7 +249,7 @@ def test_a_message_in_a_delay_of_others_still_arrives_for_the_teardown_is_refuse
     channel.queue_declare("late", durable=True, arguments=stated)
     channel.basic_publish("", "late", b"waits")
     refused = "queue “late” dead-letters into the exchange “shipments”: delete it or lead"
-    with pytest.raises(provision.Refusal, match=refused):
+    with pytest.raises(Refusal, match=refused):
         provision.remove(None, pair, typed_name=pair.name)
     eventually(lambda: channel.basic_get("shipments", auto_ack=True)[0], "what waited arrives")
     channel.queue_delete("late")

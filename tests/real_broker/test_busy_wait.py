@@ -30,8 +30,10 @@ from topology.broker.publisher import publisher
 from topology.definitions import Arguments, Queue
 from topology.message import PUBLISHED_AT_HEADER, Publish
 from topology.models import Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.patterns.busy_wait.pattern import Params
+from topology.ownership import Refusal
+from topology.patterns.busy_wait.params import Params
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.rows import create_topology
 from topology.transfer.waiter import Passing, wait
 
 MS = timedelta(milliseconds=1)
@@ -261,7 +263,7 @@ def test_a_waiter_whose_own_queue_goes_says_so(vhost: Vhost, management: Managem
 
 
 def applied(vhost: Vhost) -> Topology:
-    topology = provision.create_topology(None, make_broker(vhost), busy_wait.KIND, WORK)
+    topology = create_topology(None, make_broker(vhost), busy_wait.KIND, WORK)
     provision.apply(None, topology)
     topology.refresh_from_db()
     return topology
@@ -280,7 +282,7 @@ def test_it_is_applied_beside_the_processing_queue_verified_and_torn_down(vhost:
             )
         delay(vhost, {"m": 600})
         eventually(lambda: management.queue(WAITER.queue).get("messages") == 1, "it waits")
-        with pytest.raises(provision.Refusal, match="1 messages are still in it"):
+        with pytest.raises(Refusal, match="1 messages are still in it"):
             provision.remove(None, topology)
         provision.remove(None, topology, typed_name=topology.name)
         left = {queue.name for queue in observe(management).declared.queues}

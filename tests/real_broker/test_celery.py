@@ -20,8 +20,8 @@ from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.message import Message
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.delay_levels.pattern import Params
+from topology.patterns.delay_levels.params import Params
+from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.pattern import Copy
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,11 +25,13 @@ from topology.broker.publisher import publisher
 from topology.definitions import Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import AuditEntry, State, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.delay_levels.params import level_name
-from topology.patterns.delay_levels.pattern import Params
+from topology.ownership import Refusal, own_declared
+from topology.patterns.delay_levels import pattern as delay_levels_pattern
+from topology.patterns.delay_levels.params import Params, level_name
+from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.pattern import Copy
 from topology.restore_binding import restore_binding
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 
@@ -85,7 +87,7 @@ def _remove(topology: Topology) -> bool:
     """For seconds the broker does not say how much a fresh quorum queue holds."""
     try:
         provision.remove(None, topology)
-    except provision.Refusal:
+    except Refusal:
         return False
     return True
 
@@ -144,7 +146,7 @@ def test_a_destination_that_does_not_exist_cannot_be_bound_again(
 ) -> None:
     topology = applied_levels(vhost, SHORT)
     before = observe(management).declared
-    with pytest.raises(provision.Refusal, match="has no queue and no exchange “gone”"):
+    with pytest.raises(Refusal, match="has no queue and no exchange “gone”"):
         restore_binding(None, topology, "gone")
     assert observe(management).declared == before
 
@@ -157,7 +159,7 @@ def test_each_delayed_message_is_copied_once_wherever_it_is_published(
     highest = level_name(params, params.levels - 1)
     publish(vhost, params, 5 * UNIT)
     with publisher(address_of(vhost), "test") as channel:
-        key = delay_levels.routing_key(params, 6 * UNIT, "work")
+        key = delay_levels_pattern.routing_key(params, 6 * UNIT, "work")
         channel.publish(Publish(highest, key, build_properties(), b"{}"))
     eventually(lambda: depth(management, "work") == 2, "both arrive")
     with Consumer(address_of(vhost), topology.tap_queue) as consumer:
@@ -190,22 +192,22 @@ def test_a_destination_is_listed_counted_as_ours_and_refused_to_go_while_message
     params = replace(SHORT, unit=timedelta(milliseconds=500))
     topology = applied_levels(vhost, params)
     route = delay_levels.route(params, 31 * params.unit, "work")
-    provision.own_declared(topology, route.declares, observe(management).definitions)
+    own_declared(topology, route.declares, observe(management).definitions)
     publish(vhost, params, 31 * params.unit)
     topology.refresh_from_db()
     (bound,) = provision.destinations_of(topology, observe(management))
     assert bound == Binding("shop.delay-delivery", "work", "#.work")
     assert bound.identity in topology.owned_identities
-    with pytest.raises(provision.Refusal, match=r"messages wait|does not say"):
+    with pytest.raises(Refusal, match=r"messages wait|does not say"):
         provision.unbind(None, topology, "#.work", "work")
-    with pytest.raises(provision.Refusal, match="nobody is not bound to it"):
+    with pytest.raises(Refusal, match="nobody is not bound to it"):
         provision.unbind(None, topology, "#.work", "nobody")
     eventually(lambda: depth(management, "work") == 1, "it arrives")
 
     def unbound() -> bool:
         try:
             provision.unbind(None, topology, "#.work", "work")
-        except provision.Refusal:
+        except Refusal:
             return False
         return True
 
@@ -240,7 +242,7 @@ def test_a_destination_that_others_bound_keeps_the_set_from_being_torn_down(
 ) -> None:
     topology = applied_levels(vhost, SHORT)
     management.bind(Binding("shop.delay-delivery", "work", "#.work"))
-    with pytest.raises(provision.Refusal, match=r"queue work is bound to the exchange shop\.delay"):
+    with pytest.raises(Refusal, match=r"queue work is bound to the exchange shop\.delay"):
         provision.remove(None, topology)
     topology.refresh_from_db()
     assert topology.state == State.APPLIED
@@ -254,12 +256,12 @@ def test_a_teardown_right_after_a_publish_is_refused_and_every_message_still_arr
     params = Params("own", "slow", 3, timedelta(seconds=2), queue_type)
     topology = applied_levels(vhost, params)
     declares = delay_levels.route(params, params.maximum, "work").declares
-    provision.own_declared(topology, declares, observe(management).declared)
+    own_declared(topology, declares, observe(management).declared)
     for _ in range(3):
         publish(vhost, params, params.maximum)
     topology.refresh_from_db()
     before = observe(management).declared
-    with pytest.raises(provision.Refusal, match="3 messages are still in it"):
+    with pytest.raises(Refusal, match="3 messages are still in it"):
         provision.remove(None, topology)
     assert observe(management).declared == before
     eventually(lambda: depth(management, "work") == 3, "all three arrive")
@@ -286,8 +288,8 @@ def test_another_set_under_the_same_names_is_a_conflict_that_changes_nothing(
     applied_levels(vhost, SHORT)
     broker = make_broker(vhost, name="Other")
     faster = replace(SHORT, unit=2 * UNIT)
-    topology = provision.create_topology(None, broker, delay_levels.KIND, faster)
-    with pytest.raises(provision.Refusal, match="nothing was changed"):
+    topology = create_topology(None, broker, delay_levels.KIND, faster)
+    with pytest.raises(Refusal, match="nothing was changed"):
         provision.apply(None, topology)
     plan = provision.plan_for(topology, observe(management))
     (differences,) = {change.differences for change in plan.signed("conflict")[:1]}

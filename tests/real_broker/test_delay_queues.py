@@ -24,9 +24,11 @@ from topology.deaths import read_history
 from topology.definitions import Arguments, Queue
 from topology.message import Publish
 from topology.models import State, Topology
-from topology.patterns.delay_queues import pattern as delay_queues
-from topology.patterns.delay_queues.pattern import Params
+from topology.ownership import Refusal
+from topology.patterns.delay_queues.params import Params
+from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.pattern import Copy
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 
@@ -45,7 +47,7 @@ def management(vhost: Vhost) -> Iterator[Management]:
 
 def applied(vhost: Vhost, params: Params) -> Topology:
     broker = make_broker(vhost)
-    topology = provision.create_topology(None, broker, delay_queues.KIND, params)
+    topology = create_topology(None, broker, delay_queues.KIND, params)
     provision.apply(None, topology)
     topology.refresh_from_db()
     return topology
@@ -192,7 +194,7 @@ def test_a_message_published_again_with_its_history_is_counted_anew_from_4_0_on(
 def test_the_work_queue_and_its_messages_are_left_alone_from_apply_to_teardown(
     vhost: Vhost, management: Management
 ) -> None:
-    topology = provision.create_topology(None, make_broker(vhost), delay_queues.KIND, SHORT)
+    topology = create_topology(None, make_broker(vhost), delay_queues.KIND, SHORT)
     publish(vhost, (timedelta(0), b"mine"))
     before = observe(management).declared
     provision.apply(None, topology)
@@ -232,7 +234,7 @@ def test_messages_that_wait_are_in_the_way_of_a_teardown(
     with publisher(address_of(vhost), "test") as channel:
         channel.publish(Publish("", "work_dlq_60", build_properties(delivery_mode=2), b"waits"))
     eventually(lambda: depth(management, "work_dlq_60") == 1, "the broker counts it")
-    with pytest.raises(provision.Refusal, match="1 in work_dlq_60"):
+    with pytest.raises(Refusal, match="1 in work_dlq_60"):
         provision.remove(None, topology)
     assert depth(management, "work_dlq_60") == 1
 
@@ -253,8 +255,8 @@ def test_a_delay_queue_with_another_time_is_a_conflict_and_nothing_is_changed(
     )
     management.declare_queue(theirs)
     before = observe(management).declared
-    topology = provision.create_topology(None, make_broker(vhost), delay_queues.KIND, SHORT)
-    with pytest.raises(provision.Refusal, match="in conflict with what exists; nothing was"):
+    topology = create_topology(None, make_broker(vhost), delay_queues.KIND, SHORT)
+    with pytest.raises(Refusal, match="in conflict with what exists; nothing was"):
         provision.apply(None, topology)
     after = observe(management)
     assert after.declared == before

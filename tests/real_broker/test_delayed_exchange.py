@@ -11,7 +11,10 @@ from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.definitions import Queue
 from topology.models import State
-from topology.patterns.delayed_exchange import pattern as delayed_exchange
+from topology.ownership import Refusal
+from topology.patterns.delayed_exchange import params as delayed_exchange_params
+from topology.patterns.delayed_exchange.pattern import delayed_exchange
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 
@@ -20,13 +23,13 @@ pytestmark = pytest.mark.django_db
 def test_a_broker_without_the_plugin_refuses_with_what_replaces_it_and_nothing_is_changed(
     vhost: Vhost,
 ) -> None:
-    params = delayed_exchange.Params("later", "direct", (("work", "work"),))
-    topology = provision.create_topology(None, make_broker(vhost), delayed_exchange.KIND, params)
+    params = delayed_exchange_params.Params("later", "direct", (("work", "work"),))
+    topology = create_topology(None, make_broker(vhost), delayed_exchange.KIND, params)
     with Management(address_of(vhost)) as management:
         management.declare_queue(Queue("work"))
         before = observe(management)
         obstacle = provision.obstacle_for(topology, before)
-        with pytest.raises(provision.Refusal) as refused:
+        with pytest.raises(Refusal) as refused:
             provision.apply(None, topology)
         after = observe(management)
     assert str(refused.value) == f"{obstacle} Nothing was changed."

@@ -32,11 +32,15 @@ from topology.deaths import Death
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.message import REPLAYS_HEADER
 from topology.models import Broker, Role
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.hold_queues import params as hold_queues_params
+from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.pattern import Tap
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.taps import tap_definitions
+from topology.rows import create_topology
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
 
@@ -237,15 +241,15 @@ def test_what_expires_in_a_ring_is_lost_or_goes_round_as_it_is_told(
 @pytest.mark.parametrize(
     ("kind", "params", "delay_ms"),
     [
-        (retry_pair.KIND, retry_pair.Params("jobs", timedelta(milliseconds=300)), 300),
-        (hold_queues.KIND, hold_queues.Params(""), 300),
-        (delay_levels.KIND, delay_levels.Params("own", "shop", 3), 1000),
+        (retry_pair.KIND, retry_pair_params.Params("jobs", timedelta(milliseconds=300)), 300),
+        (hold_queues.KIND, hold_queues_params.Params(""), 300),
+        (delay_levels.KIND, delay_levels_params.Params("own", "shop", 3), 1000),
     ],
 )
 def test_through_a_delay_it_arrives_as_the_dry_run_says(
     user: User, broker: Broker, kind: str, params: Any, delay_ms: int
 ) -> None:
-    topology = provision.create_topology(None, broker, kind, params)
+    topology = create_topology(None, broker, kind, params)
     provision.apply(None, topology)
     latest.forget(broker.pk)
     journal = Journal(broker)

@@ -33,7 +33,8 @@ from topology.broker.publisher import publisher
 from topology.definitions import Binding
 from topology.message import Publish
 from topology.models import AuditEntry, Broker, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
 from topology.provisioning import firehose as taps
 from topology.provisioning.firehose import TRACE_EXCHANGE
 
@@ -347,7 +348,7 @@ def test_what_stays_switched_off_is_not_put_back(
 def test_levels_without_a_tap_at_their_end_are_left_by_the_firehose(
     vhost: Vhost, event_log: Path, admin: User
 ) -> None:
-    params = delay_levels.Params("own", "lab", 4, timedelta(milliseconds=100))
+    params = delay_levels_params.Params("own", "lab", 4, timedelta(milliseconds=100))
     levels = applied_levels(vhost, params)
     broker = levels.broker
     assert observation.unobserved() == [levels]

@@ -20,10 +20,11 @@ from topology.broker.publisher import publisher
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.message import Publish
 from topology.models import Topology
-from topology.patterns.hold_queues import pattern as hold_queues
-from topology.patterns.hold_queues.params import queue_name
-from topology.patterns.hold_queues.pattern import Params
+from topology.ownership import Refusal, own_declared
+from topology.patterns.hold_queues.params import Params, queue_name
+from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.pattern import Copy
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 
@@ -41,7 +42,7 @@ def management(vhost: Vhost) -> Iterator[Management]:
 
 def applied(vhost: Vhost, params: Params) -> Topology:
     broker = make_broker(vhost)
-    topology = provision.create_topology(None, broker, hold_queues.KIND, params)
+    topology = create_topology(None, broker, hold_queues.KIND, params)
     provision.apply(None, topology)
     topology.refresh_from_db()
     return topology
@@ -149,12 +150,12 @@ def test_a_hold_queue_that_we_declared_goes_with_the_topology_but_not_with_messa
     topology = applied(vhost, ORDERS)
     delay = timedelta(minutes=10)
     route = hold_queues.route(ORDERS, delay, "created")
-    provision.own_declared(topology, route.declares, observe(management).definitions)
+    own_declared(topology, route.declares, observe(management).definitions)
     publish(vhost, ORDERS, delay)
     topology.refresh_from_db()
     (held,) = hold_queues.members(ORDERS, observe(management).definitions)
     eventually(lambda: management.queue(held.name).get("messages") == 1, "the broker counts it")
-    with pytest.raises(provision.Refusal, match="1 messages are still in it"):
+    with pytest.raises(Refusal, match="1 messages are still in it"):
         provision.remove(None, topology)
     provision.remove(None, topology, typed_name=topology.name)
     left = observe(management).declared
@@ -165,7 +166,7 @@ def test_a_hold_queue_that_we_declared_goes_with_the_topology_but_not_with_messa
 def test_a_namespace_of_an_exchange_that_does_not_exist_is_a_conflict(
     vhost: Vhost, management: Management
 ) -> None:
-    with pytest.raises(provision.Refusal, match="nothing was changed"):
+    with pytest.raises(Refusal, match="nothing was changed"):
         applied(vhost, Params("nowhere", ("k",)))
     assert {queue.name for queue in observe(management).declared.queues} == {"work"}
 

@@ -20,7 +20,7 @@ from topology.broker.observe import observe
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER
 from topology.models import Topology
-from topology.patterns.delay_levels.pattern import Params
+from topology.patterns.delay_levels.params import Params
 
 pytestmark = pytest.mark.django_db
 

@@ -17,6 +17,7 @@ from topology.broker.publisher import publisher
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import AuditEntry, State
+from topology.ownership import Refusal
 from topology.snapshot import Snapshot
 
 pytestmark = pytest.mark.django_db
@@ -82,7 +83,7 @@ def test_another_ttl_is_a_conflict_shown_side_by_side_and_nothing_is_changed(
     assert [(d.name, d.wanted, d.found) for d in conflict.differences] == [
         ("x-message-ttl", "500", "9000")
     ]
-    with pytest.raises(provision.Refusal, match="nothing was changed"):
+    with pytest.raises(Refusal, match="nothing was changed"):
         provision.apply(None, topology)
     assert names(observe(management)) == {"orders", "orders-retry"}
     failed = AuditEntry.objects.get(action="topology applied")
@@ -127,7 +128,7 @@ def test_teardown_is_refused_while_another_queue_is_bound_and_deletes_all_once_i
     management.declare_queue(Queue("audit"))
     foreign = Binding("orders", "audit", "orders")
     management.bind(foreign)
-    with pytest.raises(provision.Refusal, match="queue audit is bound to the exchange orders with"):
+    with pytest.raises(Refusal, match="queue audit is bound to the exchange orders with"):
         provision.remove(None, topology, typed_name="orders")
     assert provision.plan_for(topology, observe(management)).is_empty
     management.unbind(foreign)
@@ -149,7 +150,7 @@ def test_teardown_is_refused_over_messages_until_the_name_is_typed(
         return observe(management).numbers["orders-retry"].messages == 3
 
     eventually(counted, "the statistics show three messages")
-    with pytest.raises(provision.Refusal, match=r"3 messages .* the last leaves it by"):
+    with pytest.raises(Refusal, match=r"3 messages .* the last leaves it by"):
         provision.remove(None, topology)
     assert "orders-retry" in names(observe(management))
     provision.remove(None, topology, typed_name="orders")
@@ -162,6 +163,6 @@ def test_the_broker_itself_keeps_a_queue_that_filled_since_the_last_statistics(
     topology = applied_pair(vhost, delay="1h")
     with publisher(address_of(vhost), "test") as channel:
         channel.publish(Publish("orders-retry", "orders", build_properties(), b"{}"))
-        with pytest.raises((Conflict, provision.Refusal)):
+        with pytest.raises((Conflict, Refusal)):
             provision.remove(None, topology)
     assert "orders-retry" in names(observe(management))

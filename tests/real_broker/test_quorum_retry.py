@@ -21,13 +21,16 @@ from topology.broker.publisher import publisher
 from topology.deaths import read_history
 from topology.message import Message, Publish
 from topology.models import Topology
+from topology.ownership import Refusal
 from topology.patterns.pattern import Copy
-from topology.patterns.quorum_retry import pattern as quorum_retry
+from topology.patterns.quorum_retry import params as quorum_retry_params
+from topology.patterns.quorum_retry.pattern import quorum_retry
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 
 MS = timedelta(milliseconds=1)
-PARAMS = quorum_retry.Params("orders", "failed", 200 * MS, 500 * MS, 5)
+PARAMS = quorum_retry_params.Params("orders", "failed", 200 * MS, 500 * MS, 5)
 
 
 @pytest.fixture
@@ -37,14 +40,14 @@ def management(vhost: Vhost) -> Iterator[Management]:
 
 
 def applied(
-    vhost: Vhost, management: Management, params: quorum_retry.Params = PARAMS
+    vhost: Vhost, management: Management, params: quorum_retry_params.Params = PARAMS
 ) -> Topology | None:
     """None, and nothing changed, where the broker is too old for it."""
-    topology = provision.create_topology(None, make_broker(vhost), quorum_retry.KIND, params)
+    topology = create_topology(None, make_broker(vhost), quorum_retry.KIND, params)
     before = observe(management)
     if before.version_tuple < (4, 3):
         told = f"This broker is RabbitMQ {before.version}, .* use a retry ladder.* Nothing was"
-        with pytest.raises(provision.Refusal, match=told):
+        with pytest.raises(Refusal, match=told):
             provision.apply(None, topology)
         assert observe(management).declared == before.declared
         return None
@@ -109,7 +112,7 @@ def test_what_fails_waits_longer_each_time_up_to_the_longest_and_is_parked_after
 
 
 def test_a_consumer_that_is_lost_counts_as_a_failure(vhost: Vhost, management: Management) -> None:
-    params = quorum_retry.Params("orders", "failed", 300 * MS, 300 * MS, 1)
+    params = quorum_retry_params.Params("orders", "failed", 300 * MS, 300 * MS, 1)
     if applied(vhost, management, params) is None:
         return
     send(vhost)
@@ -125,7 +128,7 @@ def test_a_consumer_that_is_lost_counts_as_a_failure(vhost: Vhost, management: M
 def test_a_nack_comes_back_at_once_where_only_failures_wait(
     vhost: Vhost, management: Management
 ) -> None:
-    params = quorum_retry.Params("orders", "failed", 5000 * MS, 5000 * MS, 1)
+    params = quorum_retry_params.Params("orders", "failed", 5000 * MS, 5000 * MS, 1)
     if applied(vhost, management, params) is None:
         return
     gaps = gaps_of(vhost, 4, lambda channel, tag: channel.basic_nack(tag))
@@ -136,7 +139,7 @@ def test_a_nack_comes_back_at_once_where_only_failures_wait(
 def test_a_nack_waits_the_shortest_delay_and_is_never_counted(
     vhost: Vhost, management: Management, retry: str
 ) -> None:
-    params = quorum_retry.Params("orders", retry, 300 * MS, 90_000 * MS, 1)
+    params = quorum_retry_params.Params("orders", retry, 300 * MS, 90_000 * MS, 1)
     if applied(vhost, management, params) is None:
         return
     gaps = gaps_of(vhost, 4, lambda channel, tag: channel.basic_nack(tag))
@@ -147,7 +150,7 @@ def test_a_nack_waits_the_shortest_delay_and_is_never_counted(
 def test_where_only_returns_wait_what_fails_comes_back_at_once_and_is_parked(
     vhost: Vhost, management: Management
 ) -> None:
-    params = quorum_retry.Params("orders", "returned", 8000 * MS, 8000 * MS, 2)
+    params = quorum_retry_params.Params("orders", "returned", 8000 * MS, 8000 * MS, 2)
     if applied(vhost, management, params) is None:
         return
     gaps = gaps_of(vhost, 3, lambda channel, tag: channel.basic_reject(tag, True))
@@ -182,7 +185,7 @@ def test_what_cannot_be_parked_is_kept(vhost: Vhost, management: Management) -> 
 def test_new_work_does_not_wait_behind_what_is_delayed(
     vhost: Vhost, management: Management
 ) -> None:
-    params = quorum_retry.Params("orders", "failed", 5000 * MS, 5000 * MS, 5)
+    params = quorum_retry_params.Params("orders", "failed", 5000 * MS, 5000 * MS, 5)
     if applied(vhost, management, params) is None:
         return
     bodies = []
@@ -240,7 +243,7 @@ def test_it_verifies_is_recognised_and_leaves_nothing_when_it_is_torn_down(
 def test_teardown_is_refused_while_a_message_waits_for_its_next_attempt(
     vhost: Vhost, management: Management
 ) -> None:
-    params = quorum_retry.Params("orders", "failed", 600_000 * MS, 600_000 * MS, 5)
+    params = quorum_retry_params.Params("orders", "failed", 600_000 * MS, 600_000 * MS, 5)
     topology = applied(vhost, management, params)
     if topology is None:
         return
@@ -248,6 +251,6 @@ def test_teardown_is_refused_while_a_message_waits_for_its_next_attempt(
     eventually(
         lambda: management.queue("orders").get("messages_delayed") == 1, "the broker counts it"
     )
-    with pytest.raises(provision.Refusal, match="1 messages are still in it"):
+    with pytest.raises(Refusal, match="1 messages are still in it"):
         provision.remove(None, topology)
     provision.remove(None, topology, typed_name="orders")

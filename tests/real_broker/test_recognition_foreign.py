@@ -20,7 +20,7 @@ from topology import adopting, latest
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.models import Broker, Role, State, Topology
-from topology.provision import Refusal
+from topology.ownership import Refusal
 from topology.provisioning.recognition import Found, recognise
 
 pytestmark = [pytest.mark.django_db(transaction=True), every_generation]

@@ -47,7 +47,9 @@ from topology.broker.publisher import publisher
 from topology.definitions import Queue
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Publish
 from topology.models import Broker, Role
-from topology.patterns.retry_ladder import pattern as retry_ladder
+from topology.patterns.retry_ladder import params as retry_ladder_params
+from topology.patterns.retry_ladder.pattern import retry_ladder
+from topology.rows import create_topology
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
 
@@ -148,8 +150,8 @@ def test_after_rounds_of_a_retry_pair_it_goes_to_the_work_queue(vhost: Vhost, us
 def test_what_a_ladder_gave_up_begins_at_its_first_step_again(
     vhost: Vhost, broker: Broker, user: User
 ) -> None:
-    params = retry_ladder.Params("orders", (100 * MS, 200 * MS), "shop.order")
-    provision.apply(None, provision.create_topology(None, broker, retry_ladder.KIND, params))
+    params = retry_ladder_params.Params("orders", (100 * MS, 200 * MS), "shop.order")
+    provision.apply(None, create_topology(None, broker, retry_ladder.KIND, params))
     with publisher(address_of(vhost), "test") as channel:
         stated = build_properties({"n": 1}, message_id="m", delivery_mode=2)
         channel.publish(Publish("orders", "shop.order", stated, b"{}"))

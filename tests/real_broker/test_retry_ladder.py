@@ -20,14 +20,17 @@ from topology.deaths import read_history
 from topology.definitions import Arguments, Definitions, Queue
 from topology.message import Publish
 from topology.models import Topology
+from topology.ownership import Refusal
 from topology.patterns.pattern import Copy
-from topology.patterns.retry_ladder import pattern as retry_ladder
+from topology.patterns.retry_ladder import params as retry_ladder_params
 from topology.patterns.retry_ladder.params import rung_name
+from topology.patterns.retry_ladder.pattern import retry_ladder
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 
 MS = timedelta(milliseconds=1)
-PARAMS = retry_ladder.Params("orders", (200 * MS, 400 * MS, 600 * MS), "shop.order")
+PARAMS = retry_ladder_params.Params("orders", (200 * MS, 400 * MS, 600 * MS), "shop.order")
 KEYS = ["shop.order", *(f"shop.order.try.{n}" for n in (1, 2, 3))]
 
 
@@ -39,7 +42,7 @@ def management(vhost: Vhost) -> Iterator[Management]:
 
 @pytest.fixture
 def ladder(vhost: Vhost) -> Topology:
-    topology = provision.create_topology(None, make_broker(vhost), retry_ladder.KIND, PARAMS)
+    topology = create_topology(None, make_broker(vhost), retry_ladder.KIND, PARAMS)
     provision.apply(None, topology)
     topology.refresh_from_db()
     return topology
@@ -132,8 +135,8 @@ def test_a_short_retry_is_not_held_up_by_a_long_one_and_equals_keep_their_order(
     vhost: Vhost,
 ) -> None:
     short, long = 200 * MS, 6000 * MS
-    params = retry_ladder.Params("orders", (short, long), "shop.order")
-    topology = provision.create_topology(None, make_broker(vhost), retry_ladder.KIND, params)
+    params = retry_ladder_params.Params("orders", (short, long), "shop.order")
+    topology = create_topology(None, make_broker(vhost), retry_ladder.KIND, params)
     provision.apply(None, topology)
     with Consumer(address_of(vhost), "orders") as consumer:
         with publisher(address_of(vhost), "test") as channel:
@@ -171,8 +174,8 @@ def test_its_taps_tell_every_climb_once(vhost: Vhost, ladder: Topology) -> None:
 def test_a_ladder_beside_it_with_a_key_like_its_retries_gets_none_of_its_messages(
     vhost: Vhost, ladder: Topology
 ) -> None:
-    beside = retry_ladder.Params("others", (200 * MS,), KEYS[1])
-    other = provision.create_topology(None, ladder.broker, retry_ladder.KIND, beside)
+    beside = retry_ladder_params.Params("others", (200 * MS,), KEYS[1])
+    other = create_topology(None, ladder.broker, retry_ladder.KIND, beside)
     provision.apply(None, other)
     send(vhost, "orders", KEYS[0], b"ours")
     send(vhost, "others", KEYS[1], b"theirs")
@@ -192,8 +195,8 @@ def test_a_rung_that_exists_with_another_delay_is_a_conflict_and_nothing_is_chan
 ) -> None:
     there = Queue("orders-rung-2", arguments=Arguments({"x-message-ttl": 9000}))
     management.declare_queue(there)
-    topology = provision.create_topology(None, make_broker(vhost), retry_ladder.KIND, PARAMS)
-    with pytest.raises(provision.Refusal, match="nothing was changed"):
+    topology = create_topology(None, make_broker(vhost), retry_ladder.KIND, PARAMS)
+    with pytest.raises(Refusal, match="nothing was changed"):
         provision.apply(None, topology)
     assert _own(observe(management).declared) == {"orders-rung-2"}
 

@@ -24,8 +24,10 @@ from topology.definitions import Binding, Queue
 from topology.message import Publish
 from topology.models import Broker, Topology
 from topology.patterns.pattern import Copy
-from topology.patterns.retry_loop import pattern as retry_loop
-from topology.patterns.retry_loop.pattern import RETRY_COUNT, Params, parse
+from topology.patterns.retry_loop.form import parse
+from topology.patterns.retry_loop.params import Params
+from topology.patterns.retry_loop.pattern import RETRY_COUNT, retry_loop
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 
@@ -49,7 +51,7 @@ def loop(**values: str) -> Params:
 
 
 def applied(broker: Broker, params: Params) -> Topology:
-    topology = provision.create_topology(None, broker, retry_loop.KIND, params)
+    topology = create_topology(None, broker, retry_loop.KIND, params)
     provision.apply(None, topology)
     topology.refresh_from_db()
     return topology

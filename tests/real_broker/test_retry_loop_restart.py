@@ -16,7 +16,8 @@ from topology.broker.errors import NotFound
 from topology.broker.management import Management
 from topology.broker.observe import observe
 from topology.models import Topology
-from topology.patterns.retry_loop import pattern as retry_loop
+from topology.patterns.retry_loop.pattern import retry_loop
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 
@@ -46,7 +47,7 @@ def test_a_restart_takes_transient_exchanges_before_4_3_and_applying_puts_them_b
     vhost = Vhost(node.amqp_url, node.management_url, "/", node.username, node.password)
     broker = make_broker(vhost)
     topologies = {
-        params: provision.create_topology(None, broker, retry_loop.KIND, params)
+        params: create_topology(None, broker, retry_loop.KIND, params)
         for preset in ("article", "durable")
         for params in [retry_loop.parse({"name": preset, "preset": preset})]
     }

@@ -23,7 +23,8 @@ from topology.broker.properties import build_properties
 from topology.broker.publisher import publisher
 from topology.message import Publish
 from topology.models import Role, Topology
-from topology.patterns.retry_loop import pattern as retry_loop
+from topology.patterns.retry_loop.pattern import retry_loop
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 SECONDS = 30.0
@@ -54,7 +55,7 @@ def test_a_message_rejected_twice_is_in_round_two_and_says_when_it_comes_back(
 ) -> None:
     broker = make_broker(vhost)
     params = retry_loop.parse({"name": "a", "delay": "5s"})
-    topology = provision.create_topology(None, broker, retry_loop.KIND, params)
+    topology = create_topology(None, broker, retry_loop.KIND, params)
     provision.apply(None, topology)
     topology.refresh_from_db()
     with publisher(address_of(vhost), "test") as channel:

@@ -13,6 +13,7 @@ from tests.bench.multitude import BINDINGS, COUNTED, EACH, PAIRS, fill, multitud
 from tests.bench.scale import figures_of
 from tests.brokers import SUITES, call_api, root_of
 from tests.builders import eventually
+from tests.topology.builders import is_complete
 from topology.broker.address import Address, parse_address
 from topology.broker.management import Management
 from topology.broker.observe import observe
@@ -83,7 +84,7 @@ def _is_seen(address: Address) -> None:
     assert doubt.startswith("This virtual host has 10,000 queues: their rates are not asked for")
     pairs = [one for one in recognise(snapshot).found if one.use.kind == "retry_pair"]
     assert len(pairs) == PAIRS
-    assert all(pair.is_complete for pair in pairs)
+    assert all(is_complete(pair) for pair in pairs)
 
 
 def _is_shown(node: PrivateNode, folder: Path) -> None:

@@ -18,20 +18,23 @@ from tests.topology.test_provision import broker_says, takes_changes
 from tests.topology.test_recognition import crowd
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.delay_queues import pattern as delay_queues
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.delay_queues import params as delay_queues_params
+from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.pattern import Use
-from topology.patterns.retry_loop import pattern as retry_loop
-from topology.patterns.retry_pair import pattern as retry_pair
-from topology.provision import take_over
+from topology.patterns.retry_loop.pattern import retry_loop
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.recognition import Recognition, recognise
+from topology.rows import take_over
 from topology.snapshot import Snapshot
 from topology.views.soon import Soon
 
 pytestmark = pytest.mark.django_db
 
-WHOLE = retry_pair.definitions(retry_pair.Params("orders", timedelta(seconds=5)))
+WHOLE = retry_pair.definitions(retry_pair_params.Params("orders", timedelta(seconds=5)))
 LOST = Binding("orders", "orders", "orders")
 ODD = a_queue("orders", dlx="orders-retry", type="quorum")
 
@@ -74,7 +77,7 @@ def adopt(broker: Broker, role: Role = Role.OPERATOR, **values: str) -> Any:
 
 
 def test_what_is_found_is_listed_with_how_complete_it_is_and_what_waits(broker: Broker) -> None:
-    levels = delay_levels.definitions(delay_levels.Params("nsb-v2"))
+    levels = delay_levels.definitions(delay_levels_params.Params("nsb-v2"))
     gone = ("queue", "nsb.v2.delay-level-27")
     know(broker, *WHOLE, *levels.without([gone]), error="", **{"orders-retry": 12_345})
     text = page(broker)
@@ -119,7 +122,7 @@ def test_one_that_is_gone_says_so(broker: Broker) -> None:
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "n" * 249, "a/b ü漢&x=1", '"><b>'])
 def test_hostile_names_are_only_text(broker: Broker, name: str) -> None:
     strangers = [Exchange(f"{name}2"), a_queue(f"{name}3"), Binding(f"{name}2", f"{name}3", name)]
-    know(broker, *retry_pair.definitions(retry_pair.Params(name)), *strangers)
+    know(broker, *retry_pair.definitions(retry_pair_params.Params(name)), *strangers)
     for text in (page(broker), page(broker, q=name), one(broker, name=name)):
         assert escape(name) in text
         assert "<script>alert" not in text
@@ -145,7 +148,12 @@ def test_a_broker_that_never_answered_and_one_that_stopped_say_so(broker: Broker
 
 
 def test_the_list_is_filtered_by_kind_and_by_name(broker: Broker) -> None:
-    know(broker, *WHOLE, *delay_levels.definitions(delay_levels.Params("nsb-v2")), Queue("other"))
+    know(
+        broker,
+        *WHOLE,
+        *delay_levels.definitions(delay_levels_params.Params("nsb-v2")),
+        Queue("other"),
+    )
     assert ">orders</a>" not in page(broker, kind="delay_levels")
     assert ">orders</a>" in page(broker, q="ORDERS-RE")
     text = page(broker, q="nowhere")
@@ -169,7 +177,7 @@ def test_what_would_claim_too_much_is_filtered_too(broker: Broker) -> None:
 
 
 def test_the_work_queue_of_what_was_found_is_said_to_be_that(broker: Broker) -> None:
-    late = delay_queues.definitions(delay_queues.Params("mails", (timedelta(seconds=10),)))
+    late = delay_queues.definitions(delay_queues_params.Params("mails", (timedelta(seconds=10),)))
     know(broker, *late, Queue("mails"))
     text = page(broker)
     assert "1 queue that is the work queue of what was recognised" in text
@@ -398,7 +406,9 @@ def test_one_that_was_adopted_and_completed_says_how_it_stands(
     broker: Broker, state: State, heading: str
 ) -> None:
     know(broker, *WHOLE.without([LOST.identity]))
-    row = take_over(None, broker, "retry_pair", retry_pair.Params("orders", timedelta(seconds=5)))
+    row = take_over(
+        None, broker, "retry_pair", retry_pair_params.Params("orders", timedelta(seconds=5))
+    )
     row.own([LOST.identity])
     row.state = state
     row.save()

@@ -8,9 +8,9 @@ from django.urls import reverse
 from delayboard.models import Publication
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
-from topology import provision
 from topology.models import Broker, Role, State, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 
@@ -98,8 +98,8 @@ def test_what_a_topology_cannot_do_is_said_and_not_published(
 
 
 def test_a_delay_through_levels_is_rounded_up_predicted_and_bounded(broker: Broker) -> None:
-    params = delay_levels.Params("own", "shop", 4)
-    row = provision.create_topology(None, broker, "delay_levels", params)
+    params = delay_levels_params.Params("own", "shop", 4)
+    row = create_topology(None, broker, "delay_levels", params)
     Topology.objects.update(state=State.APPLIED)
     know(broker, *row.definitions, a_queue("work"))
     client = signed_in(Role.OPERATOR)

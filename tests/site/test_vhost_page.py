@@ -11,9 +11,10 @@ from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.definitions import Binding, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.patterns.delay_queues import pattern as delay_queues
-from topology.patterns.retry_loop import pattern as retry_loop
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.patterns.delay_queues import params as delay_queues_params
+from topology.patterns.delay_queues.pattern import delay_queues
+from topology.patterns.retry_loop.pattern import retry_loop
 from topology.provisioning.recognition import Recognition, recognise
 from topology.snapshot import Snapshot
 from topology.views.picture import WAITER_NOTE
@@ -77,7 +78,7 @@ def test_other_queues_open_into_theirs_with_a_link_to_each(pair: Topology) -> No
 
 
 def test_work_queues_are_linked_from_the_delays_that_lead_to_them(broker: Broker) -> None:
-    late = delay_queues.definitions(delay_queues.Params("mails", (timedelta(seconds=10),)))
+    late = delay_queues.definitions(delay_queues_params.Params("mails", (timedelta(seconds=10),)))
     know(
         broker,
         *late,

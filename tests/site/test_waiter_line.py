@@ -14,11 +14,12 @@ from delayboard.models.duty import waiter_key
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role, State, Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.provision import create_topology
+from topology.patterns.busy_wait import params as busy_wait_params
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
-HOOKS = busy_wait.Params("hooks", (timedelta(minutes=1),))
+HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1),))
 COUNTERS = {"passed": 1200, "without_due_header": 0, "late_p50_ms": 3, "late_p99_ms": 40}
 
 

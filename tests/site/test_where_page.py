@@ -15,8 +15,9 @@ from tests.topology.builders import a_queue
 from topology import latest
 from topology.definitions import DELAYED_TYPE, Arguments, Binding, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.provision import create_topology, take_over
+from topology.patterns.busy_wait import params as busy_wait_params
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.rows import create_topology, take_over
 
 pytestmark = pytest.mark.django_db
 
@@ -104,7 +105,7 @@ def test_the_command_tells_the_same_and_as_json(
     assert [hop["stays_ms"] for hop in answer["outcomes"][0]["hops"]] == [90_000, None]
 
 
-HOOKS = busy_wait.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
+HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
 WAITS = "hooks-busy-wait"
 
 

@@ -20,9 +20,10 @@ from topology.broker.errors import BrokerError
 from topology.broker.management import Management
 from topology.definitions import Arguments, Queue
 from topology.models import Broker, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.retry_pair import pattern as retry_pair
-from topology.provision import apply, create_topology
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.retry_pair.pattern import retry_pair
+from topology.provision import apply
+from topology.rows import create_topology
 
 
 def prepare() -> list[Topology]:

@@ -15,12 +15,13 @@ from topology.broker.properties import build_properties
 from topology.broker.publisher import Publisher, publisher
 from topology.deaths import read_history
 from topology.message import Publish
-from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
 
 WORK = "soak"
 DELAY = "4s"
 # Classic ones: only of those both ends are seen.
-LEVELS = delay_levels.Params("own", WORK, levels=4, queue_type="classic")
+LEVELS = delay_levels_params.Params("own", WORK, levels=4, queue_type="classic")
 PARKED = "soak-parked"
 MESSAGES_PER_SECOND = 8.0
 BODY = b"x" * 500

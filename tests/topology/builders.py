@@ -9,7 +9,9 @@ from typing import Any
 from topology.broker.address import Address
 from topology.broker.errors import Unreachable
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
+from topology.provisioning.recognition import Found
 from topology.provisioning.taps import tap_definitions
 from topology.snapshot import QueueNumbers, Snapshot
 
@@ -46,7 +48,7 @@ def a_snapshot(
     return Snapshot(version, NOON, definitions, definitions, numbers=numbers or {})
 
 
-PARAMS = retry_pair.Params("orders", timedelta(seconds=5))
+PARAMS = retry_pair_params.Params("orders", timedelta(seconds=5))
 
 PAIR = retry_pair.definitions(PARAMS)
 
@@ -90,3 +92,8 @@ class FakeBroker:
 
 def nothing(done: int, total: int) -> None:
     """A pulse that nobody listens to."""
+
+
+def is_complete(found: Found) -> bool:
+    """Whether nothing is missing of a topology that was found, and nothing differs."""
+    return found.plan is not None and found.plan.is_empty and not found.use.missing

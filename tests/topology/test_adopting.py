@@ -24,13 +24,16 @@ from topology import adopting, provision
 from topology.broker.errors import Refused, Unreachable
 from topology.definitions import Arguments, Binding, Definitions, Identity, Queue, Thing
 from topology.models import Broker, Role, State, Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.ownership import Refusal
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.recognition import recognise
+from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 
-PARAMS = retry_pair.Params("orders", timedelta(seconds=5))
+PARAMS = retry_pair_params.Params("orders", timedelta(seconds=5))
 WHOLE = retry_pair.definitions(PARAMS)
 LOST = Binding("orders", "orders", "orders")
 INCOMPLETE = WHOLE.without([LOST.identity])
@@ -96,7 +99,7 @@ def test_for_a_busy_wait_that_others_read_no_waiter_of_ours_is_run(broker: Broke
     row = adopted_wait(broker)
     assert row.is_read_by_others
     assert waiter_key(row.slug) not in wanted_duties("me")
-    mine = provision.create_topology(None, make_broker(name="Mine"), "busy_wait", params)
+    mine = create_topology(None, make_broker(name="Mine"), "busy_wait", params)
     Topology.objects.filter(pk=mine.pk).update(state=State.APPLIED)
     assert waiter_key(mine.slug) in wanted_duties("me")
 
@@ -122,7 +125,7 @@ def test_it_is_verified_as_far_as_the_queue_that_others_read(broker: Broker) -> 
 
 
 def test_one_of_ours_that_creates_nothing_is_not_adopted(broker: Broker) -> None:
-    mine = provision.create_topology(None, broker, "busy_wait", busy_wait.EXAMPLE)
+    mine = create_topology(None, broker, "busy_wait", busy_wait.EXAMPLE)
     Topology.objects.filter(pk=mine.pk).update(state=State.APPLIED, tap_type="classic")
     mine.refresh_from_db()
     assert mine.owned == []
@@ -151,7 +154,7 @@ def test_what_was_created_for_it_is_not_deleted_while_a_queue_of_others_leads_in
     provision.apply(None, row)
     responses.reset()
     broker_says(others=tuple(WHOLE))
-    with pytest.raises(provision.Refusal, match="queue “orders-retry” dead-letters into"):
+    with pytest.raises(Refusal, match="queue “orders-retry” dead-letters into"):
         provision.remove(None, row, typed_name="orders")
     assert row.state == State.APPLIED
 
@@ -171,7 +174,7 @@ def test_an_incomplete_one_is_adopted_and_its_plan_has_what_is_missing(broker: B
 @responses.activate
 def test_one_with_differences_is_adopted_and_cannot_be_applied(broker: Broker) -> None:
     row = adopted(broker, WHOLE.without([("queue", "orders")]) | Definitions.of([ODD]))
-    with pytest.raises(provision.Refusal, match="in conflict with what exists"):
+    with pytest.raises(Refusal, match="in conflict with what exists"):
         provision.apply(None, row)
     assert set(requests_made()) == {"GET"}
 
@@ -189,7 +192,7 @@ def test_what_is_not_there_is_not_adopted(
     broker: Broker, there: list[Thing], kind: str, name: str, sentence: str
 ) -> None:
     broker_says(others=tuple(there))
-    with pytest.raises(provision.Refusal, match=sentence):
+    with pytest.raises(Refusal, match=sentence):
         adopting.adopt(None, broker, kind, name)
     assert Topology.objects.count() == 0
 
@@ -197,7 +200,7 @@ def test_what_is_not_there_is_not_adopted(
 @responses.activate
 def test_what_is_managed_is_not_adopted_again_unless_it_was_torn_down(broker: Broker) -> None:
     mine = make_pair(broker)
-    with pytest.raises(provision.Refusal, match="There is a topology “orders” of this kind"):
+    with pytest.raises(Refusal, match="There is a topology “orders” of this kind"):
         adopted(broker)
     Topology.objects.filter(pk=mine.pk).update(state=State.TORN_DOWN)
     user = make_user("bob", Role.OPERATOR)
@@ -224,13 +227,13 @@ def test_recording_makes_the_tap_and_nothing_else(broker: Broker, there: Definit
 @responses.activate
 def test_recording_is_refused_where_there_is_a_tap_or_nothing_to_tap(broker: Broker) -> None:
     mine = make_pair(broker)
-    with pytest.raises(provision.Refusal, match="nothing of it to record"):
+    with pytest.raises(Refusal, match="nothing of it to record"):
         provision.start_recording(None, mine)
     Topology.objects.all().delete()
     row = adopted(broker)
     responses.reset()
     broker_says()
-    with pytest.raises(provision.Refusal, match=r"There is no exchange orders.* Nothing was"):
+    with pytest.raises(Refusal, match=r"There is no exchange orders.* Nothing was"):
         provision.start_recording(None, row)
     row.refresh_from_db()
     assert (row.tap_type, row.owned) == ("none", [])

@@ -13,9 +13,8 @@ from tests.topology.builders import a_queue, a_snapshot
 from tests.topology.walks import MIDDLE, NEW, OLD, ms, only
 from topology.definitions import Arguments, Definitions, Queue
 from topology.message import PUBLISHED_AT_HEADER, Waiter
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.patterns.busy_wait.params import WAITED_HEADER
-from topology.patterns.busy_wait.pattern import Params
+from topology.patterns.busy_wait.params import WAITED_HEADER, Params
+from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.pattern import Copy, ParamsError
 from topology.patterns.table import PATTERNS
 from topology.provisioning.verify import Verdict, verify

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.delay_levels.pattern import Params
+from topology.patterns.delay_levels import pattern as delay_levels_pattern
+from topology.patterns.delay_levels.params import Params
+from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.pattern import Copy, ParamsError
 
 MAXIMUM = 2**28 - 1
@@ -199,7 +200,7 @@ def test_a_key_that_spells_no_delay_is_none_of_the_levels(key: str) -> None:
 
 
 def test_a_message_in_transit_is_no_entry() -> None:
-    key = delay_levels.routing_key(V2, seconds(10), "orders")
+    key = delay_levels_pattern.routing_key(V2, seconds(10), "orders")
     assert delay_levels.read(V2, Copy("nsb.v2.delay-level-03", key, {})) is not None
     assert delay_levels.read(V2, Copy("nsb.v2.delay-level-01", key, {})) is None
     arrived = delay_levels.read(V2, Copy("nsb.v2.delay-delivery", key, {}))

@@ -7,8 +7,8 @@ import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Arguments, Definitions, Queue
-from topology.patterns.delay_queues import pattern as delay_queues
-from topology.patterns.delay_queues.pattern import Params
+from topology.patterns.delay_queues.params import Params
+from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.pattern import Copy, ParamsError, Reading
 from topology.patterns.table import PATTERNS
 from topology.provisioning.verify import verify

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tests.topology.builders import a_snapshot
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.patterns.delayed_exchange import pattern as delayed_exchange
-from topology.patterns.delayed_exchange.pattern import Params
+from topology.definitions import DELAYED_TYPE, Arguments, Binding, Definitions, Exchange, Queue
+from topology.patterns.delayed_exchange import pattern as delayed_exchange_pattern
+from topology.patterns.delayed_exchange.params import Params
+from topology.patterns.delayed_exchange.pattern import delayed_exchange
 from topology.patterns.pattern import Copy, ParamsError, Reading
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import conflict_sentences, make_plan
@@ -25,7 +26,7 @@ QUEUES = Definitions.of([Queue("work"), Queue("other")])
 
 def exchange(kind: str = "direct", **changes: Any) -> Exchange:
     stated = Arguments({"x-delayed-type": kind})
-    return Exchange("later", delayed_exchange.TYPE, arguments=stated, **changes)
+    return Exchange("later", DELAYED_TYPE, arguments=stated, **changes)
 
 
 def test_it_is_declared_as_the_readme_of_the_plugin_says() -> None:
@@ -63,7 +64,7 @@ def test_a_broker_that_lists_the_type_can_hold_it() -> None:
         (-SECOND, {}),
         (SECOND, {"x-delay": 1000}),
         (timedelta(microseconds=1500), {"x-delay": 2}),
-        (delayed_exchange.LONGEST, {"x-delay": 4_294_967_295}),
+        (delayed_exchange_pattern.LONGEST, {"x-delay": 4_294_967_295}),
     ],
 )
 def test_the_header_carries_the_delay(delay: timedelta, headers: dict[str, int]) -> None:
@@ -74,7 +75,7 @@ def test_the_header_carries_the_delay(delay: timedelta, headers: dict[str, int])
 
 def test_a_delay_that_the_plugin_would_not_keep_is_refused() -> None:
     with pytest.raises(ParamsError, match="The longest delay of the plugin is 7w17h2m47s295ms"):
-        delayed_exchange.route(LATER, delayed_exchange.LONGEST + SECOND / 1000, "k")
+        delayed_exchange.route(LATER, delayed_exchange_pattern.LONGEST + SECOND / 1000, "k")
 
 
 def test_delayboard_does_not_publish_where_it_could_not_tell_what_became_of_it() -> None:
@@ -165,7 +166,7 @@ def test_no_other_pattern_takes_one_for_its_own() -> None:
         ([exchange("x-random"), Binding("later", "work", "")], ()),
         ([exchange(), Binding("later", "x", "k", destination_is_queue=False)], ()),
         ([exchange()], ("Nothing is bound to it: what it delays is lost.",)),
-        ([Exchange("later", delayed_exchange.TYPE), Binding("later", "work", "k")], ()),
+        ([Exchange("later", DELAYED_TYPE), Binding("later", "work", "k")], ()),
     ],
 )
 def test_one_that_no_parameters_rebuild_is_shown_all_the_same(
@@ -185,7 +186,7 @@ def test_one_that_was_declared_otherwise_says_so() -> None:
 
 def test_an_alternate_exchange_is_remarked_on() -> None:
     stated = Arguments({"x-delayed-type": "direct", "alternate-exchange": "rest"})
-    found = Definitions.of([Exchange("later", delayed_exchange.TYPE, arguments=stated)])
+    found = Definitions.of([Exchange("later", DELAYED_TYPE, arguments=stated)])
     assert any("“rest” gets a copy" in said for said in delayed_exchange.remarks(LATER, found))
     assert not any("a copy" in said for said in delayed_exchange.remarks(LATER, OWN))
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Definitions, Exchange, Queue
-from topology.patterns.hold_queues import pattern as hold_queues
-from topology.patterns.hold_queues.pattern import Params
+from topology.patterns.hold_queues.params import Params
+from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.pattern import Copy, ParamsError
 
 ORDERS = Params("orders", ("created",))

@@ -12,8 +12,8 @@ from tests.topology.builders import a_queue
 from tests.topology.pattern_cases import CASES
 from topology.definitions import TAP_PREFIX, Binding, Definitions, Exchange, Queue, Thing
 from topology.models import Topology
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.patterns.delay_queues import pattern as delay_queues
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.names import (
     byte_length,
     control_problem,
@@ -24,7 +24,7 @@ from topology.patterns.names import (
     unicode_problem,
 )
 from topology.patterns.pattern import ParamsError
-from topology.patterns.retry_ladder import pattern as retry_ladder
+from topology.patterns.retry_ladder.pattern import retry_ladder
 from topology.patterns.table import PATTERNS
 
 

@@ -18,18 +18,22 @@ from topology import latest, provision
 from topology.broker.errors import Unreachable
 from topology.definitions import Binding, Exchange, Queue, Thing
 from topology.models import AuditEntry, Broker, Role, State, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
+from topology.ownership import Refusal
+from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.params import level_name
-from topology.patterns.quorum_retry import pattern as quorum_retry
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.quorum_retry import params as quorum_retry_params
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.teardown import Occupied, Teardown
+from topology.rows import create_topology
 from topology.snapshot import QueueNumbers
 
 pytestmark = pytest.mark.django_db
 
 API = "http://127.0.0.1:9/api"
 
-PARAMS = retry_pair.Params("orders", timedelta(seconds=5))
+PARAMS = retry_pair_params.Params("orders", timedelta(seconds=5))
 
 
 def broker_says(
@@ -86,7 +90,7 @@ def last_entry() -> AuditEntry:
 def test_a_topology_is_written_down_and_nothing_is_asked_of_the_broker() -> None:
     user = make_user("ann", Role.ADMIN)
     broker = make_broker()
-    row = provision.create_topology(user, broker, "retry_pair", PARAMS)
+    row = create_topology(user, broker, "retry_pair", PARAMS)
     assert (row.state, row.name, row.slug, row.kind) == (
         State.PLANNED,
         "orders",
@@ -107,7 +111,7 @@ def test_a_topology_is_written_down_and_nothing_is_asked_of_the_broker() -> None
 def test_a_second_of_the_same_name_on_a_broker_is_refused_until_the_first_is_torn_down() -> None:
     broker, other = make_broker(name="one"), make_broker(name="two")
     first = make_pair(broker)
-    with pytest.raises(provision.Refusal, match="There is a topology “orders” of this kind on one"):
+    with pytest.raises(Refusal, match="There is a topology “orders” of this kind on one"):
         make_pair(broker)
     assert Topology.objects.count() == AuditEntry.objects.count() == 1
     assert make_pair(other).slug.startswith("orders-")
@@ -127,7 +131,7 @@ def test_of_two_that_are_created_at_once_one_is_refused() -> None:
         try:
             barrier.wait(10)
             make_pair(broker)
-        except provision.Refusal as refusal:
+        except Refusal as refusal:
             refused.append(str(refusal))
         finally:
             connection.close()
@@ -212,7 +216,7 @@ def test_a_teardown_over_messages_is_refused_and_recorded_until_the_name_is_type
     topology = owned_pair(make_broker())
     broker_says(topology, messages=2)
     takes_changes()
-    with pytest.raises(provision.Refusal, match="4 messages are still in it"):
+    with pytest.raises(Refusal, match="4 messages are still in it"):
         provision.remove(None, topology, typed_name="order")
     assert last_entry().outcome.startswith("failed: 4 messages")
     provision.remove(None, topology, typed_name="orders")
@@ -229,7 +233,7 @@ def test_on_production_a_teardown_asks_for_the_name_even_when_it_is_empty() -> N
     topology = owned_pair(broker)
     broker_says(topology)
     takes_changes()
-    with pytest.raises(provision.Refusal, match="production one: type the topology's name"):
+    with pytest.raises(Refusal, match="production one: type the topology's name"):
         provision.remove(None, topology)
     assert Topology.objects.get().state == State.APPLIED
     assert len(provision.remove(None, topology, typed_name="orders").deletes) > 0
@@ -274,7 +278,7 @@ def test_a_teardown_under_which_others_are_bound_is_refused_even_by_name() -> No
     topology = owned_pair(make_broker())
     broker_says(topology, others=(Queue("audit"), Binding("orders", "audit", "")))
     with pytest.raises(
-        provision.Refusal, match="queue audit is bound to the exchange orders: unbind it first"
+        Refusal, match="queue audit is bound to the exchange orders: unbind it first"
     ):
         provision.remove(None, topology, typed_name="orders")
     assert {call.request.method for call in responses.calls} == {"GET"}
@@ -287,7 +291,7 @@ def test_what_was_torn_down_is_not_applied_again() -> None:
     topology = make_pair(make_broker())
     topology.state = State.TORN_DOWN
     topology.save()
-    with pytest.raises(provision.Refusal, match="It was torn down: make a new one"):
+    with pytest.raises(Refusal, match="It was torn down: make a new one"):
         provision.apply(None, topology)
     assert len(responses.calls) == 0
     assert Topology.objects.get().state == State.TORN_DOWN
@@ -308,10 +312,8 @@ def test_a_teardown_sees_what_a_quorum_queue_keeps_back_though_the_listing_is_an
 ) -> None:
     """What waits for its next attempt is not ready, so no declare counts it (RabbitMQ 4.3)."""
     second = timedelta(seconds=1)
-    params = quorum_retry.Params("orders", "failed", second, second, 5)
-    topology = provision.create_topology(
-        make_user("ann", Role.ADMIN), make_broker(), "quorum_retry", params
-    )
+    params = quorum_retry_params.Params("orders", "failed", second, second, 5)
+    topology = create_topology(make_user("ann", Role.ADMIN), make_broker(), "quorum_retry", params)
     topology.own([thing.identity for thing in topology.definitions])
     topology.state = State.APPLIED
     topology.save()
@@ -321,7 +323,7 @@ def test_a_teardown_sees_what_a_quorum_queue_keeps_back_though_the_listing_is_an
         kept = 1 if queue.name == "orders" else 0
         answer = {"messages": kept, "messages_ready": 0, "messages_delayed": kept}
         responses.get(f"{API}/queues/nowhere/{queue.name}", json=answer)
-    with pytest.raises(provision.Refusal, match="1 messages are still in it"):
+    with pytest.raises(Refusal, match="1 messages are still in it"):
         provision.remove(None, topology)
     assert {call.request.method for call in responses.calls} == {"GET"}
 
@@ -334,7 +336,7 @@ def test_a_teardown_goes_by_what_the_broker_counts_at_once(counted: dict[str, in
     topology.save()
     broker_says(topology)
     counted["orders-retry"] = 3
-    with pytest.raises(provision.Refusal, match="3 messages are still in it"):
+    with pytest.raises(Refusal, match="3 messages are still in it"):
         provision.remove(None, topology)
 
 
@@ -343,7 +345,7 @@ def test_two_never_apply_or_tear_down_at_once() -> None:
     topology = make_pair(make_broker())
     Topology.objects.update(busy_until_at=timezone.now() + timedelta(seconds=30))
     for act in (provision.apply, provision.remove):
-        with pytest.raises(provision.Refusal, match="being applied or torn down right now"):
+        with pytest.raises(Refusal, match="being applied or torn down right now"):
             act(None, topology)
     assert len(responses.calls) == 0
     Topology.objects.update(busy_until_at=timezone.now() - timedelta(seconds=1))
@@ -366,8 +368,8 @@ def test_an_identity_is_owned_once_and_read_back_as_it_was() -> None:
 def test_a_burst_that_expires_at_one_moment_is_not_reported_as_stuck(
     monkeypatch: pytest.MonkeyPatch, counted: int
 ) -> None:
-    params = delay_levels.Params("own", "shop", 3)
-    levels = provision.create_topology(None, make_broker(), delay_levels.KIND, params)
+    params = delay_levels_params.Params("own", "shop", 3)
+    levels = create_topology(None, make_broker(), delay_levels.KIND, params)
     numbers = {queue.name: QueueNumbers(0, 0, 0, 0) for queue in levels.definitions.queues}
     lowest = level_name(params, 0)
     numbers[lowest] = QueueNumbers(messages=3, ready=0, unacked=0, consumers=0)

@@ -8,12 +8,13 @@ import pytest
 from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.patterns.pattern import Copy, ParamsError, Reading
-from topology.patterns.quorum_retry import pattern as quorum_retry
+from topology.patterns.quorum_retry import params as quorum_retry_params
+from topology.patterns.quorum_retry.pattern import quorum_retry
 from topology.patterns.table import PATTERNS
 from topology.routing.walk import Consumer, walk
 
 MS = timedelta(milliseconds=1)
-PARAMS = quorum_retry.Params("o", "failed", 300 * MS, 700 * MS, 3, "k")
+PARAMS = quorum_retry_params.Params("o", "failed", 300 * MS, 700 * MS, 3, "k")
 WHOLE = quorum_retry.definitions(PARAMS)
 
 
@@ -179,5 +180,5 @@ def test_messages_go_to_the_work_queue_and_what_waits_is_said_to_be_unseen() -> 
 
 @pytest.mark.parametrize(("retry", "call"), [("failed", "basic_reject"), ("returned", "nack")])
 def test_the_example_puts_back_in_the_way_that_waits(retry: str, call: str) -> None:
-    example = quorum_retry.consumer_example(quorum_retry.Params("o", retry))
+    example = quorum_retry.consumer_example(quorum_retry_params.Params("o", retry))
     assert call in example.rpartition("else")[2]

@@ -10,28 +10,34 @@ import pytest
 from hypothesis import given
 
 from tests.topology import strategies
-from tests.topology.builders import TAP, a_queue, a_snapshot
+from tests.topology.builders import TAP, a_queue, a_snapshot, is_complete
 from tests.topology.pattern_cases import CASES
 from tests.topology.test_patterns import standing
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.delay_queues import pattern as delay_queues
-from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.busy_wait import params as busy_wait_params
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.delay_queues import params as delay_queues_params
+from topology.patterns.delay_queues.pattern import delay_queues
+from topology.patterns.hold_queues import params as hold_queues_params
+from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.pattern import Use
-from topology.patterns.retry_loop import pattern as retry_loop
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_loop import params as retry_loop_params
+from topology.patterns.retry_loop.pattern import retry_loop
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.patterns.table import PATTERNS
 from topology.provisioning import recognition
 from topology.provisioning.recognition import Found, departures, recognise
 from topology.snapshot import QueueNumbers, Snapshot
 
-PAIR = retry_pair.Params("orders", timedelta(seconds=5))
-LEVELS = delay_levels.Params("nsb-v2")
-HOLDS = hold_queues.Params("shop", ("created",), (timedelta(seconds=30),))
+PAIR = retry_pair_params.Params("orders", timedelta(seconds=5))
+LEVELS = delay_levels_params.Params("nsb-v2")
+HOLDS = hold_queues_params.Params("shop", ("created",), (timedelta(seconds=30),))
 
 
-def held(params: hold_queues.Params = HOLDS) -> Definitions:
+def held(params: hold_queues_params.Params = HOLDS) -> Definitions:
     (delay,), (key,) = params.delays, params.keys
     return hold_queues.route(params, delay, key).declares
 
@@ -59,7 +65,7 @@ def test_each_kind_is_found_with_its_parameters_and_is_complete() -> None:
         ("hold_queues", HOLDS),
         ("retry_pair", PAIR),
     ]
-    assert all(one.is_complete for one in seen.found)
+    assert all(is_complete(one) for one in seen.found)
     assert [thing.identity for thing in seen.foreign] == [("exchange", "shop")]
 
 
@@ -70,7 +76,7 @@ def test_no_kind_is_taken_for_another(kind: str) -> None:
         every = recognise(snapshot).found
         (found,) = [one for one in every if not one.use.has_foreign_names]
         assert (found.use.kind, found.use.params) == (kind, params)
-        assert found.is_complete
+        assert is_complete(found)
 
     given(CASES[kind].params)(law)()
 
@@ -151,7 +157,7 @@ def test_hold_queues_of_which_one_is_odd_are_found_with_it() -> None:
     found = only_found(a_snapshot(queues[0] | Definitions.of([odd])))
     assert found.use.params == both
     assert found.use.missing == (f"“{paid.name}” was declared with other arguments.",)
-    assert not found.is_complete
+    assert not is_complete(found)
 
 
 def test_a_ttl_given_by_a_policy_is_found_and_named() -> None:
@@ -300,20 +306,20 @@ WITH_THE_SAME_DEAD_SIDE = replace(
 
 @pytest.mark.parametrize("other", [ON_THE_SAME_INPUT, WITH_THE_SAME_INPUT, WITH_THE_SAME_DEAD_SIDE])
 def test_loops_that_share_an_exchange_or_the_dead_side_are_each_found(
-    other: retry_loop.Params,
+    other: retry_loop_params.Params,
 ) -> None:
     both = retry_loop.definitions(LOOP) | retry_loop.definitions(other)
     seen = recognise(a_snapshot(both))
     assert [one.use.params for one in seen.found] == [LOOP, other]
-    assert all(one.is_complete for one in seen.found)
+    assert all(is_complete(one) for one in seen.found)
     assert (seen.foreign, seen.overlapping) == ((), ())
 
 
 def test_work_queues_that_nobody_claims_are_told_and_are_no_strangers() -> None:
     seconds = (timedelta(seconds=10), timedelta(seconds=60))
-    waiting = busy_wait.Params("paid", seconds)
+    waiting = busy_wait_params.Params("paid", seconds)
     whole = (
-        delay_queues.definitions(delay_queues.Params("mails", seconds))
+        delay_queues.definitions(delay_queues_params.Params("mails", seconds))
         | busy_wait.definitions(waiting)
         | Definitions.of([Queue("mails"), Queue("paid"), Queue("other")])
     )
@@ -329,11 +335,11 @@ def crowd(part: float = 1) -> Definitions:
     many, several, few = (round(number * part) for number in (3440, 2000, 20))
     things: list[Thing] = []
     for number in range(several):
-        things += retry_pair.definitions(retry_pair.Params(f"team.job-{number}"))
-        hold = hold_queues.Params(f"in.{number}", ("k",), (timedelta(seconds=5),))
+        things += retry_pair.definitions(retry_pair_params.Params(f"team.job-{number}"))
+        hold = hold_queues_params.Params(f"in.{number}", ("k",), (timedelta(seconds=5),))
         things += [*held(hold), Exchange(f"in.{number}", "topic")]
     for number in range(few):
-        things += delay_levels.definitions(delay_levels.Params("own", f"shop{number}"))
+        things += delay_levels.definitions(delay_levels_params.Params("own", f"shop{number}"))
     for number in range(many):
         things += [Exchange(f"event.{number}", "fanout"), a_queue(f"work.{number}", dlx="dead")]
         things += [Binding(f"event.{number}", f"work.{n % many}", "") for n in (number, number + 1)]
@@ -348,7 +354,7 @@ def test_a_vhost_of_ten_thousand_queues_is_recognised_whole() -> None:
     assert len(found.bindings) >= 29_000
     seen = recognise(a_snapshot(found))
     assert len(seen.found) == 2000 + 2000 + 20
-    assert all(one.is_complete for one in seen.found)
+    assert all(is_complete(one) for one in seen.found)
 
 
 def steps_of(found: Definitions) -> int:

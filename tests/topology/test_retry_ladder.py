@@ -8,13 +8,14 @@ import pytest
 from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.patterns.pattern import Copy, ParamsError, Reading
-from topology.patterns.retry_ladder import pattern as retry_ladder
+from topology.patterns.retry_ladder import params as retry_ladder_params
+from topology.patterns.retry_ladder.pattern import retry_ladder
 from topology.patterns.table import PATTERNS
 from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import Consumer, walk
 
 SECOND = timedelta(seconds=1)
-PARAMS = retry_ladder.Params("o", (SECOND, 5 * SECOND, 9 * SECOND), "a.b")
+PARAMS = retry_ladder_params.Params("o", (SECOND, 5 * SECOND, 9 * SECOND), "a.b")
 LADDER = retry_ladder.definitions(PARAMS)
 VERSIONS = [(3, 10, 8), (4, 0, 5), (4, 3, 6)]
 REJECTS = {"o": Consumer("rejects")}
@@ -73,7 +74,7 @@ def test_a_message_that_expires_in_the_work_queue_is_lost_as_the_hazards_say(
 
 @pytest.mark.parametrize("key", ["a", "a.try.1", "*.try.1", "#", "a.b.c", "try.1", ".try."])
 def test_ladders_beside_each_other_do_not_mix_whatever_their_keys(key: str) -> None:
-    other = retry_ladder.Params("p", (SECOND, SECOND), key)
+    other = retry_ladder_params.Params("p", (SECOND, SECOND), key)
     both = LADDER | retry_ladder.definitions(other)
     assert steps(both, "o/a.b") == steps(LADDER, "o/a.b")
     climbing = walk(both, "p", key, consumers={"p": Consumer("rejects")})
@@ -108,7 +109,7 @@ def test_a_delay_over_the_last_rung_is_refused() -> None:
 
 
 def test_rungs_that_wait_equally_long_are_one_delay_on_offer_and_the_lower_one_is_taken() -> None:
-    params = retry_ladder.Params("o", (SECOND, SECOND, 2 * SECOND))
+    params = retry_ladder_params.Params("o", (SECOND, SECOND, 2 * SECOND))
     assert retry_ladder.delays(params) == [SECOND, 2 * SECOND]
     assert retry_ladder.route(params, SECOND, "o").routing_key == "o"
 
@@ -293,7 +294,7 @@ def test_a_queue_that_pretends_to_be_a_rung_does_not_take_its_place() -> None:
 
 
 def test_a_stranger_that_fails_into_a_rung_too_does_not_hide_the_parking_queue() -> None:
-    params = retry_ladder.Params("o", (SECOND,), "k", "failed orders")
+    params = retry_ladder_params.Params("o", (SECOND,), "k", "failed orders")
     strangers: list[Thing] = [
         Exchange("a"),
         a_queue("a", dlx="a"),

@@ -9,10 +9,12 @@ import pytest
 from tests.topology.builders import a_queue
 from topology.definitions import TAP_PREFIX, Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.patterns.pattern import Copy, ParamsError, Reading
-from topology.patterns.retry_loop import pattern as retry_loop
-from topology.patterns.retry_loop.params import Timeout
-from topology.patterns.retry_loop.pattern import Params, parse
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_loop import pattern as retry_loop_pattern
+from topology.patterns.retry_loop.form import parse
+from topology.patterns.retry_loop.params import Params, Timeout
+from topology.patterns.retry_loop.pattern import retry_loop
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.taps import tap_definitions
 from topology.routing.walk import Consumer, walk
 
@@ -280,7 +282,7 @@ def test_a_hostile_ttl_is_no_loop_and_no_error(ttl: Any) -> None:
 
 
 def test_a_retry_pair_is_no_retry_loop_and_the_other_way_round() -> None:
-    pair = retry_pair.definitions(retry_pair.Params("orders"))
+    pair = retry_pair.definitions(retry_pair_params.Params("orders"))
     assert list(retry_loop.recognize(pair)) == []
     for params in EVERY_KIND:
         assert list(retry_pair.recognize(retry_loop.definitions(params))) == []
@@ -392,7 +394,7 @@ def test_a_tap_takes_nothing_from_the_alternate_exchange() -> None:
 def test_a_message_that_is_rejected_twice_is_foreseen_to_come_three_times(
     params: Params, version: tuple[int, ...]
 ) -> None:
-    consumers = {params.input_queue: Consumer("rejects", retry_loop.RETRY_COUNT)}
+    consumers = {params.input_queue: Consumer("rejects", retry_loop_pattern.RETRY_COUNT)}
     found = retry_loop.definitions(params)
     walked = walk(found, params.input_exchange, "", version=version, consumers=consumers)
     (outcome,) = walked.outcomes

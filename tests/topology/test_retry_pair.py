@@ -8,7 +8,8 @@ import pytest
 from tests.topology.builders import a_queue
 from topology.definitions import Arguments, Binding, Definitions, Exchange
 from topology.patterns.pattern import Copy, Reading
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_pair import params as retry_pair_params
+from topology.patterns.retry_pair.pattern import retry_pair
 
 
 def ring(work: str, hold: str, **hold_arguments: Any) -> Definitions:
@@ -40,12 +41,12 @@ def test_names_that_no_parameters_rebuild_are_shown_without_any(work: str, hold:
 
 def test_a_pair_whose_exchanges_have_other_names_is_found_with_what_it_claims() -> None:
     (use,) = retry_pair.recognize(ring("a", "a-retry", ttl=5))
-    assert use.params == retry_pair.Params("a", timedelta(milliseconds=5), "k")
+    assert use.params == retry_pair_params.Params("a", timedelta(milliseconds=5), "k")
     assert use.claims == {("queue", "a"), ("queue", "a-retry")}
 
 
 def test_a_pair_among_strangers_is_found_alone() -> None:
-    params = retry_pair.Params("orders", timedelta(seconds=5))
+    params = retry_pair_params.Params("orders", timedelta(seconds=5))
     own = retry_pair.definitions(params)
     strangers = Definitions.of(
         [Exchange("x"), a_queue("other", dlx="orders"), Binding("orders", "other", "k")]
@@ -100,11 +101,11 @@ SECOND = timedelta(seconds=1)
 def test_a_copy_in_a_retry_pair_is_read_by_where_it_passed_and_how_it_died(
     copy: Copy, reading: Reading | None
 ) -> None:
-    assert retry_pair.read(retry_pair.Params("o", SECOND, "k"), copy) == reading
+    assert retry_pair.read(retry_pair_params.Params("o", SECOND, "k"), copy) == reading
 
 
 def test_the_arguments_of_a_retry_pair_are_those_of_the_article() -> None:
-    found = retry_pair.definitions(retry_pair.Params("o"))
+    found = retry_pair.definitions(retry_pair_params.Params("o"))
     work, hold = found.queue("o"), found.queue("o-retry")
     assert work is not None
     assert hold is not None
@@ -118,4 +119,4 @@ def test_the_arguments_of_a_retry_pair_are_those_of_the_article() -> None:
 
 
 def test_the_example_for_consumers_names_the_queue() -> None:
-    assert 'queue = "o"' in retry_pair.consumer_example(retry_pair.Params("o"))
+    assert 'queue = "o"' in retry_pair.consumer_example(retry_pair_params.Params("o"))

@@ -12,9 +12,11 @@ from tests.topology.builders import (
     a_snapshot,
 )
 from topology.definitions import Binding, Definitions, Queue
-from topology.patterns.busy_wait import pattern as busy_wait
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.busy_wait import params as busy_wait_params
+from topology.patterns.busy_wait.pattern import busy_wait
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.patterns.table import PATTERNS
 from topology.provisioning.verify import Verdict, verify
 from topology.snapshot import QueueNumbers
@@ -80,7 +82,7 @@ def test_a_consumer_of_a_delay_queue_takes_messages_before_their_time() -> None:
 
 def verdict_of_others(consumers: int, *missing: tuple[str, str]) -> Verdict:
     """Of a busy wait that others built, with so many consumers of its busy-waiting queue."""
-    params = busy_wait.Params("hooks", (timedelta(minutes=1),))
+    params = busy_wait_params.Params("hooks", (timedelta(minutes=1),))
     wanted = busy_wait.definitions(params)
     there = (wanted | Definitions.of([a_queue("hooks")])).without(missing)
     numbers = {queue.name: QueueNumbers(consumers=0) for queue in there.queues}
@@ -117,7 +119,7 @@ def test_a_queue_that_others_should_read_and_that_is_missing_does_not_hold() -> 
 
 
 def test_a_destination_without_a_binding_and_stuck_messages_do_not_hold() -> None:
-    params = delay_levels.Params("own", "shop", 3)
+    params = delay_levels_params.Params("own", "shop", 3)
     wanted = delay_levels.definitions(params)
     lowest = QueueNumbers(messages=3, ready=0, unacked=0, consumers=0)
     numbers = {queue.name: QueueNumbers(0, 0, 0, 0) for queue in wanted.queues}
@@ -141,7 +143,7 @@ def test_a_destination_without_a_binding_and_stuck_messages_do_not_hold() -> Non
 
 
 def test_a_destination_that_is_bound_again_holds() -> None:
-    params = delay_levels.Params("own", "shop", 3)
+    params = delay_levels_params.Params("own", "shop", 3)
     wanted = delay_levels.definitions(params)
     bound = Definitions.of([Queue("sales"), Binding("shop.delay-delivery", "sales", "#.sales")])
     numbers = {queue.name: QueueNumbers(0, 0, 0, 0) for queue in wanted.queues}

@@ -9,8 +9,15 @@ import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
 from tests.topology.walks import AT_LEAST_ONCE, ms, of, only
-from topology.definitions import Arguments, Binding, Exchange, Queue
-from topology.patterns.delayed_exchange import pattern as delayed_exchange
+from topology.definitions import (
+    DELAY_HEADER,
+    DELAYED_TYPE,
+    LONGEST_DELAY_MS,
+    Arguments,
+    Binding,
+    Exchange,
+    Queue,
+)
 from topology.routing import delayed
 from topology.routing.consumer import Consumer
 from topology.routing.question import Question, ask
@@ -202,5 +209,5 @@ def test_the_way_through_a_delayed_exchange_is_shown_with_its_binding() -> None:
 
 def test_the_pattern_speaks_of_the_same_type_header_and_bound() -> None:
     """They stand on one floor and cannot ask each other."""
-    assert (delayed_exchange.TYPE, delayed_exchange.HEADER) == (delayed.DELAYED, delayed.HEADER)
-    assert delayed_exchange.LONGEST_MS == delayed.LONGEST_MS
+    assert (DELAYED_TYPE, DELAY_HEADER) == (delayed.DELAYED, delayed.HEADER)
+    assert LONGEST_DELAY_MS == delayed.LONGEST_MS

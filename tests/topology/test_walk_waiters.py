@@ -10,13 +10,14 @@ import pytest
 from tests.topology.builders import a_queue, a_snapshot
 from tests.topology.walks import ms, of, only
 from topology.message import Message, Properties
-from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.busy_wait import params as busy_wait_params
+from topology.patterns.busy_wait.pattern import busy_wait
 from topology.routing.question import Question, ask
 from topology.routing.remaining import remaining
 from topology.routing.waiting import from_now, of_others
 from topology.routing.walk import walk
 
-HOOKS = busy_wait.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
+HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))
 FOUND = busy_wait.definitions(HOOKS) | of(a_queue("hooks"))
 (WAITER,) = OURS = busy_wait.waiters(HOOKS)
 OTHERS = [of_others(WAITER)]

@@ -10,7 +10,6 @@ from datetime import timedelta
 from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
 from topology.graph.cells import queue_mark
 from topology.graph.ladder import NOWHERE, Destination, Ladder, Levels, Rung
-from topology.patterns.pattern import bindings_among
 from topology.snapshot import QueueNumbers, Snapshot
 
 
@@ -89,7 +88,7 @@ def _with_mark(rung: Rung) -> Rung:
 
 
 def _ends(definitions: Definitions, delivery: str) -> list[Binding]:
-    return bindings_among(definitions.without_taps(), delivery)
+    return list(definitions.without_taps().leaving(delivery))
 
 
 def _destinations(

@@ -1,13 +1,15 @@
-"""What every way to delay offers; the table of them is `topology.patterns.PATTERNS`."""
+"""What every pattern offers; the list of patterns is `topology.patterns.table.PATTERNS`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from topology.definitions import Arguments, Binding, Definitions, Identity, Queue
+from topology.delays import milliseconds
 from topology.message import Headers, Route, Waiter
 
 # A target to try a topology with that has none yet.
@@ -121,8 +123,8 @@ class Explanation:
     source: str
 
 
-class Pattern(Protocol):
-    """A module of this package: one way to delay, pure."""
+class Pattern(ABC):
+    """One way to delay, pure. A default below is that of a pattern with a single work queue."""
 
     KIND: str
     EXPLANATION: Explanation
@@ -130,73 +132,89 @@ class Pattern(Protocol):
     EXAMPLE: Any
     """Parameters to draw and explain it with."""
 
+    parse: Callable[[Mapping[str, str]], Any]
+    """Parameters from texts as a form or the database has them. Raises ParamsError."""
+
+    store: Callable[[Any], dict[str, str]]
+    """The inverse of `parse`."""
+
+    definitions: Callable[[Any], Definitions]
+
+    recognize: Callable[[Definitions], Sequence[Use]]
+    """The uses of this pattern in a vhost, found by structure."""
+
     def title(self, params: Any) -> str:
-        """What a use of it is called; two of one kind and title exclude each other."""
-
-    def parse(self, values: Mapping[str, str]) -> Any:
-        """Parameters from texts as a form or a row has them. Raises ParamsError."""
-
-    def store(self, params: Any) -> dict[str, str]:
-        """The inverse of `parse`."""
+        """The name of a use; two of one kind and title exclude each other."""
+        return self.targets(params)[0]
 
     def obstacle(
         self, params: Any, version: tuple[int, ...], exchange_types: Collection[str]
     ) -> str:
         """Why a broker of this version with these exchange types cannot hold it; "" if it can."""
+        return ""
 
-    def definitions(self, params: Any) -> Definitions: ...
-
+    @abstractmethod
     def route(self, params: Any, delay: timedelta, target: str) -> Route:
         """What to declare and publish so that a message arrives at `target` after `delay`.
 
-        Raises ParamsError with the problem of "delay" or "target" when there is no such way.
+        Raises ParamsError with the problem of "delay" or "target" when there is no route.
         """
 
     def achievable(self, params: Any, delay: timedelta) -> timedelta:
-        """The delay that `route` really gives for the one asked for."""
+        """The delay that `route` really gives for the requested one."""
+        return max(timedelta(0), timedelta(milliseconds=milliseconds(delay)))
 
     def waits(self, params: Any, delay: timedelta) -> Sequence[timedelta]:
-        """The stays of a message with this delay, in their order; their sum is `achievable`."""
+        """The waits of a message with this delay, in their order; their sum is `achievable`."""
+        return [self.achievable(params, delay)] if delay > timedelta(0) else []
 
     def delays(self, params: Any) -> Sequence[timedelta]:
         """The delays on offer; empty when any up to a maximum can be had."""
+        return ()
 
     def longest(self, params: Any) -> timedelta:
         """The longest delay that can be had."""
+        return max(self.delays(params))
 
+    @abstractmethod
     def targets(self, params: Any) -> Sequence[str]:
         """Where delayed messages may go; empty when it is free."""
 
     def destinations(self, params: Any, found: Definitions) -> Sequence[Binding] | None:
         """The bindings in `found` that lead to its targets; None where a target needs none."""
+        return None
 
     def members(self, params: Any, found: Definitions) -> Sequence[Queue]:
         """Queues of it in `found` that come and go with use, beside its definitions."""
+        return ()
 
     def target_problem(self, params: Any, target: str, found: Definitions) -> str:
         """Why messages for this target would go astray in this vhost; "" when they would not."""
+        work = self.targets(params)[0]
+        is_work = target == work
+        return "" if is_work else f"Messages of this topology go to {work} and nowhere else."
 
     def probes(self, params: Any, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
         """What to try it with: delay, target, and the queue (may be made up) to arrive in."""
+        work = self.targets(params)[0]
+        return [(delay, work, work) for delay in self.delays(params)]
 
     def remarks(self, params: Any, found: Definitions) -> Sequence[str]:
         """What of the vhost a person should know about it: one sentence each."""
+        return ()
 
+    @abstractmethod
     def read(self, params: Any, copy: Copy) -> Reading | None:
         """What a tapped copy means; None when it is none of this topology's."""
 
-    def taps(self, params: Any) -> Sequence[Tap]: ...
+    def taps(self, params: Any) -> Sequence[Tap]:
+        """None where no exchange sees what passes."""
+        return ()
 
     def waiters(self, params: Any) -> Sequence[Waiter]:
         """The consumers of ours without which no message comes through."""
+        return ()
 
+    @abstractmethod
     def consumer_example(self, params: Any) -> str:
         """The few lines of pika that a consumer or publisher needs."""
-
-    def recognize(self, found: Definitions) -> Sequence[Use]:
-        """The uses of this pattern in a vhost, found by structure."""
-
-
-def bindings_among(definitions: Definitions, source: str) -> list[Binding]:
-    """The bindings that leave an exchange, in a stable order."""
-    return list(definitions.leaving(source))

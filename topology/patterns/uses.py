@@ -8,7 +8,7 @@ from topology.definitions import Binding, Definitions, Identity, Queue, Thing
 from topology.patterns.pattern import Use
 
 
-def lacking(wanted: Definitions, found: Definitions) -> tuple[str, ...]:
+def find_missing(wanted: Definitions, found: Definitions) -> tuple[str, ...]:
     """One sentence for each wanted thing that is missing or was declared differently."""
     return tuple(sentence for thing in wanted if (sentence := _sentence(thing, found)))
 
@@ -33,7 +33,7 @@ def _title(thing: Thing) -> str:
     return f"{'queue' if isinstance(thing, Queue) else 'exchange'} “{thing.name}”"
 
 
-def shown_only(
+def unmanaged_use(
     kind: str,
     name: str,
     found: Definitions,

@@ -37,7 +37,8 @@ class Found:
     "conflict" what is different. `queues` are the names of those it claims and of those that come
     and go with its use; `waiting` counts the messages in the delays among them, and in what a
     waiter of ours reads, None where the broker does not say, or where what waits is in no queue
-    of its own. `shared` names the uses beside it in which some of that is counted too.
+    of its own. `delays` names the queues that `waiting` counts, `shared` the uses beside it with
+    some of the same delays.
     `untrue_names` are sentences on delay queues whose names state another time than their TTL.
     """
 
@@ -45,12 +46,9 @@ class Found:
     plan: Plan | None
     waiting: int | None
     queues: tuple[str, ...]
+    delays: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     untrue_names: tuple[str, ...] = ()
-
-    @property
-    def is_complete(self) -> bool:
-        return self.plan is not None and self.plan.is_empty and not self.use.missing
 
 
 @dataclass(frozen=True)
@@ -99,20 +97,10 @@ class Departure:
 
 
 @dataclass(frozen=True)
-class _Standing:
-    """A use with what does not change while nobody declares anything."""
-
-    use: Use
-    plan: Plan | None
-    queues: tuple[str, ...]
-    delays: tuple[str, ...]
-    shared: tuple[str, ...] = ()
-    untrue_names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class _Structure:
-    standing: tuple[_Standing, ...]
+    """What does not change while nobody declares anything."""
+
+    found: tuple[Found, ...]
     foreign: tuple[Thing, ...]
     overlapping: tuple[Use, ...]
     served: tuple[Served, ...]
@@ -158,18 +146,8 @@ def recognise(snapshot: Snapshot) -> Recognition:
     policy may break a set that was built whole. Compared is always what was declared.
     """
     structure = _structure(snapshot.definitions, snapshot.declared)
-    found = (
-        Found(
-            one.use,
-            one.plan,
-            _waiting(one.delays, snapshot),
-            one.queues,
-            one.shared,
-            one.untrue_names,
-        )
-        for one in structure.standing
-    )
-    waiting = _waiting({name for one in structure.standing for name in one.delays}, snapshot)
+    found = (replace(one, waiting=_waiting(one.delays, snapshot)) for one in structure.found)
+    waiting = _waiting({name for one in structure.found for name in one.delays}, snapshot)
     return Recognition(
         tuple(found), structure.foreign, structure.overlapping, structure.served, waiting
     )
@@ -233,14 +211,14 @@ def _structure(definitions: Definitions, declared: Definitions) -> _Structure:
         for thing in declared.without_taps()
         if thing.identity not in known and not _is_the_brokers(thing)
     )
-    standing = [_standing(use, definitions, declared) for use in chosen]
-    return _Structure(_with_shared(standing), tuple(foreign), tuple(overlapping), served)
+    found = [_without_numbers(use, definitions, declared) for use in chosen]
+    return _Structure(_with_shared(found), tuple(foreign), tuple(overlapping), served)
 
 
-def _with_shared(standing: Sequence[_Standing]) -> tuple[_Standing, ...]:
+def _with_shared(found: Sequence[Found]) -> tuple[Found, ...]:
     """Each with the names of those that have a delay in common with it."""
     by_delay: dict[str, list[str]] = defaultdict(list)
-    for one in standing:
+    for one in found:
         for name in one.delays:
             by_delay[name].append(one.use.name)
     shared = {name: names for name, names in by_delay.items() if len(names) > 1}
@@ -248,7 +226,7 @@ def _with_shared(standing: Sequence[_Standing]) -> tuple[_Standing, ...]:
         replace(one, shared=tuple(sorted(others - {one.use.name})))
         if (others := {other for name in one.delays for other in shared.get(name, ())})
         else one
-        for one in standing
+        for one in found
     )
 
 
@@ -297,7 +275,7 @@ def _place(use: Use) -> tuple[int, str, str]:
     return place, use.kind, use.name
 
 
-def _standing(use: Use, definitions: Definitions, declared: Definitions) -> _Standing:
+def _without_numbers(use: Use, definitions: Definitions, declared: Definitions) -> Found:
     names = {identity[1] for identity in use.claims if identity[0] == "queue"}
     delays = {name for name in names if _is_delay(name, definitions)}
     plan = None
@@ -308,7 +286,8 @@ def _standing(use: Use, definitions: Definitions, declared: Definitions) -> _Sta
         names, delays = names | members, delays | members | waited
         plan = compare(pattern.definitions(use.params), declared)
     untrue = untrue_names(delays, definitions)
-    return _Standing(use, plan, tuple(sorted(names)), tuple(sorted(delays)), untrue_names=untrue)
+    queues = tuple(sorted(names))
+    return Found(use, plan, None, queues, tuple(sorted(delays)), untrue_names=untrue)
 
 
 def _is_delay(name: str, definitions: Definitions) -> bool:

@@ -23,11 +23,11 @@ from topology.graph.build import build, facts
 from topology.graph.layout import arrange
 from topology.graph.svg import draw as draw_svg
 from topology.models import Broker, Role, State, Topology
+from topology.ownership import Refusal
 from topology.paging import row_number
 from topology.patterns.names import unseen
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.table import PATTERNS
-from topology.provision import Refusal
 from topology.provisioning.plan import title
 from topology.provisioning.recognition import Found, Recognition, recognise
 from topology.snapshot import Snapshot

@@ -24,8 +24,8 @@ from topology.graph.svg import draw as draw_svg
 from topology.message import Waiter
 from topology.models import Broker, Topology
 from topology.patterns.delay_levels import params as level_params
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.pattern import ParamsError, Pattern
 from topology.patterns.table import PATTERNS
 from topology.routing.outcome import Walk

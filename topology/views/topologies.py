@@ -19,10 +19,12 @@ from topology.delays import in_words
 from topology.forms import TAPS, TAPS_HELP, TopologyForm
 from topology.graph.cells import MARK_WORDS
 from topology.models import Role, State, Topology
+from topology.ownership import Refusal
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import title
 from topology.provisioning.taps import DEFAULT_TAP
 from topology.restore_binding import obstacle_to, restore_binding
+from topology.rows import create_topology, keep_bodies
 from topology.snapshot import Snapshot
 from topology.views.picture import draw, explanation_picture
 from topology.views.queues import queue_lines
@@ -83,10 +85,10 @@ def topology_add(request: HttpRequest) -> HttpResponse:
         access.require(request.user, broker, Role.OPERATOR)
         params = form.cleaned_data["params"]
         try:
-            made = provision.create_topology(
+            made = create_topology(
                 request.user, broker, kind, params, tap_type=form.cleaned_data["tap_type"]
             )
-        except provision.Refusal as refusal:
+        except Refusal as refusal:
             form.add_error(first, str(refusal))
         else:
             return redirect("topology:topology", slug=made.slug)
@@ -137,47 +139,33 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
 @require_POST
 @with_topology(Role.OPERATOR)
 def topology_apply(request: HttpRequest, topology: Topology) -> HttpResponse:
-    try:
-        applied = provision.apply(request.user, topology)
-    except provision.Refusal as refusal:
-        messages.error(request, f"Not applied. {refusal}")
-    except BrokerError as error:
-        return _failed(request, topology, f"Not applied. {error}")
-    else:
-        made = f"{applied.created} created" if applied.created else "nothing had to be created"
-        messages.success(request, f"Applied: {made}.")
-    return _back(topology)
+    def apply() -> str:
+        created = provision.apply(request.user, topology).created
+        return f"Applied: {f'{created} created' if created else 'nothing had to be created'}."
+
+    return _try(request, topology, apply, "Not applied.")
 
 
 @require_POST
 @with_topology(Role.OPERATOR)
 def topology_record(request: HttpRequest, topology: Topology) -> HttpResponse:
     chosen = next((key for key, _ in TAPS if key == request.POST.get("tap_type")), DEFAULT_TAP)
-    try:
+
+    def start() -> str:
         provision.start_recording(request.user, topology, tap_type=chosen)
-    except provision.Refusal as refusal:
-        messages.error(request, f"Not recorded. {refusal}")
-    except BrokerError as error:
-        return _failed(request, topology, f"Not recorded. {error}")
-    else:
-        messages.success(
-            request, "Recorded from now on. What waited in it before was not seen to enter."
-        )
-    return _back(topology)
+        return "Recorded from now on. What waited in it before was not seen to enter."
+
+    return _try(request, topology, start, "Not recorded.")
 
 
 @require_POST
 @with_topology(Role.OPERATOR)
 def topology_replace_tap(request: HttpRequest, topology: Topology) -> HttpResponse:
-    try:
+    def replace() -> str:
         replace_tap.replace_tap(request.user, topology)
-    except provision.Refusal as refusal:
-        messages.error(request, f"The stream tap was not replaced. {refusal}")
-    except BrokerError as error:
-        return _failed(request, topology, f"The stream tap was not replaced. {error}")
-    else:
-        messages.success(request, f"{topology.name} is recorded into a classic queue from now on.")
-    return _back(topology)
+        return f"{topology.name} is recorded into a classic queue from now on."
+
+    return _try(request, topology, replace, "The stream tap was not replaced.")
 
 
 @require_POST
@@ -195,41 +183,28 @@ def topology_verify(request: HttpRequest, topology: Topology) -> HttpResponse:
 @with_topology(Role.OPERATOR)
 def topology_unbind(request: HttpRequest, topology: Topology) -> HttpResponse:
     destination = request.POST.get("destination", "")
-    try:
-        provision.unbind(
-            request.user,
-            topology,
-            request.POST.get("routing_key", ""),
-            destination,
-            typed_name=request.POST.get("name", "").strip(),
-        )
-    except provision.Refusal as refusal:
-        messages.error(request, f"Not unbound. {refusal}")
-    except BrokerError as error:
-        return _failed(request, topology, f"Not unbound. {error}")
-    else:
-        messages.success(request, f"{destination} is no longer a destination of it.")
-    return _back(topology)
+
+    def unbind() -> str:
+        key, typed = request.POST.get("routing_key", ""), request.POST.get("name", "").strip()
+        provision.unbind(request.user, topology, key, destination, typed_name=typed)
+        return f"{destination} is no longer a destination of it."
+
+    return _try(request, topology, unbind, "Not unbound.")
 
 
 @require_POST
 @with_topology(Role.OPERATOR)
 def topology_restore(request: HttpRequest, topology: Topology) -> HttpResponse:
     destination = request.POST.get("destination", "")
-    try:
+
+    def restore() -> str:
         created = restore_binding(request.user, topology, destination)
-    except provision.Refusal as refusal:
-        messages.error(request, f"Not restored. {refusal}")
-    except BrokerError as error:
-        return _failed(request, topology, f"Not restored. {error}")
-    else:
-        done = "is restored" if created else "existed already"
-        messages.success(
-            request,
-            f"The binding of {destination} {done}. RabbitMQ delivers stuck messages at its next "
-            "retry, within three minutes.",
+        return (
+            f"The binding of {destination} {'is restored' if created else 'existed already'}. "
+            "RabbitMQ delivers stuck messages at its next retry, within three minutes."
         )
-    return _back(topology)
+
+    return _try(request, topology, restore, "Not restored.")
 
 
 @require_POST
@@ -237,8 +212,8 @@ def topology_restore(request: HttpRequest, topology: Topology) -> HttpResponse:
 def topology_bodies(request: HttpRequest, topology: Topology) -> HttpResponse:
     is_wanted = request.POST.get("keep") == "yes"
     try:
-        provision.keep_bodies(request.user, topology, is_wanted=is_wanted)
-    except provision.Refusal as refusal:
+        keep_bodies(request.user, topology, is_wanted=is_wanted)
+    except Refusal as refusal:
         messages.error(request, f"Nothing was changed. {refusal}")
     else:
         told = "are kept from now on" if is_wanted else "are no longer kept; those kept before stay"
@@ -252,7 +227,7 @@ def topology_teardown(request: HttpRequest, topology: Topology) -> HttpResponse:
     typed = request.POST.get("name", "").strip()
     try:
         done = provision.remove(request.user, topology, typed_name=typed)
-    except provision.Refusal as refusal:
+    except Refusal as refusal:
         messages.error(request, f"Not torn down. {refusal}")
         return _back(topology)
     except BrokerError as error:
@@ -291,6 +266,19 @@ def _longest(topology: Topology) -> str:
     """In words; "" where new messages cannot be delayed."""
     longest = topology.pattern.longest(topology.parsed)
     return in_words(longest) if longest else ""
+
+
+def _try(
+    request: HttpRequest, topology: Topology, act: Callable[[], str], failure: str
+) -> HttpResponse:
+    """Act and show the message that it returns, or the failure with its reason."""
+    try:
+        messages.success(request, act())
+    except Refusal as refusal:
+        messages.error(request, f"{failure} {refusal}")
+    except BrokerError as error:
+        return _failed(request, topology, f"{failure} {error}")
+    return _back(topology)
 
 
 def _failed(request: HttpRequest, topology: Topology, sentence: str) -> HttpResponse:

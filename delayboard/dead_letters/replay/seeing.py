@@ -16,11 +16,11 @@ from delayboard.models import DeadLetterQueue, Duty, ReplayBatch, ReplayRoute
 from delayboard.models.duty import parker_key
 from topology.definitions import Queue, is_tap
 from topology.models import Broker, State, Topology
-from topology.patterns.delay_queues import pattern as delay_queues
+from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.pattern import ParamsError
-from topology.patterns.retry_ladder import pattern as retry_ladder
-from topology.patterns.retry_loop import pattern as retry_loop
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_ladder.pattern import retry_ladder
+from topology.patterns.retry_loop.pattern import retry_loop
+from topology.patterns.retry_pair.pattern import retry_pair
 from topology.routing.walk import Index, walk
 from topology.snapshot import QueueNumbers, Snapshot
 

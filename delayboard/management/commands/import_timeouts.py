@@ -15,8 +15,8 @@ from delayboard.publishing.timeout_desk import Tally, Verdict
 from delayboard.publishing.timeouts import numbered_lines
 from topology.broker.errors import BrokerError
 from topology.models import Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.provision import Refusal
+from topology.ownership import Refusal
+from topology.patterns.delay_levels.pattern import delay_levels
 
 LEFT_OUT_CODE, STOPPED_CODE = 3, 130
 TELL_EVERY = 1000

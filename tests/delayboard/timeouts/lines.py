@@ -11,9 +11,11 @@ from topology.broker.errors import BrokerError, NotFound, OutcomeUnknown, Unreac
 from topology.broker.pipeline import CONFIRMED, Answer
 from topology.definitions import Definitions, Thing
 from topology.message import Publish
-from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels import pattern as delay_levels_pattern
+from topology.patterns.delay_levels.pattern import delay_levels
 
-LEVELS = delay_levels.Params("own", "shop", 8)
+LEVELS = delay_levels_params.Params("own", "shop", 8)
 LONGEST = timedelta(seconds=255)
 
 
@@ -62,7 +64,7 @@ class Channel:
         answered = []
         while self._flying:
             publish, token = self._flying.pop()
-            error = self.errors.get(delay_levels.split_key(LEVELS, publish.routing_key)[1])
+            error = self.errors.get(delay_levels_pattern.split_key(LEVELS, publish.routing_key)[1])
             if isinstance(error, OutcomeUnknown):
                 raise error
             if error is None:
@@ -76,7 +78,7 @@ class Channel:
     @property
     def targets(self) -> list[str]:
         keys = (publish.routing_key for publish in self.published)
-        return [delay_levels.split_key(LEVELS, key)[1] for key in keys]
+        return [delay_levels_pattern.split_key(LEVELS, key)[1] for key in keys]
 
 
 def standing(*more: Thing) -> Definitions:

@@ -14,7 +14,8 @@ from delayboard.publishing.timeouts import Malformed, numbered_lines, read_line
 from tests.delayboard.timeouts.lines import LEVELS, LONGEST, a_line, text
 from tests.topology.builders import NOON
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish
-from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels import pattern as delay_levels_pattern
 
 SOME_ID = UUID(int=7)
 
@@ -113,7 +114,7 @@ def test_lines_are_numbered_blank_ones_and_a_byte_order_mark_left_out(
         read_line(cut[1])
 
 
-def published(params: delay_levels.Params, line: bytes, now: datetime = NOON) -> Publish:
+def published(params: delay_levels_params.Params, line: bytes, now: datetime = NOON) -> Publish:
     timeout = read_line(line)
     route = timeouts.route_at(params, timeout, now)
     return timeouts.publish_at(params, timeout, route, SOME_ID, now)
@@ -135,7 +136,7 @@ def test_what_a_former_way_through_a_broker_left_on_a_message_does_not_come_in()
 def test_what_is_left_is_rounded_up_to_steps_and_what_is_due_goes_at_once() -> None:
     for due, seconds in ((timedelta(seconds=4.2), 5), (timedelta(0), 0), (-LONGEST, 0)):
         message = published(LEVELS, a_line(due=due))
-        bits, target = delay_levels.split_key(LEVELS, message.routing_key)
+        bits, target = delay_levels_pattern.split_key(LEVELS, message.routing_key)
         assert (int(bits, 2), target) == (seconds, "orders")
 
 
@@ -143,7 +144,7 @@ def test_particular_s_own_tools_add_up_the_same_due_time() -> None:
     """`delays transfer` takes TimeSent plus DelayInSeconds (nservicebus.md §2)."""
     name = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
     sent = {"NServiceBus.TimeSent": "2026-11-20 11:59:00:000000 Z"}
-    nsb, due = delay_levels.Params("nsb-v2"), timedelta(seconds=10)
+    nsb, due = delay_levels_params.Params("nsb-v2"), timedelta(seconds=10)
     assert published(nsb, a_line(due=due, headers=sent)).properties.headers[name] == 70
     assert published(nsb, a_line(due=due)).properties.headers[name] == 10
     assert name not in published(LEVELS, a_line(due=due)).properties.headers

@@ -17,8 +17,9 @@ from topology import latest
 from topology.broker.errors import BrokerError, Nacked, NotFound, OutcomeUnknown, Unreachable
 from topology.definitions import Binding, Definitions, Exchange
 from topology.models import AuditEntry, State, Topology
-from topology.patterns.delay_levels import pattern as delay_levels
-from topology.provision import Refusal
+from topology.ownership import Refusal
+from topology.patterns.delay_levels import params as delay_levels_params
+from topology.patterns.delay_levels.pattern import delay_levels
 
 
 @pytest.mark.parametrize("error", [Nacked("full"), NotFound("no queue")])
@@ -137,7 +138,7 @@ def test_levels_that_do_not_stand_take_nothing(channel: Channel, levels: Topolog
 
 
 def test_an_exchange_behind_which_nothing_is_bound_is_no_destination() -> None:
-    params = delay_levels.Params("own", "shop", 8, destinations="exchanges")
+    params = delay_levels_params.Params("own", "shop", 8, destinations="exchanges")
     bare = Definitions.of([Exchange("endpoint", "fanout"), a_queue("work")])
     found = delay_levels.definitions(params) | bare
     problem = destinations.destination_problem(params, "endpoint", a_snapshot(found))

@@ -7,23 +7,24 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, names
 from topology.definitions import MAXIMUM_TTL_MS, Definitions
-from topology.patterns.busy_wait import pattern as busy_wait
+from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.params import LONGEST_QUEUE_BYTES
+from topology.patterns.busy_wait.pattern import busy_wait
 
 
-def wait_params() -> st.SearchStrategy[busy_wait.Params]:
+def wait_params() -> st.SearchStrategy[busy_wait_params.Params]:
     """What the broker can tell again: the divisor as the one delay, and the usual header."""
     laps = st.integers(50, MAXIMUM_TTL_MS).map(lambda ms: (timedelta(milliseconds=ms),))
     short = names.filter(lambda name: len(name.encode()) <= LONGEST_QUEUE_BYTES)
-    return st.builds(busy_wait.Params, short, laps)
+    return st.builds(busy_wait_params.Params, short, laps)
 
 
-def beside_busy_wait(params: busy_wait.Params) -> Definitions:
+def beside_busy_wait(params: busy_wait_params.Params) -> Definitions:
     """The processing queue, which is none of it."""
     return Definitions.of([a_queue(params.queue)])
 
 
-def any_delay(params: busy_wait.Params) -> list[timedelta]:
+def any_delay(params: busy_wait_params.Params) -> list[timedelta]:
     """One lap and less, the most, and what takes whole and broken laps between them."""
     longest, tiny = busy_wait.longest(params), timedelta(milliseconds=1)
     wanted = [tiny, params.lap * 7, params.lap * 7 + tiny, longest]

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from topology.definitions import MAXIMUM_TTL_MS, Definitions
 from topology.patterns.names import name_problem
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_pair import params as retry_pair_params
 
 letters = st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"])
-names = st.text(letters, min_size=1, max_size=retry_pair.MAXIMUM_NAME_BYTES).filter(
-    lambda name: not name_problem(name, retry_pair.MAXIMUM_NAME_BYTES)
+names = st.text(letters, min_size=1, max_size=retry_pair_params.MAXIMUM_NAME_BYTES).filter(
+    lambda name: not name_problem(name, retry_pair_params.MAXIMUM_NAME_BYTES)
 )
 
 routing_keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=255).filter(

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, names
 from topology.definitions import Definitions
-from topology.patterns.delay_levels import pattern as delay_levels
+from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.params import LONGEST_PREFIX_BYTES, QUEUE_TYPES
 
 
-def levels_params() -> st.SearchStrategy[delay_levels.Params]:
+def levels_params() -> st.SearchStrategy[delay_levels_params.Params]:
     own = st.builds(
-        delay_levels.Params,
+        delay_levels_params.Params,
         st.just("own"),
         names.filter(lambda name: len(name.encode()) <= LONGEST_PREFIX_BYTES),
         st.integers(1, 28),
@@ -22,10 +22,10 @@ def levels_params() -> st.SearchStrategy[delay_levels.Params]:
         st.sampled_from(list(QUEUE_TYPES)),
     )
     fixed = [
-        delay_levels.Params("nsb-v1"),
-        delay_levels.Params("nsb-v2"),
-        delay_levels.Params("celery"),
-        delay_levels.Params("celery", "shop", queue_type="classic"),
+        delay_levels_params.Params("nsb-v1"),
+        delay_levels_params.Params("nsb-v2"),
+        delay_levels_params.Params("celery"),
+        delay_levels_params.Params("celery", "shop", queue_type="classic"),
     ]
     return st.one_of(own, st.sampled_from(fixed))
 
@@ -34,7 +34,7 @@ def beside_levels(params: Any) -> Definitions:
     return Definitions.of([a_queue("work"), a_queue("some.where")])
 
 
-def any_delay(params: delay_levels.Params) -> list[timedelta]:
+def any_delay(params: delay_levels_params.Params) -> list[timedelta]:
     odd = params.unit * 2 - timedelta(milliseconds=1)
     return [params.unit, min(odd, params.maximum), params.maximum]
 

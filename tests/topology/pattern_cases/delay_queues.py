@@ -8,7 +8,7 @@ from tests.topology.builders import a_queue
 from tests.topology.pattern_cases import case
 from tests.topology.pattern_cases.case import Case
 from topology.definitions import Definitions
-from topology.patterns.delay_queues import pattern as delay_queues
+from topology.patterns.delay_queues import params as delay_queues_params
 from topology.patterns.delay_queues.params import LONGEST_SECONDS
 
 LONGEST_NAME = 255 - len(f"_dlq_{LONGEST_SECONDS}")
@@ -23,13 +23,13 @@ few_delays = st.lists(
 ).map(tuple)
 
 
-def beside_delay_queues(params: delay_queues.Params) -> Definitions:
+def beside_delay_queues(params: delay_queues_params.Params) -> Definitions:
     """The work queue, and one that has only the name of a delay queue."""
     return Definitions.of([a_queue(params.queue), a_queue("other_dlq_10", ttl=10_000)])
 
 
 CASE = Case(
-    st.builds(delay_queues.Params, st.one_of(names, odd_names), few_delays),
+    st.builds(delay_queues_params.Params, st.one_of(names, odd_names), few_delays),
     (
         ({"delays": "10s"}, "queue", "A name is missing."),
         ({"queue": "amq.work", "delays": "10s"}, "queue", "belong to the broker"),

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, letters
 from topology.definitions import Definitions
-from topology.patterns.delayed_exchange import pattern as delayed_exchange
+from topology.patterns.delayed_exchange import params as delayed_exchange_params
+from topology.patterns.delayed_exchange import pattern as delayed_exchange_pattern
 from topology.patterns.names import name_problem
 
 LONGEST_QUEUE = 255 - len("to ")
@@ -20,23 +21,27 @@ keys = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=LONGEST_
 )
 
 
-def delayed_params() -> st.SearchStrategy[delayed_exchange.Params]:
+def delayed_params() -> st.SearchStrategy[delayed_exchange_params.Params]:
     """A queue for each key; at a fanout exchange one only, since all get everything."""
     pairs = keys.flatmap(lambda key: st.sampled_from([(key, f"to {key}"), (key, key or "to ")]))
 
-    def of(kind: str, most: int) -> st.SearchStrategy[delayed_exchange.Params]:
+    def of(kind: str, most: int) -> st.SearchStrategy[delayed_exchange_params.Params]:
         bound = st.lists(pairs, min_size=1, max_size=most, unique_by=lambda pair: pair[0])
-        return st.builds(delayed_exchange.Params, names, st.just(kind), bound.map(tuple))
+        return st.builds(delayed_exchange_params.Params, names, st.just(kind), bound.map(tuple))
 
     return st.one_of(of("direct", 3), of("topic", 3), of("fanout", 1))
 
 
-def beside_delayed(params: delayed_exchange.Params) -> Definitions:
+def beside_delayed(params: delayed_exchange_params.Params) -> Definitions:
     return Definitions.of(a_queue(queue) for _, queue in params.bound)
 
 
-def any_delay(params: delayed_exchange.Params) -> list[timedelta]:
-    return [timedelta(milliseconds=1), timedelta(microseconds=1500), delayed_exchange.LONGEST]
+def any_delay(params: delayed_exchange_params.Params) -> list[timedelta]:
+    return [
+        timedelta(milliseconds=1),
+        timedelta(microseconds=1500),
+        delayed_exchange_pattern.LONGEST,
+    ]
 
 
 CASE = Case(

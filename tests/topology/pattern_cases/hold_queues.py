@@ -7,25 +7,25 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, names
 from topology.definitions import MAXIMUM_TTL_MS, Binding, Definitions, Exchange
-from topology.patterns.hold_queues import pattern as hold_queues
+from topology.patterns.hold_queues import params as hold_queues_params
 
 
-def hold_params() -> st.SearchStrategy[hold_queues.Params]:
+def hold_params() -> st.SearchStrategy[hold_queues_params.Params]:
     """Short delays only for a double lease: from a minute on the two leases are the same."""
     short, long = st.integers(1, 59_999), st.integers(1, MAXIMUM_TTL_MS // 2)
     texts = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=40)
     exchanges = st.one_of(st.just(""), names.filter(lambda name: len(name.encode()) <= 160))
 
-    def of(lease: str) -> st.SearchStrategy[hold_queues.Params]:
+    def of(lease: str) -> st.SearchStrategy[hold_queues_params.Params]:
         waits = (short if lease == "double" else long).map(lambda ms: timedelta(milliseconds=ms))
         few = st.lists(waits, min_size=1, max_size=3).map(tuple)
         keys = st.lists(texts, min_size=1, max_size=3).map(tuple)
-        return st.builds(hold_queues.Params, exchanges, keys, few, st.just(lease))
+        return st.builds(hold_queues_params.Params, exchanges, keys, few, st.just(lease))
 
     return st.one_of(of("generous"), of("double"))
 
 
-def beside_hold_queues(params: hold_queues.Params) -> Definitions:
+def beside_hold_queues(params: hold_queues_params.Params) -> Definitions:
     """A destination for every key."""
     if not params.exchange:
         return Definitions.of([a_queue(key) for key in params.keys])

@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, delays, names, routing_keys
 from topology.definitions import Binding, Definitions
-from topology.patterns.quorum_retry import pattern as quorum_retry
+from topology.patterns.quorum_retry import params as quorum_retry_params
 from topology.patterns.quorum_retry.params import KINDS, LONGEST_OWN_NAME_BYTES, MOST_RETRIES
 
 
 @st.composite
-def quorum_params(draw: st.DrawFn) -> quorum_retry.Params:
+def quorum_params(draw: st.DrawFn) -> quorum_retry_params.Params:
     name = draw(names.filter(lambda name: len(name.encode()) <= LONGEST_OWN_NAME_BYTES))
     parking = draw(st.one_of(st.just(""), names.filter(lambda parking: parking != name)))
     shortest, longest = sorted((draw(delays), draw(delays)))
-    return quorum_retry.Params(
+    return quorum_retry_params.Params(
         name,
         draw(st.sampled_from(list(KINDS))),
         shortest,

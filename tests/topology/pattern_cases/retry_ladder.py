@@ -9,12 +9,12 @@ from tests.topology.builders import a_queue
 from tests.topology.pattern_cases.case import Case, delays, names
 from topology.definitions import Binding, Definitions
 from topology.patterns.pattern import ParamsError
-from topology.patterns.retry_ladder import pattern as retry_ladder
+from topology.patterns.retry_ladder import params as retry_ladder_params
 from topology.patterns.retry_ladder.params import LONGEST_OWN_NAME_BYTES
 
 
 @st.composite
-def ladder_params(draw: st.DrawFn) -> retry_ladder.Params:
+def ladder_params(draw: st.DrawFn) -> retry_ladder_params.Params:
     """Any names and keys that fit, those that look like a ladder's own and a topic's too."""
     name = draw(names.filter(lambda name: len(name.encode()) <= LONGEST_OWN_NAME_BYTES))
     waits = draw(st.lists(delays, min_size=1, max_size=4).map(sorted))
@@ -22,9 +22,9 @@ def ladder_params(draw: st.DrawFn) -> retry_ladder.Params:
     keys = st.one_of(odd, st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
     parking = draw(st.one_of(st.just(""), names))
     try:
-        return retry_ladder.Params(name, tuple(waits), draw(keys), parking)
+        return retry_ladder_params.Params(name, tuple(waits), draw(keys), parking)
     except ParamsError:
-        return retry_ladder.Params(name, tuple(waits))
+        return retry_ladder_params.Params(name, tuple(waits))
 
 
 def beside_ladder(params: Any) -> Definitions:
@@ -39,7 +39,7 @@ def beside_ladder(params: Any) -> Definitions:
     )
 
 
-def between(params: retry_ladder.Params) -> list[timedelta]:
+def between(params: retry_ladder_params.Params) -> list[timedelta]:
     """Delays that no rung has: they are rounded up."""
     return [timedelta(milliseconds=1), max(params.delays) - timedelta(microseconds=1)]
 

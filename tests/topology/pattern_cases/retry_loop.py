@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.topology.pattern_cases.case import Case, delays, names
 from topology.patterns.pattern import ParamsError
-from topology.patterns.retry_loop import pattern as retry_loop
+from topology.patterns.retry_loop import params as retry_loop_params
 from topology.patterns.retry_loop.params import BINDING_KEYS, PRESETS, Timeout
 
 _words = st.sampled_from(["mail", "*", "#", "", "x", "é/“"])
@@ -14,7 +14,7 @@ _values = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=20)
 
 
 @st.composite
-def loop_params(draw: st.DrawFn) -> retry_loop.Params:
+def loop_params(draw: st.DrawFn) -> retry_loop_params.Params:
     """Names of any text, all different; timeouts that exclude each other."""
     some = draw(st.lists(names, min_size=9, max_size=9, unique=True))
     split = draw(st.sampled_from(["none", "key", "header"]))
@@ -23,7 +23,7 @@ def loop_params(draw: st.DrawFn) -> retry_loop.Params:
     queues = draw(st.sampled_from([some[6:], ["", "", ""]]))
     waits = draw(st.lists(delays, min_size=3, max_size=3, unique=True))
     try:
-        return retry_loop.Params(
+        return retry_loop_params.Params(
             input_exchange=some[0],
             input_queue=some[1],
             dead_exchange=some[2],

@@ -3,10 +3,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from tests.topology.pattern_cases.case import Case, delays, names, routing_keys
-from topology.patterns.retry_pair import pattern as retry_pair
+from topology.patterns.retry_pair import params as retry_pair_params
 
 CASE = Case(
-    st.builds(retry_pair.Params, names, delays, routing_keys),
+    st.builds(retry_pair_params.Params, names, delays, routing_keys),
     (
         ({}, "name", "A name is missing."),
         ({"name": "n" * 250}, "name", "A name has at most 249 bytes"),

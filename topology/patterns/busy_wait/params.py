@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from topology.definitions import MAXIMUM_TTL_MS
-from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue
+from topology.delays import format_delay, milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, header_problem, name_problem
-from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.pattern import (
+    Field,
+)
+from topology.patterns.texts import read_delays, refuse, write_delays
+
+KIND = "busy_wait"
 
 DUE_HEADER = "due-at-ms"
 # The due time for which the waiter has passed a message on. Of “x-opt-”: it changes no content id.
@@ -54,15 +59,13 @@ class Params:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delays", tuple(sorted(set(self.delays))))
-        problems = {}
-        if wrong := name_problem(self.queue, LONGEST_QUEUE_BYTES):
-            problems["queue"] = wrong
-        if wrong := _delays_problem(self.delays):
-            problems["delays"] = wrong
-        if wrong := _header_problem(self.due_header):
-            problems["due_header"] = wrong
-        if problems:
-            raise ParamsError(problems)
+        refuse(
+            {
+                "queue": name_problem(self.queue, LONGEST_QUEUE_BYTES),
+                "delays": _delays_problem(self.delays),
+                "due_header": _header_problem(self.due_header),
+            }
+        )
 
     @property
     def lap(self) -> timedelta:
@@ -84,18 +87,14 @@ def laps_of(params: Params, delay: timedelta) -> int:
 
 
 def parse(values: Mapping[str, str]) -> Params:
-    texts = [text.strip() for text in values.get("delays", "").split(",") if text.strip()]
-    try:
-        delays = tuple(parse_delay(text) for text in texts)
-    except DelayError as error:
-        raise ParamsError({"delays": str(error)}) from error
-    return Params(values.get("queue", ""), delays, values.get("due_header") or DUE_HEADER)
+    due_header = values.get("due_header") or DUE_HEADER
+    return Params(values.get("queue", ""), read_delays(values), due_header)
 
 
 def store(params: Params) -> dict[str, str]:
     return {
         "queue": params.queue,
-        "delays": ", ".join(format_delay(delay) for delay in params.delays),
+        "delays": write_delays(params.delays),
         "due_header": params.due_header,
     }
 
@@ -127,3 +126,20 @@ def _header_problem(name: str) -> str:
     if name.startswith(RESERVED) or name in ("CC", "BCC"):
         return f"The header “{name}” is not free: the broker or Delayboard writes it."
     return ""
+
+
+def definitions(params: Params) -> Definitions:
+    """The processing queue is its consumer's, and not touched."""
+    classic = {"x-queue-type": "classic"}
+    room: dict[str, str | int] = {
+        **classic,
+        "x-message-ttl": params.lap // timedelta(milliseconds=1),
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": wait_name(params),
+    }
+    return Definitions.of(
+        [
+            Queue(delay_name(params), arguments=Arguments(room)),
+            Queue(wait_name(params), arguments=Arguments(classic)),
+        ]
+    )

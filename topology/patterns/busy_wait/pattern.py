@@ -15,41 +15,35 @@ Source: seed 003, second half ("Delayed processing in RabbitMQ with Dead Letter 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from topology.deaths import newest_death
-from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue, is_tap
+from topology.definitions import MAXIMUM_TTL_MS, Definitions, is_tap
 from topology.delays import format_delay
 from topology.message import ATTEMPT_HEADER, PUBLISHED_AT_HEADER, Route, Waiter
+from topology.patterns.busy_wait import params as parameters
+from topology.patterns.busy_wait import recognize as recognition
 from topology.patterns.busy_wait.params import (
-    DELAY_SUFFIX,
-    WAIT_SUFFIX,
     WAITED_HEADER,
+    Params,
     delay_name,
     laps_of,
     wait_name,
 )
-from topology.patterns.busy_wait.params import FIELDS as FIELDS
-from topology.patterns.busy_wait.params import Params as Params
-from topology.patterns.busy_wait.params import parse as parse
-from topology.patterns.busy_wait.params import store as store
-from topology.patterns.names import sight_problem
 from topology.patterns.pattern import (
     Copy,
     Explanation,
     ParamsError,
+    Pattern,
     Reading,
-    Tap,
-    Use,
 )
-from topology.patterns.uses import lacking, shown_only
 
-KIND = "busy_wait"
 LONGEST = timedelta(milliseconds=MAXIMUM_TTL_MS)
 
-EXPLANATION = Explanation(
+
+_EXPLANATION = Explanation(
     title="Busy wait",
     summary="Any multiple of one short time, through a single delay queue and Delayboard's waiter.",
     mechanism=(
@@ -82,190 +76,117 @@ EXPLANATION = Explanation(
     source="“Delayed processing in RabbitMQ with Dead Letter Exchanges”, its second half",
 )
 
-EXAMPLE = Params("webhooks", tuple(timedelta(minutes=number) for number in (1, 2, 4, 8)))
+
+class BusyWait(Pattern):
+    KIND = parameters.KIND
+    FIELDS = parameters.FIELDS
+    EXPLANATION = _EXPLANATION
+    EXAMPLE = Params("webhooks", tuple(timedelta(minutes=number) for number in (1, 2, 4, 8)))
+    parse = staticmethod(parameters.parse)
+    store = staticmethod(parameters.store)
+    definitions = staticmethod(parameters.definitions)
+    recognize = staticmethod(recognition.recognize)
+
+    def route(self, params: Params, delay: timedelta, target: str) -> Route:
+        """Zero goes straight to the processing queue, anything else into the delay queue."""
+        if target != params.queue:
+            raise ParamsError({"target": _only_target(params)})
+        if delay <= timedelta(0):
+            return Route("", params.queue)
+        if delay > self.longest(params):
+            raise ParamsError({"delay": "The delay can be 3650 days at most."})
+        due_after = self.achievable(params, delay)
+        return Route("", delay_name(params), due_header=params.due_header, due_after=due_after)
+
+    def achievable(self, params: Params, delay: timedelta) -> timedelta:
+        """Whole laps."""
+        return laps_of(params, delay) * params.lap
+
+    def longest(self, params: Params) -> timedelta:
+        return LONGEST // params.lap * params.lap
+
+    def targets(self, params: Params) -> Sequence[str]:
+        return (params.queue,)
+
+    def target_problem(self, params: Params, target: str, found: Definitions) -> str:
+        if is_tap(target):
+            return "That is Delayboard's own tap."
+        if target != params.queue:
+            return _only_target(params)
+        return "" if found.queue(params.queue) else _no_queue(params)
+
+    def probes(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+        return [(delay, params.queue, params.queue) for delay in params.delays]
+
+    def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
+        lap = format_delay(params.lap)
+        said = [] if found.queue(params.queue) else [_no_queue(params)]
+        said.append(f"A lap takes {lap}: delays are rounded up to multiples of it.")
+        said.append(f"The price: as many laps in {lap} as there are messages waiting.")
+        said.append(
+            "Nothing of it can be recorded by a tap: no tap sees the default exchange. The "
+            "firehose does, where it is switched on."
+        )
+        return said
+
+    def read(self, params: Params, copy: Copy) -> Reading | None:
+        """The first publish into the delay queue is an entry, the waiter's to the processing queue
+        an exit; the laps in between are neither.
+
+        The waiter writes into WAITED_HEADER for which due time it has passed a message on; a
+        consumer that publishes it once more with another one begins anew. The delay is the
+        time from the entry, or where that is not known from the publisher's stamp or 0, to the
+        due time; an entry that does not tell it is not read, an exit as one of a lap.
+        """
+        queues = (delay_name(params), params.queue)
+        if copy.exchange or copy.routing_key not in queues:
+            return None
+        due = copy.headers.get(params.due_header)
+        is_waited = due is not None and copy.headers.get(WAITED_HEADER) == due
+        if copy.routing_key == params.queue:
+            if is_waited:
+                told = _delay(params, copy.headers, 0) or params.lap
+                return Reading("exit", params.queue, wait_name(params), told, _attempt(copy))
+            return Reading("publish", params.queue, "", timedelta(0), 0, *_death(copy))
+        # The stamp stays on what a consumer publishes once more, and is exact on what is new.
+        is_new = _attempt(copy) == 1 and PUBLISHED_AT_HEADER in copy.headers
+        delay = _delay(params, copy.headers, 0 if is_new else copy.at_ms)
+        if is_waited or delay is None:
+            return None
+        return Reading(
+            "entry", params.queue, delay_name(params), delay, _attempt(copy), *_death(copy)
+        )
+
+    def waiters(self, params: Params) -> Sequence[Waiter]:
+        return [Waiter(wait_name(params), params.queue, delay_name(params), params.due_header)]
+
+    def consumer_example(self, params: Params) -> str:
+        queue, room, due = (
+            json.dumps(text, ensure_ascii=False)
+            for text in (params.queue, delay_name(params), params.due_header)
+        )
+        return (
+            "import time\n"
+            "\n"
+            f"delays_ms = {[one // timedelta(milliseconds=1) for one in params.delays]}\n"
+            "channel.confirm_delivery()\n"
+            f"for method, properties, body in channel.consume({queue}):\n"
+            "    if not work(body):\n"
+            "        headers = dict(properties.headers or {})\n"
+            f'        attempt = headers.get("{ATTEMPT_HEADER}", 0) + 1\n'
+            f'        headers["{ATTEMPT_HEADER}"] = attempt\n'
+            "        if attempt > len(delays_ms):\n"
+            '            where = "parked"  # a queue that somebody looks into\n'
+            "        else:\n"
+            f"            where = {room}\n"
+            f"            headers[{due}] = int(time.time() * 1000) + delays_ms[attempt - 1]\n"
+            "        properties.headers = headers\n"
+            '        channel.basic_publish("", where, body, properties, True)\n'
+            "    channel.basic_ack(method.delivery_tag)\n"
+        )
 
 
-def title(params: Params) -> str:
-    return params.queue
-
-
-def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
-    return ""
-
-
-def definitions(params: Params) -> Definitions:
-    """The processing queue is its consumer's, and not touched."""
-    classic = {"x-queue-type": "classic"}
-    room: dict[str, str | int] = {
-        **classic,
-        "x-message-ttl": params.lap // timedelta(milliseconds=1),
-        "x-dead-letter-exchange": "",
-        "x-dead-letter-routing-key": wait_name(params),
-    }
-    return Definitions.of(
-        [
-            Queue(delay_name(params), arguments=Arguments(room)),
-            Queue(wait_name(params), arguments=Arguments(classic)),
-        ]
-    )
-
-
-def route(params: Params, delay: timedelta, target: str) -> Route:
-    """Zero goes straight to the processing queue, anything else into the delay queue."""
-    if target != params.queue:
-        raise ParamsError({"target": _only_target(params)})
-    if delay <= timedelta(0):
-        return Route("", params.queue)
-    if delay > longest(params):
-        raise ParamsError({"delay": "The delay can be 3650 days at most."})
-    due_after = achievable(params, delay)
-    return Route("", delay_name(params), due_header=params.due_header, due_after=due_after)
-
-
-def achievable(params: Params, delay: timedelta) -> timedelta:
-    """Whole laps."""
-    return laps_of(params, delay) * params.lap
-
-
-def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
-    """All laps as one stay: there may be millions."""
-    return [achievable(params, delay)] if delay > timedelta(0) else []
-
-
-def delays(params: Params) -> Sequence[timedelta]:
-    """Any: those on offer only set the length of a lap."""
-    return ()
-
-
-def longest(params: Params) -> timedelta:
-    return LONGEST // params.lap * params.lap
-
-
-def targets(params: Params) -> Sequence[str]:
-    return (params.queue,)
-
-
-def destinations(params: Params, found: Definitions) -> None:
-    """The default exchange leads to the processing queue."""
-
-
-def members(params: Params, found: Definitions) -> Sequence[Queue]:
-    return ()
-
-
-def target_problem(params: Params, target: str, found: Definitions) -> str:
-    if is_tap(target):
-        return "That is Delayboard's own tap."
-    if target != params.queue:
-        return _only_target(params)
-    return "" if found.queue(params.queue) else _no_queue(params)
-
-
-def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
-    return [(delay, params.queue, params.queue) for delay in params.delays]
-
-
-def remarks(params: Params, found: Definitions) -> Sequence[str]:
-    lap = format_delay(params.lap)
-    said = [] if found.queue(params.queue) else [_no_queue(params)]
-    said.append(f"A lap takes {lap}: delays are rounded up to multiples of it.")
-    said.append(f"The price: as many laps in {lap} as there are messages waiting.")
-    said.append(
-        "Nothing of it can be recorded by a tap: no tap sees the default exchange. The firehose "
-        "does, where it is switched on."
-    )
-    return said
-
-
-def read(params: Params, copy: Copy) -> Reading | None:
-    """The first publish into the delay queue is an entry, the waiter's to the processing queue an
-    exit; the laps in between are neither.
-
-    The waiter writes into WAITED_HEADER for which due time it has passed a message on; a consumer
-    that publishes it once more with another one begins anew. The delay is the time from the
-    entry, or where that is not known from the publisher's stamp or 0, to the due time; an entry
-    that does not tell it is not read, an exit as one of a lap.
-    """
-    queues = (delay_name(params), params.queue)
-    if copy.exchange or copy.routing_key not in queues:
-        return None
-    due = copy.headers.get(params.due_header)
-    is_waited = due is not None and copy.headers.get(WAITED_HEADER) == due
-    if copy.routing_key == params.queue:
-        if is_waited:
-            told = _delay(params, copy.headers, 0) or params.lap
-            return Reading("exit", params.queue, wait_name(params), told, _attempt(copy))
-        return Reading("publish", params.queue, "", timedelta(0), 0, *_death(copy))
-    # The stamp stays on what a consumer publishes once more, and is exact on what is new.
-    is_new = _attempt(copy) == 1 and PUBLISHED_AT_HEADER in copy.headers
-    delay = _delay(params, copy.headers, 0 if is_new else copy.at_ms)
-    if is_waited or delay is None:
-        return None
-    return Reading("entry", params.queue, delay_name(params), delay, _attempt(copy), *_death(copy))
-
-
-def taps(params: Params) -> Sequence[Tap]:
-    return ()
-
-
-def waiters(params: Params) -> Sequence[Waiter]:
-    return [Waiter(wait_name(params), params.queue, delay_name(params), params.due_header)]
-
-
-def consumer_example(params: Params) -> str:
-    queue, room, due = (
-        json.dumps(text, ensure_ascii=False)
-        for text in (params.queue, delay_name(params), params.due_header)
-    )
-    return (
-        "import time\n"
-        "\n"
-        f"delays_ms = {[one // timedelta(milliseconds=1) for one in params.delays]}\n"
-        "channel.confirm_delivery()\n"
-        f"for method, properties, body in channel.consume({queue}):\n"
-        "    if not work(body):\n"
-        "        headers = dict(properties.headers or {})\n"
-        f'        attempt = headers["{ATTEMPT_HEADER}"] = headers.get("{ATTEMPT_HEADER}", 0) + 1\n'
-        "        if attempt > len(delays_ms):\n"
-        '            where = "parked"  # a queue that somebody looks into\n'
-        "        else:\n"
-        f"            where = {room}\n"
-        f"            headers[{due}] = int(time.time() * 1000) + delays_ms[attempt - 1]\n"
-        "        properties.headers = headers\n"
-        '        channel.basic_publish("", where, body, properties, True)\n'
-        "    channel.basic_ack(method.delivery_tag)\n"
-    )
-
-
-def recognize(found: Definitions) -> Sequence[Use]:
-    """A delay queue and the busy-waiting queue that it dies into, by their names.
-
-    By structure alone it is a delay queue of its busy-waiting queue, for nothing in a broker says
-    what a consumer does. The due header cannot be seen either: it is taken to be the usual one.
-    """
-    rooms = sorted(found.dying_into(""), key=lambda queue: queue.name)
-    uses = (_use(found, room) for room in rooms if room.name.endswith(DELAY_SUFFIX))
-    return [use for use in uses if use is not None]
-
-
-def _use(found: Definitions, room: Queue) -> Use | None:
-    if room.message_ttl_ms is None or room.type not in ("classic", "quorum"):
-        return None
-    name = room.name.removesuffix(DELAY_SUFFIX)
-    waiting = name + WAIT_SUFFIX
-    if room.dead_letter_routing_key != waiting:
-        return None
-    try:
-        params = Params(name, (timedelta(milliseconds=room.message_ttl_ms),))
-    except ParamsError:
-        is_odd = sight_problem(name)
-        return shown_only(KIND, name, found, (room.name, waiting)) if is_odd else None
-    wanted = definitions(params)
-    missing = lacking(wanted, found)
-    if found.queue(params.queue) is None:
-        missing = (*missing, f"The processing queue “{params.queue}” is missing.")
-    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
-    return Use(KIND, title(params), params, claims, missing)
+busy_wait = BusyWait()
 
 
 def _only_target(params: Params) -> str:
@@ -297,4 +218,4 @@ def _delay(params: Params, headers: Mapping[str, Any], at_ms: int) -> timedelta 
     ms = due - published
     if not 0 <= ms <= MAXIMUM_TTL_MS:
         return None
-    return achievable(params, timedelta(milliseconds=ms))
+    return busy_wait.achievable(params, timedelta(milliseconds=ms))

@@ -15,7 +15,6 @@ from topology.definitions import (
 )
 from topology.delays import milliseconds
 from topology.patterns.delay_levels.params import Params, delivery_name, level_name, next_name
-from topology.patterns.pattern import bindings_among
 
 AT_LEAST_ONCE = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 
@@ -40,7 +39,7 @@ def definitions(params: Params) -> Definitions:
 
 
 def destinations(params: Params, found: Definitions) -> Sequence[Binding]:
-    leaving = bindings_among(found, delivery_name(params))
+    leaving = found.leaving(delivery_name(params))
     return [binding for binding in leaving if not is_tap(binding.destination)]
 
 

@@ -10,6 +10,7 @@ from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
 from topology.patterns.names import name_problem, sight_problem
 from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.texts import refuse
 
 KIND = "delay_levels"
 LEVELS = 28
@@ -83,9 +84,7 @@ class Params:
         if self.preset in ("nsb-v1", "nsb-v2"):
             wanted = "classic" if self.preset == "nsb-v1" else "quorum"
             object.__setattr__(self, "queue_type", wanted)
-        problems = _problems(self)
-        if problems:
-            raise ParamsError(problems)
+        refuse(_problems(self))
 
     @property
     def is_at_least_once(self) -> bool:
@@ -184,9 +183,7 @@ def _problems(params: Params) -> dict[str, str]:
         problems["unit"] = (
             "RabbitMQ takes no TTL over 3650 days, which the highest level would need."
         )
-    if wrong := _prefix_problem(params):
-        problems["prefix"] = wrong
-    return problems
+    return {**problems, "prefix": _prefix_problem(params)}
 
 
 def _prefix_problem(params: Params) -> str:

@@ -15,35 +15,30 @@ kombu 5.5 declare them (DelayInfrastructure.cs, native_delayed_delivery.py).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
 
 from topology.deaths import newest_death
-from topology.definitions import Binding, Definitions, Queue, is_tap
+from topology.definitions import Binding, Definitions, is_tap
 from topology.delays import format_delay
-from topology.message import Route, Waiter
-from topology.patterns.delay_levels.objects import definitions as definitions
-from topology.patterns.delay_levels.objects import destinations as destinations
-from topology.patterns.delay_levels.objects import title as title
-from topology.patterns.delay_levels.params import FIELDS as FIELDS
-from topology.patterns.delay_levels.params import KIND as KIND
-from topology.patterns.delay_levels.params import Params as Params
-from topology.patterns.delay_levels.params import delivery_name, level_name, next_name
-from topology.patterns.delay_levels.params import parse as parse
-from topology.patterns.delay_levels.params import store as store
-from topology.patterns.delay_levels.recognize import recognize as recognize
+from topology.message import Route
+from topology.patterns.delay_levels import objects
+from topology.patterns.delay_levels import params as parameters
+from topology.patterns.delay_levels import recognize as recognition
+from topology.patterns.delay_levels.params import Params, delivery_name, level_name, next_name
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.patterns.pattern import (
     MADE_UP,
     Copy,
     Explanation,
     ParamsError,
+    Pattern,
     Reading,
     Tap,
 )
 
-EXPLANATION = Explanation(
+_EXPLANATION = Explanation(
     title="Delay levels",
     summary="Any delay, up to 8½ years in steps of a second, through 28 queues that all share.",
     mechanism=(
@@ -72,11 +67,170 @@ EXPLANATION = Explanation(
     source="Particular Software, “Delayed delivery” of NServiceBus; Celery 5.5",
 )
 
-EXAMPLE = Params("own", "shop", 4)
+
+class DelayLevels(Pattern):
+    KIND = parameters.KIND
+    FIELDS = parameters.FIELDS
+    EXPLANATION = _EXPLANATION
+    EXAMPLE = Params("own", "shop", 4)
+    parse = staticmethod(parameters.parse)
+    store = staticmethod(parameters.store)
+    definitions = staticmethod(objects.definitions)
+    recognize = staticmethod(recognition.recognize)
+    destinations = staticmethod(objects.destinations)
+    title = staticmethod(objects.title)
+
+    def route(self, params: Params, delay: timedelta, target: str) -> Route:
+        """Into the level of the highest bit, for none into level 0; the target is bound first.
+
+        Celery enters at its highest level whatever the delay (app/base.py, 5.7.0); so does this.
+        """
+        key = routing_key(params, delay, target)
+        units = count_units(params, delay)
+        enters_at_top = params.preset == "celery" and units
+        first = params.levels - 1 if enters_at_top else max(0, units.bit_length() - 1)
+        is_queue = params.destinations == "queues"
+        bound = Binding(delivery_name(params), target, f"#.{target}", destination_is_queue=is_queue)
+        return Route(level_name(params, first), key, declares=Definitions.of([bound]))
+
+    def achievable(self, params: Params, delay: timedelta) -> timedelta:
+        return count_units(params, delay) * params.unit
+
+    def waits(self, params: Params, delay: timedelta) -> Sequence[timedelta]:
+        """One for each 1 among the bits, the longest first."""
+        units = count_units(params, delay)
+        levels = reversed(range(params.levels))
+        return [params.unit * 2**level for level in levels if units >> level & 1]
+
+    def longest(self, params: Params) -> timedelta:
+        return params.maximum
+
+    def targets(self, params: Params) -> Sequence[str]:
+        return ()
+
+    def target_problem(self, params: Params, target: str, found: Definitions) -> str:
+        """`#.B` matches the keys of every destination that ends in `.B` too (topic rules)."""
+        words = target.split(".")
+        if not target:
+            return "A destination is missing."
+        if is_tap(target):
+            return "That is Delayboard's own tap."
+        if "*" in words or "#" in words:
+            return "A destination with a word “*” or “#” would take other destinations' messages."
+        for binding in self.destinations(params, found):
+            other = _target_of(binding)
+            if other != target and _is_end(target, other):
+                return (
+                    f"It is the dotted end of the destination “{other}” and would get its messages."
+                )
+            if other != target and _is_end(other, target):
+                return (
+                    f"The destination “{other}” is its dotted end and would get these messages as "
+                    "well."
+                )
+        return ""
+
+    def probes(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+        """One step and the longest way, to each bound destination or to a made-up one.
+
+        A destination that is an exchange counts by whatever queue is behind it.
+        """
+        bound = self.destinations(params, found)
+        names = [_target_of(binding) for binding in bound] or [MADE_UP]
+        ends = [b.destination if b.destination_is_queue else "" for b in bound] or [MADE_UP]
+        return [
+            (delay, name, end)
+            for name, end in zip(names, ends, strict=True)
+            for delay in (params.unit, params.maximum)
+        ]
+
+    def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
+        said = []
+        for binding in self.destinations(params, found):
+            target = _target_of(binding)
+            problem = self.target_problem(params, target, found)
+            if problem:
+                said.append(f"Destination “{target}”: {problem}")
+        if params.is_at_least_once:
+            said.append(
+                "What leaves these levels is not observed: a tap at the delivery exchange alone "
+                "would make a level let go of a message that it should hold for a missing "
+                "destination."
+            )
+        return said
+
+    def read(self, params: Params, copy: Copy) -> Reading | None:
+        """A copy at the exchange below the lowest 1 is an exit, one at or above the highest
+        an entry.
+
+        What passes on between exchanges keeps the name of the one it was published to or died into:
+        after an even delay the delivery exchange sees it with that of a level.
+        """
+        bits, target = split_key(params, copy.routing_key)
+        if not bits:
+            return None
+        units = int(bits, 2)
+        delay, death = units * params.unit, newest_death(copy.headers) or ("", "")
+        names = _names(params)
+        level = names.get(copy.exchange, -1)
+        highest = max(0, units.bit_length() - 1)
+        if not units:
+            is_passing = level >= highest or copy.exchange == delivery_name(params)
+            return Reading("publish", target, target, delay, 0, *death) if is_passing else None
+        lowest = (units & -units).bit_length() - 1
+        if copy.exchange in (next_name(params, lowest), delivery_name(params)):
+            return Reading("exit", target, target, delay, 1, *death)
+        if level >= highest:
+            return Reading("entry", target, level_name(params, highest), delay, 1, *death)
+        return None
+
+    def taps(self, params: Params) -> Sequence[Tap]:
+        """An entry tap on each level's exchange; on classic levels one on the delivery exchange
+        too.
+
+        At level L the bits above are all 0 on a message that enters there and never on one in
+        transit, so each delayed message is copied once, wherever it was published. An at-least-once
+        set has no tap on its delivery exchange: alone there it would make a level let go of what
+        it should hold for an unbound destination (tried: 3 held without, 0 with).
+        """
+        top = params.levels - 1
+        entries = [
+            Tap(
+                level_name(params, level),
+                "0." * (top - level) + "1.#",
+                f"enters level {level}",
+                "entry",
+            )
+            for level in reversed(range(params.levels))
+        ]
+        if params.is_at_least_once:
+            return entries
+        return [*entries, Tap(delivery_name(params), "#", "what arrives", "exit")]
+
+    def consumer_example(self, params: Params) -> str:
+        number = "{level}" if params.preset == "celery" else "{level:02}"
+        head = level_name(params, 0).removesuffix("0" if params.preset == "celery" else "00")
+        unit = params.unit / timedelta(seconds=1)
+        bind = "queue" if params.destinations == "queues" else "exchange"
+        return (
+            "import math\n\n"
+            f"steps = math.ceil(seconds / {unit:g})\n"
+            f'key = "".join(f"{{bit}}." for bit in f"{{steps:0{params.levels}b}}")\n'
+            "level = max(steps.bit_length() - 1, 0)\n"
+            f"channel.{bind}_bind(destination, "
+            f'{json.dumps(delivery_name(params), ensure_ascii=False)}, "#." + destination)\n'
+            "channel.confirm_delivery()\n"
+            f"channel.basic_publish(\n"
+            f'    {json.dumps(head, ensure_ascii=False)} f"{number}",\n'
+            "    key + destination,\n"
+            "    body,\n"
+            "    pika.BasicProperties(delivery_mode=2),  # no expiration: it would arrive early\n"
+            "    mandatory=True,\n"
+            ")\n"
+        )
 
 
-def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
-    return ""
+delay_levels = DelayLevels()
 
 
 def count_units(params: Params, delay: timedelta) -> int:
@@ -102,122 +256,6 @@ def routing_key(params: Params, delay: timedelta, target: str) -> str:
     return key
 
 
-def route(params: Params, delay: timedelta, target: str) -> Route:
-    """Into the level of the highest bit, for none into level 0; the target is bound first.
-
-    Celery enters at its highest level whatever the delay (app/base.py, 5.7.0); so does this.
-    """
-    key = routing_key(params, delay, target)
-    units = count_units(params, delay)
-    enters_at_top = params.preset == "celery" and units
-    first = params.levels - 1 if enters_at_top else max(0, units.bit_length() - 1)
-    is_queue = params.destinations == "queues"
-    bound = Binding(delivery_name(params), target, f"#.{target}", destination_is_queue=is_queue)
-    return Route(level_name(params, first), key, declares=Definitions.of([bound]))
-
-
-def achievable(params: Params, delay: timedelta) -> timedelta:
-    return count_units(params, delay) * params.unit
-
-
-def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
-    """One for each 1 among the bits, the longest first."""
-    units = count_units(params, delay)
-    levels = reversed(range(params.levels))
-    return [params.unit * 2**level for level in levels if units >> level & 1]
-
-
-def delays(params: Params) -> Sequence[timedelta]:
-    return ()
-
-
-def longest(params: Params) -> timedelta:
-    return params.maximum
-
-
-def targets(params: Params) -> Sequence[str]:
-    return ()
-
-
-def members(params: Params, found: Definitions) -> Sequence[Queue]:
-    return ()
-
-
-def target_problem(params: Params, target: str, found: Definitions) -> str:
-    """`#.B` matches the keys of every destination that ends in `.B` too (topic rules)."""
-    words = target.split(".")
-    if not target:
-        return "A destination is missing."
-    if is_tap(target):
-        return "That is Delayboard's own tap."
-    if "*" in words or "#" in words:
-        return "A destination with a word “*” or “#” would take other destinations' messages."
-    for binding in destinations(params, found):
-        other = _target_of(binding)
-        if other != target and _is_end(target, other):
-            return f"It is the dotted end of the destination “{other}” and would get its messages."
-        if other != target and _is_end(other, target):
-            return (
-                f"The destination “{other}” is its dotted end and would get these messages as well."
-            )
-    return ""
-
-
-def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
-    """One step and the longest way, to each bound destination or to a made-up one.
-
-    A destination that is an exchange counts by whatever queue is behind it.
-    """
-    bound = destinations(params, found)
-    names = [_target_of(binding) for binding in bound] or [MADE_UP]
-    ends = [b.destination if b.destination_is_queue else "" for b in bound] or [MADE_UP]
-    return [
-        (delay, name, end)
-        for name, end in zip(names, ends, strict=True)
-        for delay in (params.unit, params.maximum)
-    ]
-
-
-def remarks(params: Params, found: Definitions) -> Sequence[str]:
-    said = []
-    for binding in destinations(params, found):
-        target = _target_of(binding)
-        problem = target_problem(params, target, found)
-        if problem:
-            said.append(f"Destination “{target}”: {problem}")
-    if params.is_at_least_once:
-        said.append(
-            "What leaves these levels is not observed: a tap at the delivery exchange alone "
-            "would make a level let go of a message that it should hold for a missing destination."
-        )
-    return said
-
-
-def read(params: Params, copy: Copy) -> Reading | None:
-    """A copy at the exchange below the lowest 1 is an exit, one at or above the highest an entry.
-
-    What passes on between exchanges keeps the name of the one it was published to or died into:
-    after an even delay the delivery exchange sees it with that of a level.
-    """
-    bits, target = split_key(params, copy.routing_key)
-    if not bits:
-        return None
-    units = int(bits, 2)
-    delay, death = units * params.unit, newest_death(copy.headers) or ("", "")
-    names = _names(params)
-    level = names.get(copy.exchange, -1)
-    highest = max(0, units.bit_length() - 1)
-    if not units:
-        is_passing = level >= highest or copy.exchange == delivery_name(params)
-        return Reading("publish", target, target, delay, 0, *death) if is_passing else None
-    lowest = (units & -units).bit_length() - 1
-    if copy.exchange in (next_name(params, lowest), delivery_name(params)):
-        return Reading("exit", target, target, delay, 1, *death)
-    if level >= highest:
-        return Reading("entry", target, level_name(params, highest), delay, 1, *death)
-    return None
-
-
 @lru_cache(maxsize=64)
 def _names(params: Params) -> dict[str, int]:
     """The levels by the names of their exchanges."""
@@ -232,56 +270,6 @@ def split_key(params: Params, key: str) -> tuple[str, str]:
     if len(head) < width or head[1::2] != "." * params.levels or bits.strip("01"):
         return "", ""
     return bits, key[width:]
-
-
-def taps(params: Params) -> Sequence[Tap]:
-    """An entry tap on each level's exchange; on classic levels one on the delivery exchange too.
-
-    At level L the bits above are all 0 on a message that enters there and never on one in
-    transit, so each delayed message is copied once, wherever it was published. An at-least-once
-    set has no tap on its delivery exchange: alone there it would make a level let go of what
-    it should hold for an unbound destination (tried: 3 held without, 0 with).
-    """
-    top = params.levels - 1
-    entries = [
-        Tap(
-            level_name(params, level),
-            "0." * (top - level) + "1.#",
-            f"enters level {level}",
-            "entry",
-        )
-        for level in reversed(range(params.levels))
-    ]
-    if params.is_at_least_once:
-        return entries
-    return [*entries, Tap(delivery_name(params), "#", "what arrives", "exit")]
-
-
-def waiters(params: Params) -> Sequence[Waiter]:
-    return ()
-
-
-def consumer_example(params: Params) -> str:
-    number = "{level}" if params.preset == "celery" else "{level:02}"
-    head = level_name(params, 0).removesuffix("0" if params.preset == "celery" else "00")
-    unit = params.unit / timedelta(seconds=1)
-    bind = "queue" if params.destinations == "queues" else "exchange"
-    return (
-        "import math\n\n"
-        f"steps = math.ceil(seconds / {unit:g})\n"
-        f'key = "".join(f"{{bit}}." for bit in f"{{steps:0{params.levels}b}}")\n'
-        "level = max(steps.bit_length() - 1, 0)\n"
-        f"channel.{bind}_bind(destination, "
-        f'{json.dumps(delivery_name(params), ensure_ascii=False)}, "#." + destination)\n'
-        "channel.confirm_delivery()\n"
-        f"channel.basic_publish(\n"
-        f'    {json.dumps(head, ensure_ascii=False)} f"{number}",\n'
-        "    key + destination,\n"
-        "    body,\n"
-        "    pika.BasicProperties(delivery_mode=2),  # no expiration: it would arrive early\n"
-        "    mandatory=True,\n"
-        ")\n"
-    )
 
 
 def _target_of(binding: Binding) -> str:

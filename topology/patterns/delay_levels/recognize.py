@@ -11,7 +11,7 @@ from topology.patterns.delay_levels.objects import definitions, destinations, ti
 from topology.patterns.delay_levels.params import KIND, Params, candidates, odd_prefix
 from topology.patterns.delay_levels.sets import LevelSet, find_level_sets
 from topology.patterns.pattern import Use
-from topology.patterns.uses import lacking, shown_only
+from topology.patterns.uses import find_missing, unmanaged_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
@@ -56,7 +56,7 @@ def _use(found: Definitions, levels: LevelSet) -> Use | None:
         params = _as_bound(candidate, found)
         wanted = definitions(params)
         there = [thing.identity for thing in wanted if found.get(thing.identity)]
-        missing = lacking(wanted, found)
+        missing = find_missing(wanted, found)
         if 2 * len(there) < len(wanted) or (best and len(best.missing) <= len(missing)):
             continue
         bound = [binding.identity for binding in destinations(params, found)]
@@ -76,7 +76,7 @@ def _odd_use(found: Definitions, levels: LevelSet) -> Use | None:
     if len(queues) + len(exchanges) < levels.levels:
         return None
     below = {queue.dead_letter_exchange or "" for queue in queues}
-    return shown_only(KIND, stem.rstrip("-_"), found, names, {*exchanges, *below})
+    return unmanaged_use(KIND, stem.rstrip("-_"), found, names, {*exchanges, *below})
 
 
 def _as_bound(params: Params, found: Definitions) -> Params:

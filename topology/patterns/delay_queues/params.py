@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from topology.definitions import MAXIMUM_TTL_MS
-from topology.delays import DelayError, format_delay, parse_delay
+from topology.definitions import MAXIMUM_TTL_MS, Arguments, Definitions, Queue
+from topology.delays import format_delay, milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, name_problem
-from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.pattern import Field
+from topology.patterns.texts import read_delays, refuse, write_delays
+
+KIND = "delay_queues"
 
 SECOND = timedelta(seconds=1)
 LONGEST_SECONDS = MAXIMUM_TTL_MS // 1000
@@ -40,13 +43,8 @@ class Params:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delays", tuple(sorted(set(self.delays))))
-        problems = {}
-        if wrong := name_problem(self.queue, MAXIMUM_NAME_BYTES):
-            problems["queue"] = wrong
-        if wrong := _delays_problem(self):
-            problems["delays"] = wrong
-        if problems:
-            raise ParamsError(problems)
+        name = name_problem(self.queue, MAXIMUM_NAME_BYTES)
+        refuse({"queue": name, "delays": _delays_problem(self)})
 
 
 def queue_name(queue: str, delay: timedelta) -> str:
@@ -62,18 +60,13 @@ def split_name(name: str) -> tuple[str, timedelta] | None:
 
 
 def parse(values: Mapping[str, str]) -> Params:
-    texts = [text.strip() for text in values.get("delays", "").split(",") if text.strip()]
-    try:
-        delays = tuple(parse_delay(text) for text in texts)
-    except DelayError as error:
-        raise ParamsError({"delays": str(error)}) from error
-    return Params(values.get("queue", ""), delays)
+    return Params(values.get("queue", ""), read_delays(values))
 
 
 def store(params: Params) -> dict[str, str]:
     return {
         "queue": params.queue,
-        "delays": ", ".join(format_delay(delay) for delay in params.delays),
+        "delays": write_delays(params.delays),
     }
 
 
@@ -92,3 +85,22 @@ def _delays_problem(params: Params) -> str:
     if byte_length(queue_name(params.queue, longest)) > LONGEST_NAME_BYTES:
         return f"The queue of {format_delay(longest)} would have a name of more than 255 bytes."
     return ""
+
+
+def definitions(params: Params) -> Definitions:
+    """The delay queues alone: the work queue is somebody else's."""
+    return Definitions.of(_delay_queue(params.queue, delay) for delay in params.delays)
+
+
+def _delay_queue(work: str, delay: timedelta) -> Queue:
+    return Queue(
+        queue_name(work, delay),
+        arguments=Arguments(
+            {
+                "x-queue-type": "classic",
+                "x-message-ttl": milliseconds(delay),
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": work,
+            }
+        ),
+    )

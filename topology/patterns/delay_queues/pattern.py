@@ -14,26 +14,19 @@ Source: seed 003 ("Delayed processing in RabbitMQ with Dead Letter Exchanges").
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Sequence
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
-from topology.definitions import Arguments, Definitions, Queue, is_tap
-from topology.delays import format_delay, milliseconds
-from topology.message import ATTEMPT_HEADER, Headers, Route, Waiter
-from topology.patterns.delay_queues.params import FIELDS as FIELDS
-from topology.patterns.delay_queues.params import SECOND, queue_name, split_name
-from topology.patterns.delay_queues.params import Params as Params
-from topology.patterns.delay_queues.params import parse as parse
-from topology.patterns.delay_queues.params import store as store
-from topology.patterns.names import sight_problem
-from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
-from topology.patterns.uses import lacking, shown_only
+from topology.definitions import Definitions, is_tap
+from topology.delays import format_delay
+from topology.message import ATTEMPT_HEADER, Headers, Route
+from topology.patterns.delay_queues import params as parameters
+from topology.patterns.delay_queues import recognize as recognition
+from topology.patterns.delay_queues.params import SECOND, Params, queue_name
+from topology.patterns.pattern import Copy, Explanation, ParamsError, Pattern, Reading
 
-KIND = "delay_queues"
-
-EXPLANATION = Explanation(
+_EXPLANATION = Explanation(
     title="Delay queues",
     summary="Retries of a work queue after a few fixed delays, each with a queue of its own.",
     mechanism=(
@@ -60,224 +53,102 @@ EXPLANATION = Explanation(
     source="“Delayed processing in RabbitMQ with Dead Letter Exchanges”",
 )
 
-EXAMPLE = Params("orders", (10 * SECOND, 60 * SECOND, 300 * SECOND))
 
+class DelayQueues(Pattern):
+    KIND = parameters.KIND
+    FIELDS = parameters.FIELDS
+    EXPLANATION = _EXPLANATION
+    EXAMPLE = Params("orders", (10 * SECOND, 60 * SECOND, 300 * SECOND))
+    parse = staticmethod(parameters.parse)
+    store = staticmethod(parameters.store)
+    definitions = staticmethod(parameters.definitions)
+    recognize = staticmethod(recognition.recognize)
 
-def title(params: Params) -> str:
-    return params.queue
+    def route(self, params: Params, delay: timedelta, target: str) -> Route:
+        """Zero goes straight into the work queue, a delay on offer into its queue."""
+        if target != params.queue:
+            raise ParamsError({"target": _elsewhere(params)})
+        if delay <= timedelta(0):
+            return Route("", params.queue)
+        if delay not in params.delays:
+            offered = ", ".join(format_delay(one) for one in params.delays)
+            raise ParamsError({"delay": f"The delays on offer are {offered}."})
+        return Route("", queue_name(params.queue, delay))
 
+    def delays(self, params: Params) -> Sequence[timedelta]:
+        return params.delays
 
-def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
-    return ""
+    def targets(self, params: Params) -> Sequence[str]:
+        return (params.queue,)
 
+    def target_problem(self, params: Params, target: str, found: Definitions) -> str:
+        if is_tap(target):
+            return "That is Delayboard's own tap."
+        if target != params.queue:
+            return _elsewhere(params)
+        if found.queue(target) is None:
+            return f"There is no queue “{target}”: the message would be lost after its delay."
+        return ""
 
-def definitions(params: Params) -> Definitions:
-    """The delay queues alone: the work queue is somebody else's."""
-    return Definitions.of(_delay_queue(params.queue, delay) for delay in params.delays)
-
-
-def route(params: Params, delay: timedelta, target: str) -> Route:
-    """Zero goes straight into the work queue, a delay on offer into its queue."""
-    if target != params.queue:
-        raise ParamsError({"target": _elsewhere(params)})
-    if delay <= timedelta(0):
-        return Route("", params.queue)
-    if delay not in params.delays:
-        offered = ", ".join(format_delay(one) for one in params.delays)
-        raise ParamsError({"delay": f"The delays on offer are {offered}."})
-    return Route("", queue_name(params.queue, delay))
-
-
-def achievable(params: Params, delay: timedelta) -> timedelta:
-    return max(timedelta(0), delay)
-
-
-def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
-    return [delay] if delay > timedelta(0) else []
-
-
-def delays(params: Params) -> Sequence[timedelta]:
-    return params.delays
-
-
-def longest(params: Params) -> timedelta:
-    return params.delays[-1]
-
-
-def targets(params: Params) -> Sequence[str]:
-    return (params.queue,)
-
-
-def destinations(params: Params, found: Definitions) -> None:
-    """The default exchange knows the work queue without a binding."""
-
-
-def members(params: Params, found: Definitions) -> Sequence[Queue]:
-    return ()
-
-
-def target_problem(params: Params, target: str, found: Definitions) -> str:
-    if is_tap(target):
-        return "That is Delayboard's own tap."
-    if target != params.queue:
-        return _elsewhere(params)
-    if found.queue(target) is None:
-        return f"There is no queue “{target}”: the message would be lost after its delay."
-    return ""
-
-
-def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
-    return [(delay, params.queue, params.queue) for delay in params.delays]
-
-
-def remarks(params: Params, found: Definitions) -> Sequence[str]:
-    unseen = "Nothing of it can be recorded: no tap sees the default exchange."
-    if found.queue(params.queue) is not None:
-        return (unseen,)
-    return (
-        f"The work queue “{params.queue}” does not exist, and is no part of this topology: what "
-        "comes out of a delay is lost.",
-        unseen,
-    )
-
-
-def read(params: Params, copy: Copy) -> Reading | None:
-    """A copy at the default exchange, by the queue that its key names and where it died last.
-
-    Attempts are those that the consumer counts in its header, else the trips in x-death.
-    """
-    if copy.exchange != "":
-        return None
-    names = {queue_name(params.queue, delay): delay for delay in params.delays}
-    last = newest_death(copy.headers) or ("", "")
-    trips = sum(read_history(copy.headers).count(name, "expired") for name in names)
-    if copy.routing_key in names:
-        attempt = _counted(copy.headers) or trips + 1
-        return Reading(
-            "entry", params.queue, copy.routing_key, names[copy.routing_key], attempt, *last
+    def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
+        unseen = "Nothing of it can be recorded: no tap sees the default exchange."
+        if found.queue(params.queue) is not None:
+            return (unseen,)
+        return (
+            f"The work queue “{params.queue}” does not exist, and is no part of this topology: "
+            "what comes out of a delay is lost.",
+            unseen,
         )
-    if copy.routing_key != params.queue:
-        return None
-    if last[0] in names and last[1] == "expired":
-        attempt = _counted(copy.headers) or trips
-        return Reading("exit", params.queue, last[0], names[last[0]], attempt, *last)
-    return Reading("publish", params.queue, params.queue, timedelta(0), 0, *last)
+
+    def read(self, params: Params, copy: Copy) -> Reading | None:
+        """A copy at the default exchange, by the queue that its key names and where it died last.
+
+        Attempts are those that the consumer counts in its header, else the trips in x-death.
+        """
+        if copy.exchange != "":
+            return None
+        names = {queue_name(params.queue, delay): delay for delay in params.delays}
+        last = newest_death(copy.headers) or ("", "")
+        trips = sum(read_history(copy.headers).count(name, "expired") for name in names)
+        if copy.routing_key in names:
+            attempt = _counted(copy.headers) or trips + 1
+            return Reading(
+                "entry", params.queue, copy.routing_key, names[copy.routing_key], attempt, *last
+            )
+        if copy.routing_key != params.queue:
+            return None
+        if last[0] in names and last[1] == "expired":
+            attempt = _counted(copy.headers) or trips
+            return Reading("exit", params.queue, last[0], names[last[0]], attempt, *last)
+        return Reading("publish", params.queue, params.queue, timedelta(0), 0, *last)
+
+    def consumer_example(self, params: Params) -> str:
+        queue = json.dumps(params.queue, ensure_ascii=False)
+        seconds = [delay // SECOND for delay in params.delays]
+        return (
+            f"queue, delays = {queue}, {seconds}  # seconds\n"
+            'parking = queue + "_parked"\n'
+            "channel.queue_declare(parking, durable=True)\n"
+            "channel.confirm_delivery()\n"
+            "for method, properties, body in channel.consume(queue):\n"
+            "    if not work(body):\n"
+            "        # x-death is the broker's: published again, its count stays 1 from 4.0 on\n"
+            '        told = ("x-death", "x-first-death-", "x-last-death-")\n'
+            "        headers = properties.headers or {}\n"
+            "        headers = {n: v for n, v in headers.items() if not n.startswith(told)}\n"
+            f'        failed = headers.get("{ATTEMPT_HEADER}", 0) + 1\n'
+            f'        properties.headers = {{**headers, "{ATTEMPT_HEADER}": failed}}\n'
+            "        properties.delivery_mode = 2\n"
+            "        is_over = failed > len(delays)\n"
+            '        onward = parking if is_over else f"{queue}_dlq_{delays[failed - 1]}"\n'
+            '        channel.basic_publish("", onward, body, properties, mandatory=True)\n'
+            "        if is_over:\n"
+            "            inform_someone(properties, body)\n"
+            "    channel.basic_ack(method.delivery_tag)  # only what is done or published again\n"
+        )
 
 
-def taps(params: Params) -> Sequence[Tap]:
-    return ()
-
-
-def waiters(params: Params) -> Sequence[Waiter]:
-    return ()
-
-
-def consumer_example(params: Params) -> str:
-    queue = json.dumps(params.queue, ensure_ascii=False)
-    seconds = [delay // SECOND for delay in params.delays]
-    return (
-        f"queue, delays = {queue}, {seconds}  # seconds\n"
-        'parking = queue + "_parked"\n'
-        "channel.queue_declare(parking, durable=True)\n"
-        "channel.confirm_delivery()\n"
-        "for method, properties, body in channel.consume(queue):\n"
-        "    if not work(body):\n"
-        "        # x-death is the broker's: published again, its count stays 1 from 4.0 on\n"
-        '        told = ("x-death", "x-first-death-", "x-last-death-")\n'
-        "        headers = properties.headers or {}\n"
-        "        headers = {n: v for n, v in headers.items() if not n.startswith(told)}\n"
-        f'        failed = headers.get("{ATTEMPT_HEADER}", 0) + 1\n'
-        f'        properties.headers = {{**headers, "{ATTEMPT_HEADER}": failed}}\n'
-        "        properties.delivery_mode = 2\n"
-        "        is_over = failed > len(delays)\n"
-        '        onward = parking if is_over else f"{queue}_dlq_{delays[failed - 1]}"\n'
-        '        channel.basic_publish("", onward, body, properties, mandatory=True)\n'
-        "        if is_over:\n"
-        "            inform_someone(properties, body)\n"
-        "    channel.basic_ack(method.delivery_tag)  # only what is done or published again\n"
-    )
-
-
-def recognize(found: Definitions) -> Sequence[Use]:
-    """Queues `<queue>_dlq_<seconds>` with a TTL that die into `<queue>` through the default
-    exchange, by the queue that they are for; with other names they have no parameters."""
-    delayed: dict[str, list[Queue]] = defaultdict(list)
-    others: dict[str, list[Queue]] = defaultdict(list)
-    for queue in found.dying_into(""):
-        named, work = split_name(queue.name), queue.dead_letter_routing_key
-        if not queue.message_ttl_ms or work is None:
-            continue
-        if named and work == named[0]:
-            delayed[work].append(queue)
-        elif _may_delay(queue) and work != queue.name and found.queue(work) is not None:
-            others[work].append(queue)
-    uses = (_use(work, queues, found) for work, queues in sorted(delayed.items()))
-    known = [use for use in uses if use is not None]
-    return [*known, *_foreign(others, {use.name for use in known})]
-
-
-def _may_delay(queue: Queue) -> bool:
-    """A stream has no TTL of a message, and a queue with a lease is a hold queue."""
-    return queue.type in ("classic", "quorum") and "x-expires" not in queue.arguments
-
-
-def _foreign(rooms: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[Use]:
-    """By the queue that they are for, or by the first of them where that name is taken."""
-    for work, queues in sorted(rooms.items()):
-        free = [name for name in (work, *(queue.name for queue in queues)) if name not in taken]
-        if free:
-            claims = frozenset(queue.identity for queue in queues)
-            remarks = (_EITHER_OR.format(queues[0].name, work),) if len(queues) == 1 else ()
-            yield Use(KIND, free[0], None, claims, (), remarks, has_foreign_names=True)
-            taken = taken | {free[0]}
-
-
-# A busy wait has one delay queue, and nothing in a broker tells what a consumer does.
-_EITHER_OR = (
-    "Either “{0}” delays what is sent to “{1}”, or the two are a busy wait, and the consumer of "
-    "“{1}” sends what is not yet due back into “{0}”: only that consumer could tell."
-)
-
-
-def _use(work: str, queues: Sequence[Queue], found: Definitions) -> Use | None:
-    """With the delays in the names; where a TTL is another, that is told."""
-    named = {queue.name: split_name(queue.name) for queue in queues}
-    try:
-        params = Params(work, tuple(split[1] for split in named.values() if split))
-    except ParamsError:
-        return shown_only(KIND, work, found, list(named)) if sight_problem(work) else None
-    untrue = [queue for queue in queues if not _is_true(queue)]
-    other = definitions(params).without(queue.identity for queue in untrue)
-    missing = [*(_untrue(queue) for queue in untrue), *lacking(other, found)]
-    if found.queue(work) is None:
-        missing.append(f"The work queue “{work}” is missing.")
-    claims = frozenset(queue.identity for queue in queues)
-    remarks = (_EITHER_OR.format(queues[0].name, work),) if len(queues) == 1 else ()
-    return Use(KIND, title(params), params, claims, tuple(missing), remarks)
-
-
-def _is_true(queue: Queue) -> bool:
-    named = split_name(queue.name)
-    return named is not None and queue.message_ttl_ms == milliseconds(named[1])
-
-
-def _untrue(queue: Queue) -> str:
-    waits = format_delay(timedelta(milliseconds=queue.message_ttl_ms or 0))
-    return f"“{queue.name}” does not wait as many seconds as its name says, but {waits}."
-
-
-def _delay_queue(work: str, delay: timedelta) -> Queue:
-    return Queue(
-        queue_name(work, delay),
-        arguments=Arguments(
-            {
-                "x-queue-type": "classic",
-                "x-message-ttl": milliseconds(delay),
-                "x-dead-letter-exchange": "",
-                "x-dead-letter-routing-key": work,
-            }
-        ),
-    )
+delay_queues = DelayQueues()
 
 
 def _counted(headers: Headers) -> int:

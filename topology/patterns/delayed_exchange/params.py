@@ -6,6 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from topology.definitions import (
+    DELAYED_TYPE,
+    Arguments,
+    Binding,
+    Definitions,
+    Exchange,
+)
 from topology.patterns.names import (
     LONGEST_NAME_BYTES,
     byte_length,
@@ -14,7 +21,10 @@ from topology.patterns.names import (
     name_problem,
     unicode_problem,
 )
-from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.pattern import Field
+from topology.patterns.texts import read_json_list, refuse
+
+KIND = "delayed_exchange"
 
 TYPES = {
     "direct": "direct: the bindings with just this key",
@@ -50,15 +60,13 @@ class Params:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bound", tuple(sorted(set(self.bound))))
-        problems = {}
-        if wrong := name_problem(self.name, LONGEST_NAME_BYTES):
-            problems["name"] = wrong
-        if self.type not in TYPES:
-            problems["type"] = f"One of {', '.join(TYPES)}."
-        if wrong := _bound_problem(self.bound):
-            problems["queues"] = wrong
-        if problems:
-            raise ParamsError(problems)
+        refuse(
+            {
+                "name": name_problem(self.name, LONGEST_NAME_BYTES),
+                "type": "" if self.type in TYPES else f"One of {', '.join(TYPES)}.",
+                "queues": _bound_problem(self.bound),
+            }
+        )
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -80,12 +88,7 @@ def store(params: Params) -> dict[str, str]:
 def _read_bound(text: str) -> tuple[tuple[str, str], ...]:
     if not text.lstrip().startswith("["):
         return tuple(_read_word(word) for word in text.split())
-    try:
-        pairs = json.loads(text)
-    except (ValueError, RecursionError):
-        pairs = None
-    if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
-        raise ParamsError({"queues": _BOUND})
+    pairs = read_json_list(text, _is_pair, {"queues": _BOUND})
     return tuple((key, queue) for key, queue in pairs)
 
 
@@ -116,3 +119,12 @@ def _bound_problem(bound: tuple[tuple[str, str], ...]) -> str:
         if not queue or byte_length(queue) > LONGEST_NAME_BYTES or control_problem(queue):
             return f"“{queue}” is no name of a queue."
     return ""
+
+
+def definitions(params: Params) -> Definitions:
+    """The exchange and its bindings; the queues are somebody else's."""
+    exchange = Exchange(
+        params.name, DELAYED_TYPE, arguments=Arguments({"x-delayed-type": params.type})
+    )
+    bound = [Binding(params.name, queue, key) for key, queue in params.bound]
+    return Definitions.of([exchange, *bound])

@@ -20,35 +20,26 @@ from topology.definitions import (
     DELAY_HEADER,
     DELAYED_TYPE,
     LONGEST_DELAY_MS,
-    Arguments,
-    Binding,
     Definitions,
-    Exchange,
-    Queue,
     is_tap,
 )
 from topology.delays import format_delay, milliseconds
-from topology.message import Headers, Route, Waiter
-from topology.patterns.delayed_exchange.params import FIELDS as FIELDS
-from topology.patterns.delayed_exchange.params import TYPES
-from topology.patterns.delayed_exchange.params import Params as Params
-from topology.patterns.delayed_exchange.params import parse as parse
-from topology.patterns.delayed_exchange.params import store as store
-from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
-from topology.patterns.uses import lacking
+from topology.message import Headers, Route
+from topology.patterns.delayed_exchange import params as parameters
+from topology.patterns.delayed_exchange import recognize as recognition
+from topology.patterns.delayed_exchange.params import Params
+from topology.patterns.pattern import Copy, Explanation, ParamsError, Pattern, Reading, Tap
 
-KIND = "delayed_exchange"
-TYPE, HEADER, LONGEST_MS = DELAYED_TYPE, DELAY_HEADER, LONGEST_DELAY_MS
-LONGEST = timedelta(milliseconds=LONGEST_MS)
+LONGEST = timedelta(milliseconds=LONGEST_DELAY_MS)
 FIRST_WITHOUT = (4, 3)
 PROBE_DELAY = timedelta(minutes=1)
-
 INSTEAD = (
     "Delay levels replace it: any delay, through queues that can be seen and replicated; or hold "
     "queues where a few delays are enough."
 )
 
-EXPLANATION = Explanation(
+
+_EXPLANATION = Explanation(
     title="Delayed exchange",
     summary="The exchange of a plugin that is no longer maintained: any delay up to 49 days.",
     mechanism=(
@@ -86,167 +77,120 @@ EXPLANATION = Explanation(
     source="RabbitMQ Delayed Message Plugin, README (archived 2026-01-29)",
 )
 
-EXAMPLE = Params("reminders", "direct", (("orders", "orders"),))
 
+class DelayedExchange(Pattern):
+    KIND = parameters.KIND
+    FIELDS = parameters.FIELDS
+    EXPLANATION = _EXPLANATION
+    EXAMPLE = Params("reminders", "direct", (("orders", "orders"),))
+    parse = staticmethod(parameters.parse)
+    store = staticmethod(parameters.store)
+    definitions = staticmethod(parameters.definitions)
+    recognize = staticmethod(recognition.recognize)
 
-def title(params: Params) -> str:
-    return params.name
+    def title(self, params: Params) -> str:
+        return params.name
 
-
-def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
-    """It is there where the broker lists the type; else what stands in the way and what replaces
-    it."""
-    if TYPE in exchange_types:
-        return ""
-    if version >= FIRST_WITHOUT:
+    def obstacle(
+        self, params: Params, version: tuple[int, ...], exchange_types: Collection[str]
+    ) -> str:
+        """It is there where the broker lists the type; else what stands in the way and what
+        replaces it."""
+        if DELAYED_TYPE in exchange_types:
+            return ""
+        if version >= FIRST_WITHOUT:
+            return (
+                "RabbitMQ 4.3 and later cannot have the delayed-message plugin: it needs Mnesia, "
+                f"which they no longer have, and was archived in January 2026. {INSTEAD}"
+            )
         return (
-            "RabbitMQ 4.3 and later cannot have the delayed-message plugin: it needs Mnesia, which "
-            f"they no longer have, and was archived in January 2026. {INSTEAD}"
+            f"This broker has no exchange type {DELAYED_TYPE}: it comes with the delayed-message "
+            f"plugin, which was archived in January 2026 and cannot go along to RabbitMQ 4.3. "
+            f"{INSTEAD}"
         )
-    return (
-        f"This broker has no exchange type {TYPE}: it comes with the delayed-message plugin, which "
-        f"was archived in January 2026 and cannot go along to RabbitMQ 4.3. {INSTEAD}"
-    )
 
+    def route(self, params: Params, delay: timedelta, target: str) -> Route:
+        """`target` is the routing key. Never mandatory: the broker gives back what it keeps."""
+        ms = milliseconds(delay)
+        if ms > LONGEST_DELAY_MS:
+            raise ParamsError(
+                {"delay": f"The longest delay of the plugin is {format_delay(LONGEST)}."}
+            )
+        return Route(params.name, target, headers={DELAY_HEADER: ms} if ms > 0 else {})
 
-def definitions(params: Params) -> Definitions:
-    """The exchange and its bindings; the queues are somebody else's."""
-    exchange = Exchange(params.name, TYPE, arguments=Arguments({"x-delayed-type": params.type}))
-    bound = [Binding(params.name, queue, key) for key, queue in params.bound]
-    return Definitions.of([exchange, *bound])
+    def longest(self, params: Params) -> timedelta:
+        return LONGEST
 
+    def targets(self, params: Params) -> Sequence[str]:
+        """The keys that are bound, unless a pattern among them takes others too."""
+        is_free = params.type == "topic" and any(_is_pattern(key) for key in params.keys)
+        return () if is_free else params.keys
 
-def route(params: Params, delay: timedelta, target: str) -> Route:
-    """`target` is the routing key. Never mandatory: the broker gives back what it keeps."""
-    ms = milliseconds(delay)
-    if ms > LONGEST_MS:
-        raise ParamsError({"delay": f"The longest delay of the plugin is {format_delay(LONGEST)}."})
-    return Route(params.name, target, headers={HEADER: ms} if ms > 0 else {})
-
-
-def achievable(params: Params, delay: timedelta) -> timedelta:
-    return max(timedelta(0), timedelta(milliseconds=milliseconds(delay)))
-
-
-def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
-    """Not in a queue, but a stay all the same."""
-    return [achievable(params, delay)] if delay > timedelta(0) else []
-
-
-def delays(params: Params) -> Sequence[timedelta]:
-    return ()
-
-
-def longest(params: Params) -> timedelta:
-    return LONGEST
-
-
-def targets(params: Params) -> Sequence[str]:
-    """The keys that are bound, unless a pattern among them takes others too."""
-    is_free = params.type == "topic" and any(_is_pattern(key) for key in params.keys)
-    return () if is_free else params.keys
-
-
-def destinations(params: Params, found: Definitions) -> None:
-    """The bindings are part of it, and no message brings one along."""
-
-
-def members(params: Params, found: Definitions) -> Sequence[Queue]:
-    return ()
-
-
-def target_problem(params: Params, target: str, found: Definitions) -> str:
-    """Delayboard does not publish here: what it could say of the outcome would be wrong."""
-    if is_tap(target):
-        return "That is Delayboard's own tap."
-    return (
-        "Delayboard publishes mandatory, and a delayed exchange gives back such a message as not "
-        "routed although it keeps it: publish it as the explanation of this pattern shows."
-    )
-
-
-def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
-    """Each binding's key, to the first queue of it; a pattern matches the key that spells it."""
-    first = dict(reversed(params.bound))
-    return [(PROBE_DELAY, key, first[key]) for key in params.keys]
-
-
-def remarks(params: Params, found: Definitions) -> Sequence[str]:
-    said = [
-        "What enters its delay is not observed: the plugin keeps it before any queue or tap. What "
-        "comes out is.",
-        f"RabbitMQ 4.3 cannot hold it: it stands in the way of an upgrade. {INSTEAD}",
-    ]
-    exchange = found.exchange(params.name)
-    if exchange and (alternate := exchange.arguments.text("alternate-exchange")):
-        said.append(
-            f"Its alternate exchange “{alternate}” gets a copy of everything that is delayed, at "
-            "the moment of publishing."
+    def target_problem(self, params: Params, target: str, found: Definitions) -> str:
+        """Delayboard does not publish here: what it could say of the outcome would be wrong."""
+        if is_tap(target):
+            return "That is Delayboard's own tap."
+        return (
+            "Delayboard publishes mandatory, and a delayed exchange gives back such a message as "
+            "not routed although it keeps it: publish it as the explanation of this pattern shows."
         )
-    return said
+
+    def probes(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+        """Each binding's key, to the first queue of it; a pattern matches the key that spells
+        it."""
+        first = dict(reversed(params.bound))
+        return [(PROBE_DELAY, key, first[key]) for key in params.keys]
+
+    def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
+        said = [
+            "What enters its delay is not observed: the plugin keeps it before any queue or tap. "
+            "What comes out is.",
+            f"RabbitMQ 4.3 cannot hold it: it stands in the way of an upgrade. {INSTEAD}",
+        ]
+        exchange = found.exchange(params.name)
+        if exchange and (alternate := exchange.arguments.text("alternate-exchange")):
+            said.append(
+                f"Its alternate exchange “{alternate}” gets a copy of everything that is delayed, "
+                "at the moment of publishing."
+            )
+        return said
+
+    def read(self, params: Params, copy: Copy) -> Reading | None:
+        """The header tells: positive before the delay, negative after it.
+
+        Rounds are not counted anywhere, so each is the first.
+        """
+        if copy.exchange != params.name:
+            return None
+        queues = [queue for key, queue in params.bound if key == copy.routing_key]
+        queue = queues[0] if len(queues) == 1 else ""
+        ms = _stated_ms(copy.headers)
+        delay = timedelta(milliseconds=abs(ms))
+        if ms > 0:
+            return Reading("entry", copy.routing_key, "", delay, 1)
+        if ms < 0:
+            return Reading("exit", copy.routing_key, queue, delay, 1)
+        return Reading("publish", copy.routing_key, queue, timedelta(0), 0)
+
+    def taps(self, params: Params) -> Sequence[Tap]:
+        """A tap is bound as the real queues are, so that it sees what comes out."""
+        keys = params.keys if params.type == "direct" else ("#",)
+        return [Tap(params.name, key, f"what arrives with {key}", "exit") for key in keys]
+
+    def consumer_example(self, params: Params) -> str:
+        return (
+            "channel.confirm_delivery()\n"
+            "channel.basic_publish(\n"
+            f"    {json.dumps(params.name, ensure_ascii=False)},\n"
+            f"    {json.dumps(params.keys[0], ensure_ascii=False)},\n"
+            "    body,\n"
+            f'    pika.BasicProperties(delivery_mode=2, headers={{"{DELAY_HEADER}": ms}}),\n'
+            "    mandatory=False,  # a delayed message would come back although it is kept\n"
+            ")\n"
+        )
 
 
-def read(params: Params, copy: Copy) -> Reading | None:
-    """The header tells: positive before the delay, negative after it.
-
-    Rounds are not counted anywhere, so each is the first.
-    """
-    if copy.exchange != params.name:
-        return None
-    queues = [queue for key, queue in params.bound if key == copy.routing_key]
-    queue = queues[0] if len(queues) == 1 else ""
-    ms = _stated_ms(copy.headers)
-    delay = timedelta(milliseconds=abs(ms))
-    if ms > 0:
-        return Reading("entry", copy.routing_key, "", delay, 1)
-    if ms < 0:
-        return Reading("exit", copy.routing_key, queue, delay, 1)
-    return Reading("publish", copy.routing_key, queue, timedelta(0), 0)
-
-
-def taps(params: Params) -> Sequence[Tap]:
-    """A tap is bound as the real queues are, so that it sees what comes out."""
-    keys = params.keys if params.type == "direct" else ("#",)
-    return [Tap(params.name, key, f"what arrives with {key}", "exit") for key in keys]
-
-
-def waiters(params: Params) -> Sequence[Waiter]:
-    return ()
-
-
-def consumer_example(params: Params) -> str:
-    return (
-        "channel.confirm_delivery()\n"
-        "channel.basic_publish(\n"
-        f"    {json.dumps(params.name, ensure_ascii=False)},\n"
-        f"    {json.dumps(params.keys[0], ensure_ascii=False)},\n"
-        "    body,\n"
-        f'    pika.BasicProperties(delivery_mode=2, headers={{"{HEADER}": ms}}),\n'
-        "    mandatory=False,  # a delayed message would come back although it is kept\n"
-        ")\n"
-    )
-
-
-def recognize(found: Definitions) -> Sequence[Use]:
-    """Every exchange of the type, with its bindings."""
-    names = sorted(exchange.name for exchange in found.exchanges if exchange.type == TYPE)
-    return [_use(exchange, found) for name in names if (exchange := found.exchange(name))]
-
-
-def _use(exchange: Exchange, found: Definitions) -> Use:
-    """Without parameters where it chooses in another way, or leads to exchanges or nowhere."""
-    bound = [b for b in found.leaving(exchange.name) if not is_tap(b.destination)]
-    claims = frozenset([exchange.identity, *(binding.identity for binding in bound)])
-    kind = exchange.arguments.text("x-delayed-type") or ""
-    missing = () if bound else ("Nothing is bound to it: what it delays is lost.",)
-    is_plain = all(b.destination_is_queue and not b.arguments for b in bound)
-    if kind not in TYPES or not is_plain:
-        return Use(KIND, exchange.name, None, claims, missing)
-    try:
-        params = Params(exchange.name, kind, tuple((b.routing_key, b.destination) for b in bound))
-    except ParamsError:
-        return Use(KIND, exchange.name, None, claims, missing)
-    return Use(KIND, exchange.name, params, claims, lacking(definitions(params), found))
+delayed_exchange = DelayedExchange()
 
 
 def _is_pattern(key: str) -> bool:
@@ -255,7 +199,7 @@ def _is_pattern(key: str) -> bool:
 
 def _stated_ms(headers: Headers) -> int:
     """0 for what is no delay of the plugin's, before or after it."""
-    stated = headers.get(HEADER)
+    stated = headers.get(DELAY_HEADER)
     if not isinstance(stated, int) or isinstance(stated, bool):
         return 0
-    return stated if abs(stated) <= LONGEST_MS else 0
+    return stated if abs(stated) <= LONGEST_DELAY_MS else 0

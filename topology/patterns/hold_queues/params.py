@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from topology.definitions import MAXIMUM_TTL_MS
-from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.definitions import MAXIMUM_TTL_MS, Definitions
+from topology.delays import milliseconds
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, sight_problem, unicode_problem
-from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.pattern import (
+    Field,
+)
+from topology.patterns.texts import read_delays, read_json_list, refuse, write_delays
 
+KIND = "hold_queues"
 SHORTEST_LEASE_MS = 60_000
 LEASES = {
     "generous": "the delay and at least a minute more",
@@ -59,9 +63,7 @@ class Params:
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", tuple(sorted(set(self.keys))))
         object.__setattr__(self, "delays", tuple(sorted(set(self.delays))))
-        problems = _problems(self)
-        if problems:
-            raise ParamsError(problems)
+        refuse(_problems(self))
 
 
 def queue_name(params: Params, delay: timedelta, key: str) -> str:
@@ -75,15 +77,10 @@ def expires_ms(params: Params, delay: timedelta) -> int:
 
 
 def parse(values: Mapping[str, str]) -> Params:
-    texts = [text.strip() for text in values.get("delays", "").split(",") if text.strip()]
-    try:
-        delays = tuple(parse_delay(text) for text in texts)
-    except DelayError as error:
-        raise ParamsError({"delays": str(error)}) from error
     return Params(
         values.get("exchange", ""),
         _read_keys(values.get("keys", "")),
-        delays,
+        read_delays(values),
         values.get("lease") or "generous",
     )
 
@@ -92,7 +89,7 @@ def store(params: Params) -> dict[str, str]:
     return {
         "exchange": params.exchange,
         "keys": _write_keys(params.keys),
-        "delays": ", ".join(format_delay(delay) for delay in params.delays),
+        "delays": write_delays(params.delays),
         "lease": params.lease,
     }
 
@@ -100,13 +97,8 @@ def store(params: Params) -> dict[str, str]:
 def _read_keys(text: str) -> tuple[str, ...]:
     if not text.lstrip().startswith("["):
         return tuple(text.split())
-    try:
-        keys = json.loads(text)
-    except (ValueError, RecursionError):
-        keys = None
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise ParamsError({"keys": "Keys parted by blanks, or a JSON list of texts."})
-    return tuple(keys)
+    problem = {"keys": "Keys parted by blanks, or a JSON list of texts."}
+    return tuple(read_json_list(text, lambda key: isinstance(key, str), problem))
 
 
 def _write_keys(keys: tuple[str, ...]) -> str:
@@ -142,3 +134,8 @@ def _problems(params: Params) -> dict[str, str]:
         elif byte_length(queue_name(params, longest, key)) > LONGEST_NAME_BYTES:
             problems["keys"] = f"The hold queue of “{key}” would have more than 255 bytes."
     return problems
+
+
+def definitions(params: Params) -> Definitions:
+    """Nothing stands for good: `route` declares a hold queue when it is used."""
+    return Definitions()

@@ -17,39 +17,37 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
 from topology.definitions import MAXIMUM_TTL_MS, Definitions, Queue, is_tap
-from topology.delays import format_delay, milliseconds
-from topology.message import Route, Waiter
-from topology.patterns.hold_queues.params import FIELDS as FIELDS
+from topology.delays import format_delay
+from topology.message import Route
+from topology.patterns.hold_queues import params as parameters
+from topology.patterns.hold_queues import recognize as recognition
 from topology.patterns.hold_queues.params import (
     SHORTEST_LEASE_MS,
+    Params,
     delay_problem,
     expires_ms,
 )
-from topology.patterns.hold_queues.params import Params as Params
-from topology.patterns.hold_queues.params import parse as parse
-from topology.patterns.hold_queues.params import store as store
-from topology.patterns.hold_queues.recognize import KIND as KIND
 from topology.patterns.hold_queues.recognize import hold_queue, is_held_for
-from topology.patterns.hold_queues.recognize import recognize as recognize
-from topology.patterns.hold_queues.recognize import title as title
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length
 from topology.patterns.pattern import (
     MADE_UP,
     Copy,
     Explanation,
     ParamsError,
+    Pattern,
     Reading,
     Tap,
 )
 
 PROBE_DELAY = timedelta(minutes=1)
 
-EXPLANATION = Explanation(
+
+_EXPLANATION = Explanation(
     title="Hold queues",
     summary="Any delay to any exchange and key, through queues that come and go with their use.",
     mechanism=(
@@ -78,158 +76,137 @@ EXPLANATION = Explanation(
     source="“Delayed message delivery in RabbitMQ” (2014)",
 )
 
-EXAMPLE = Params("orders", ("created",), (timedelta(seconds=30), timedelta(minutes=5)))
 
+class HoldQueues(Pattern):
+    KIND = parameters.KIND
+    FIELDS = parameters.FIELDS
+    EXPLANATION = _EXPLANATION
+    EXAMPLE = Params("orders", ("created",), (timedelta(seconds=30), timedelta(minutes=5)))
+    parse = staticmethod(parameters.parse)
+    store = staticmethod(parameters.store)
+    definitions = staticmethod(parameters.definitions)
+    recognize = staticmethod(recognition.recognize)
+    title = staticmethod(recognition.title)
 
-def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
-    return ""
+    def route(self, params: Params, delay: timedelta, target: str) -> Route:
+        """Zero goes straight to the destination, anything else into its hold queue."""
+        if params.keys and target not in params.keys:
+            raise ParamsError({"target": f"The keys on offer are {', '.join(params.keys)}."})
+        if delay <= timedelta(0):
+            return Route(params.exchange, target)
+        if params.delays and delay not in params.delays:
+            offered = ", ".join(format_delay(one) for one in params.delays)
+            raise ParamsError({"delay": f"The delays on offer are {offered}."})
+        if wrong := delay_problem(params, delay):
+            raise ParamsError({"delay": wrong})
+        held = hold_queue(params, delay, target)
+        if byte_length(held.name) > LONGEST_NAME_BYTES:
+            raise ParamsError({"target": f"The hold queue “{held.name}” has more than 255 bytes."})
+        unused = timedelta(milliseconds=expires_ms(params, delay)) - delay
+        return Route("", held.name, declares=Definitions.of([held]), lease=unused / 2)
 
+    def delays(self, params: Params) -> Sequence[timedelta]:
+        return params.delays
 
-def definitions(params: Params) -> Definitions:
-    """Nothing stands for good: `route` declares a hold queue when it is used."""
-    return Definitions()
+    def longest(self, params: Params) -> timedelta:
+        if params.delays:
+            return params.delays[-1]
+        return timedelta(milliseconds=MAXIMUM_TTL_MS) / 2
 
+    def targets(self, params: Params) -> Sequence[str]:
+        return params.keys
 
-def route(params: Params, delay: timedelta, target: str) -> Route:
-    """Zero goes straight to the destination, anything else into its hold queue."""
-    if params.keys and target not in params.keys:
-        raise ParamsError({"target": f"The keys on offer are {', '.join(params.keys)}."})
-    if delay <= timedelta(0):
-        return Route(params.exchange, target)
-    if params.delays and delay not in params.delays:
-        offered = ", ".join(format_delay(one) for one in params.delays)
-        raise ParamsError({"delay": f"The delays on offer are {offered}."})
-    if wrong := delay_problem(params, delay):
-        raise ParamsError({"delay": wrong})
-    held = hold_queue(params, delay, target)
-    if byte_length(held.name) > LONGEST_NAME_BYTES:
-        raise ParamsError({"target": f"The hold queue “{held.name}” has more than 255 bytes."})
-    unused = timedelta(milliseconds=expires_ms(params, delay)) - delay
-    return Route("", held.name, declares=Definitions.of([held]), lease=unused / 2)
+    def target_problem(self, params: Params, target: str, found: Definitions) -> str:
+        if is_tap(target):
+            return "That is Delayboard's own tap."
+        if params.exchange and found.exchange(params.exchange) is None:
+            return (
+                f"There is no exchange “{params.exchange}”: the message would be lost after its "
+                "delay."
+            )
+        return ""
 
+    def probes(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
+        """Each delay with each key on offer; the queues behind the exchange are anybody's,
+        hence ""."""
+        keys = params.keys or ((MADE_UP,) if not params.exchange else ())
+        ending = {key: "" if params.exchange else key for key in keys}
+        return [
+            (delay, key, ending[key]) for key in keys for delay in (params.delays or (PROBE_DELAY,))
+        ]
 
-def achievable(params: Params, delay: timedelta) -> timedelta:
-    return max(timedelta(0), timedelta(milliseconds=milliseconds(delay)))
+    def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
+        said = []
+        if params.exchange and found.exchange(params.exchange) is None:
+            said.append(f"The destination exchange “{params.exchange}” does not exist.")
+        said.extend(_collision(params, queue) for queue in _collisions(params, found))
+        exchange = found.exchange(params.exchange)
+        if not params.exchange:
+            said.append("Nothing of it can be recorded: no tap sees the default exchange.")
+        elif not params.keys and exchange is not None and exchange.type == "direct":
+            said.append(
+                "Nothing of it can be recorded: a direct exchange copies to a tap only what has a "
+                "key on offer, and none is."
+            )
+        else:
+            said.append(
+                "What enters a hold queue is not observed, since no tap sees the default exchange; "
+                "what comes out of one is."
+            )
+        return said
 
+    def members(self, params: Params, found: Definitions) -> Sequence[Queue]:
+        """The hold queues of this namespace that stand in the vhost, the shortest delay first."""
+        dying = found.dying_into(params.exchange)
+        own = [queue for queue in dying if is_held_for(params.exchange, queue)]
+        return sorted(own, key=lambda queue: (queue.message_ttl_ms or 0, queue.name))
 
-def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
-    return [achievable(params, delay)] if delay > timedelta(0) else []
+    def read(self, params: Params, copy: Copy) -> Reading | None:
+        """A copy at the destination exchange came out of a hold queue, or was published past them.
 
+        The hold queue's name tells the delay; at the default exchange it is the routing key.
+        """
+        if copy.exchange == "" and (held := _split_name(params, copy.routing_key)):
+            trips = read_history(copy.headers).count(copy.routing_key, "expired")
+            return Reading("entry", held[1], copy.routing_key, held[0], trips + 1)
+        if copy.exchange != params.exchange:
+            return None
+        last = newest_death(copy.headers)
+        if last and last[1] == "expired" and (held := _split_name(params, last[0])):
+            trips = read_history(copy.headers).count(*last)
+            return Reading("exit", copy.routing_key, last[0], held[0], trips, *last)
+        queue, reason = last or ("", "")
+        return Reading("publish", copy.routing_key, "", timedelta(0), 0, queue, reason)
 
-def delays(params: Params) -> Sequence[timedelta]:
-    return params.delays
+    def taps(self, params: Params) -> Sequence[Tap]:
+        if not params.exchange:
+            return ()
+        keys = params.keys or ("#",)
+        return [Tap(params.exchange, key, f"what arrives with {key}", "exit") for key in keys]
 
-
-def longest(params: Params) -> timedelta:
-    if params.delays:
-        return params.delays[-1]
-    return timedelta(milliseconds=MAXIMUM_TTL_MS) / 2
-
-
-def targets(params: Params) -> Sequence[str]:
-    return params.keys
-
-
-def destinations(params: Params, found: Definitions) -> None:
-    """The destination exchange is nobody's to bind here."""
-
-
-def target_problem(params: Params, target: str, found: Definitions) -> str:
-    if is_tap(target):
-        return "That is Delayboard's own tap."
-    if params.exchange and found.exchange(params.exchange) is None:
+    def consumer_example(self, params: Params) -> str:
+        lease = "2 * ms" if params.lease == "double" else f"max(2 * ms, ms + {SHORTEST_LEASE_MS})"
+        exchange = json.dumps(params.exchange, ensure_ascii=False)
         return (
-            f"There is no exchange “{params.exchange}”: the message would be lost after its delay."
+            f"exchange = {exchange}\n"
+            'hold = f"delay.{ms}.{exchange}.{routing_key}"\n'
+            "channel.confirm_delivery()\n"
+            "channel.queue_declare(  # before every publish: it renews the lease\n"
+            "    hold,\n"
+            "    durable=True,\n"
+            "    arguments={\n"
+            '        "x-queue-type": "classic",\n'
+            '        "x-message-ttl": ms,\n'
+            '        "x-dead-letter-exchange": exchange,\n'
+            '        "x-dead-letter-routing-key": routing_key,\n'
+            f'        "x-expires": {lease},\n'
+            "    },\n"
+            ")\n"
+            'channel.basic_publish("", hold, body, pika.BasicProperties(delivery_mode=2), True)\n'
         )
-    return ""
 
 
-def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
-    """Each delay with each key on offer; the queues behind the exchange are anybody's, hence ""."""
-    keys = params.keys or ((MADE_UP,) if not params.exchange else ())
-    ending = {key: "" if params.exchange else key for key in keys}
-    return [
-        (delay, key, ending[key]) for key in keys for delay in (params.delays or (PROBE_DELAY,))
-    ]
-
-
-def remarks(params: Params, found: Definitions) -> Sequence[str]:
-    said = []
-    if params.exchange and found.exchange(params.exchange) is None:
-        said.append(f"The destination exchange “{params.exchange}” does not exist.")
-    said.extend(_collision(params, queue) for queue in _collisions(params, found))
-    exchange = found.exchange(params.exchange)
-    if not params.exchange:
-        said.append("Nothing of it can be recorded: no tap sees the default exchange.")
-    elif not params.keys and exchange is not None and exchange.type == "direct":
-        said.append(
-            "Nothing of it can be recorded: a direct exchange copies to a tap only what has a key "
-            "on offer, and none is."
-        )
-    else:
-        said.append(
-            "What enters a hold queue is not observed, since no tap sees the default exchange; "
-            "what comes out of one is."
-        )
-    return said
-
-
-def members(params: Params, found: Definitions) -> Sequence[Queue]:
-    """The hold queues of this namespace that stand in the vhost, the shortest delay first."""
-    dying = found.dying_into(params.exchange)
-    own = [queue for queue in dying if is_held_for(params.exchange, queue)]
-    return sorted(own, key=lambda queue: (queue.message_ttl_ms or 0, queue.name))
-
-
-def read(params: Params, copy: Copy) -> Reading | None:
-    """A copy at the destination exchange came out of a hold queue, or was published past them.
-
-    The hold queue's name tells the delay; at the default exchange it is the routing key.
-    """
-    if copy.exchange == "" and (held := _split_name(params, copy.routing_key)):
-        trips = read_history(copy.headers).count(copy.routing_key, "expired")
-        return Reading("entry", held[1], copy.routing_key, held[0], trips + 1)
-    if copy.exchange != params.exchange:
-        return None
-    last = newest_death(copy.headers)
-    if last and last[1] == "expired" and (held := _split_name(params, last[0])):
-        trips = read_history(copy.headers).count(*last)
-        return Reading("exit", copy.routing_key, last[0], held[0], trips, *last)
-    queue, reason = last or ("", "")
-    return Reading("publish", copy.routing_key, "", timedelta(0), 0, queue, reason)
-
-
-def taps(params: Params) -> Sequence[Tap]:
-    if not params.exchange:
-        return ()
-    keys = params.keys or ("#",)
-    return [Tap(params.exchange, key, f"what arrives with {key}", "exit") for key in keys]
-
-
-def waiters(params: Params) -> Sequence[Waiter]:
-    return ()
-
-
-def consumer_example(params: Params) -> str:
-    lease = "2 * ms" if params.lease == "double" else f"max(2 * ms, ms + {SHORTEST_LEASE_MS})"
-    exchange = json.dumps(params.exchange, ensure_ascii=False)
-    return (
-        f"exchange = {exchange}\n"
-        'hold = f"delay.{ms}.{exchange}.{routing_key}"\n'
-        "channel.confirm_delivery()\n"
-        "channel.queue_declare(  # before every publish: it renews the lease\n"
-        "    hold,\n"
-        "    durable=True,\n"
-        "    arguments={\n"
-        '        "x-queue-type": "classic",\n'
-        '        "x-message-ttl": ms,\n'
-        '        "x-dead-letter-exchange": exchange,\n'
-        '        "x-dead-letter-routing-key": routing_key,\n'
-        f'        "x-expires": {lease},\n'
-        "    },\n"
-        ")\n"
-        'channel.basic_publish("", hold, body, pika.BasicProperties(delivery_mode=2), True)\n'
-    )
+hold_queues = HoldQueues()
 
 
 def _split_name(params: Params, name: str) -> tuple[timedelta, str] | None:

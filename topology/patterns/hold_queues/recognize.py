@@ -8,12 +8,11 @@ from datetime import timedelta
 
 from topology.definitions import Arguments, Definitions, Queue
 from topology.delays import milliseconds
-from topology.patterns.hold_queues.params import LEASES, Params, expires_ms, queue_name
+from topology.patterns.hold_queues.params import KIND, LEASES, Params, expires_ms, queue_name
 from topology.patterns.names import sight_problem
 from topology.patterns.pattern import ParamsError, Use
-from topology.patterns.uses import shown_only
+from topology.patterns.uses import unmanaged_use
 
-KIND = "hold_queues"
 DEFAULT_EXCHANGE = "(default exchange)"
 
 
@@ -89,7 +88,7 @@ def _use(found: Definitions, exchange: str, queues: Sequence[Queue]) -> Use | No
     keys = tuple(queue.dead_letter_routing_key or "" for queue in queues)
     waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in queues)
     if sight_problem(exchange):
-        return shown_only(KIND, exchange, found, [queue.name for queue in queues])
+        return unmanaged_use(KIND, exchange, found, [queue.name for queue in queues])
     best: Use | None = None
     for lease in LEASES:
         try:

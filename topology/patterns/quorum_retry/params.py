@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from topology.definitions import MAXIMUM_TTL_MS
+from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
 from topology.patterns.names import LONGEST_NAME_BYTES, byte_length, key_problem, name_problem
 from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.texts import refuse
+
+KIND = "quorum_retry"
 
 LONGEST_OWN_NAME_BYTES = LONGEST_NAME_BYTES - len("-parking")
 MOST_RETRIES = 1_000_000
@@ -74,8 +77,7 @@ class Params:
             object.__setattr__(self, "routing_key", self.name)
         if not self.parking:
             object.__setattr__(self, "parking", f"{self.name}-parking")
-        if problems := _problems(self):
-            raise ParamsError(problems)
+        refuse(_problems(self))
 
 
 def parse(values: Mapping[str, str]) -> Params:
@@ -131,10 +133,40 @@ def _problems(params: Params) -> dict[str, str]:
         sentences["longest"] = "The longest delay can be 3650 days."
     if params.parking == params.name:
         sentences["parking"] = "The parking queue must be another than the work queue."
-    return {name: sentence for name, sentence in sentences.items() if sentence}
+    return sentences
 
 
 def _name_problem(name: str) -> str:
     if byte_length(name) > LONGEST_OWN_NAME_BYTES:
         return f"A name has at most {LONGEST_OWN_NAME_BYTES} bytes, so that “-parking” still fits."
     return name_problem(name, LONGEST_OWN_NAME_BYTES)
+
+
+def definitions(params: Params) -> Definitions:
+    return Definitions.of(
+        [
+            Exchange(params.name),
+            Queue(params.name, arguments=_arguments(params)),
+            Queue(
+                params.parking,
+                arguments=Arguments({"x-queue-type": "quorum", "x-delivery-limit": -1}),
+            ),
+            Binding(params.name, params.name, params.routing_key),
+        ]
+    )
+
+
+def _arguments(params: Params) -> Arguments:
+    return Arguments(
+        {
+            "x-queue-type": "quorum",
+            "x-delayed-retry-type": params.retry,
+            "x-delayed-retry-min": milliseconds(params.shortest),
+            "x-delayed-retry-max": milliseconds(params.longest),
+            "x-delivery-limit": params.limit,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": params.parking,
+            "x-dead-letter-strategy": "at-least-once",
+            "x-overflow": "reject-publish",
+        }
+    )

@@ -19,25 +19,21 @@ import json
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.delays import milliseconds
-from topology.message import Route, Waiter
-from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
-from topology.patterns.quorum_retry.params import FIELDS as FIELDS
-from topology.patterns.quorum_retry.params import KINDS
-from topology.patterns.quorum_retry.params import Params as Params
-from topology.patterns.quorum_retry.params import parse as parse
-from topology.patterns.quorum_retry.params import store as store
-from topology.patterns.uses import lacking
+from topology.definitions import Definitions
+from topology.message import Route
+from topology.patterns.pattern import Copy, Explanation, ParamsError, Pattern, Reading, Tap
+from topology.patterns.quorum_retry import params as parameters
+from topology.patterns.quorum_retry import recognize as recognition
+from topology.patterns.quorum_retry.params import Params
 
-KIND = "quorum_retry"
 FIRST_VERSION = (4, 3)
 ZERO = timedelta(0)
 NO_DELAY = (
     "A quorum queue delays only what comes back to it: a message cannot be published with a delay."
 )
 
-EXPLANATION = Explanation(
+
+_EXPLANATION = Explanation(
     title="Quorum retry",
     summary="A quorum queue of RabbitMQ 4.3 or later that retries later and later by itself, and "
     "parks what failed too often.",
@@ -65,192 +61,77 @@ EXPLANATION = Explanation(
     source="RabbitMQ documentation, “Quorum Queues”, delayed retries; rabbit_fifo.erl 4.3.5",
 )
 
-EXAMPLE = Params("orders")
 
+class QuorumRetry(Pattern):
+    KIND = parameters.KIND
+    FIELDS = parameters.FIELDS
+    EXPLANATION = _EXPLANATION
+    EXAMPLE = Params("orders")
+    parse = staticmethod(parameters.parse)
+    store = staticmethod(parameters.store)
+    definitions = staticmethod(parameters.definitions)
+    recognize = staticmethod(recognition.recognize)
 
-def title(params: Params) -> str:
-    return params.name
-
-
-def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
-    """A version that nobody knows is taken for the newest."""
-    if not version or version >= FIRST_VERSION:
-        return ""
-    return (
-        f"This broker is RabbitMQ {'.'.join(map(str, version))}, and quorum queues delay retries "
-        "from 4.3 on only: use a retry ladder, or a retry pair for a single delay."
-    )
-
-
-def definitions(params: Params) -> Definitions:
-    return Definitions.of(
-        [
-            Exchange(params.name),
-            Queue(params.name, arguments=_arguments(params)),
-            Queue(
-                params.parking,
-                arguments=Arguments({"x-queue-type": "quorum", "x-delivery-limit": -1}),
-            ),
-            Binding(params.name, params.name, params.routing_key),
-        ]
-    )
-
-
-def route(params: Params, delay: timedelta, target: str) -> Route:
-    """Straight to the work exchange. Raises ParamsError for any delay."""
-    if delay > ZERO:
-        raise ParamsError({"delay": NO_DELAY})
-    return Route(params.name, params.routing_key)
-
-
-def achievable(params: Params, delay: timedelta) -> timedelta:
-    return ZERO
-
-
-def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
-    return ()
-
-
-def delays(params: Params) -> Sequence[timedelta]:
-    return (ZERO,)
-
-
-def longest(params: Params) -> timedelta:
-    return ZERO
-
-
-def targets(params: Params) -> Sequence[str]:
-    return (params.name,)
-
-
-def destinations(params: Params, found: Definitions) -> None:
-    """Work arrives in its own queue only."""
-
-
-def members(params: Params, found: Definitions) -> Sequence[Queue]:
-    return ()
-
-
-def target_problem(params: Params, target: str, found: Definitions) -> str:
-    if target == params.name:
-        return ""
-    return f"Messages of this topology go to {params.name} and nowhere else."
-
-
-def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
-    return ((ZERO, params.name, params.name),)
-
-
-def remarks(params: Params, found: Definitions) -> Sequence[str]:
-    return (
-        "Only what arrives first is observed: what waits for its next attempt does so inside the "
-        "queue, where no tap sees it.",
-    )
-
-
-def read(params: Params, copy: Copy) -> Reading | None:
-    """A copy at the work exchange was just published: the broker's retries pass no exchange."""
-    if (copy.exchange, copy.routing_key) != (params.name, params.routing_key):
-        return None
-    return Reading("publish", params.name, params.name, ZERO, 0)
-
-
-def taps(params: Params) -> Sequence[Tap]:
-    return (Tap(params.name, params.routing_key, "what arrives for work", "exit"),)
-
-
-def waiters(params: Params) -> Sequence[Waiter]:
-    return ()
-
-
-def consumer_example(params: Params) -> str:
-    back = (
-        "channel.basic_nack(method.delivery_tag)  # waits, but is never parked\n"
-        if params.retry == "returned"
-        else "channel.basic_reject(method.delivery_tag, requeue=True)  # comes back later\n"
-    )
-    return (
-        f"queue = {json.dumps(params.name, ensure_ascii=False)}\n"
-        "for method, properties, body in channel.consume(queue):\n"
-        "    if work(body):\n"
-        "        channel.basic_ack(method.delivery_tag)\n"
-        "    elif is_hopeless(body):\n"
-        "        channel.basic_reject(method.delivery_tag, requeue=False)  # parks it now\n"
-        "    else:\n"
-        f"        {back}"
-    )
-
-
-def recognize(found: Definitions) -> Sequence[Use]:
-    """Quorum queues with delayed retries, whatever feeds them.
-
-    One that dead-letters straight into another queue, with a limit and both delays stated, has
-    parameters that rebuild it.
-    """
-    return [_use(found, queue) for queue in sorted(found.queues, key=_name) if _retries(queue)]
-
-
-def _use(found: Definitions, queue: Queue) -> Use:
-    params = _params_of(found, queue)
-    if params is None:
-        missing = "" if queue.dead_letter_exchange is not None else _UNPARKED.format(queue.name)
-        claims = frozenset({queue.identity})
-        return Use(KIND, queue.name, None, claims, (missing,) if missing else ())
-    wanted = definitions(params)
-    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
-    return Use(KIND, queue.name, params, claims, lacking(wanted, found))
-
-
-_UNPARKED = "The queue “{}” dead-letters nowhere: what fails too often is lost."
-
-
-def _params_of(found: Definitions, queue: Queue) -> Params | None:
-    arguments = queue.arguments
-    parking = queue.dead_letter_routing_key
-    shortest, longest_ms = (arguments.number(f"x-delayed-retry-{end}") for end in ("min", "max"))
-    limit = arguments.number("x-delivery-limit")
-    if shortest is None or longest_ms is None or limit is None or parking is None:
-        return None
-    if queue.dead_letter_exchange != "":
-        return None
-    bound = found.leads(queue.name, queue.name)
-    keys = [binding.routing_key for binding in bound if binding.routing_key]
-    # An empty key would be read as the name.
-    if bound and not keys:
-        return None
-    try:
-        return Params(
-            queue.name,
-            arguments.text("x-delayed-retry-type") or "",
-            timedelta(milliseconds=shortest),
-            timedelta(milliseconds=longest_ms),
-            limit,
-            keys[0] if keys else "",
-            parking,
+    def obstacle(
+        self, params: Params, version: tuple[int, ...], exchange_types: Collection[str]
+    ) -> str:
+        """A version that nobody knows is taken for the newest."""
+        if not version or version >= FIRST_VERSION:
+            return ""
+        return (
+            f"This broker is RabbitMQ {'.'.join(map(str, version))}, and quorum queues delay "
+            "retries from 4.3 on only: use a retry ladder, or a retry pair for a single delay."
         )
-    except (ParamsError, OverflowError):
-        return None
+
+    def route(self, params: Params, delay: timedelta, target: str) -> Route:
+        """Straight to the work exchange. Raises ParamsError for any delay."""
+        if delay > ZERO:
+            raise ParamsError({"delay": NO_DELAY})
+        return Route(params.name, params.routing_key)
+
+    def achievable(self, params: Params, delay: timedelta) -> timedelta:
+        return ZERO
+
+    def waits(self, params: Params, delay: timedelta) -> Sequence[timedelta]:
+        return ()
+
+    def delays(self, params: Params) -> Sequence[timedelta]:
+        return (ZERO,)
+
+    def targets(self, params: Params) -> Sequence[str]:
+        return (params.name,)
+
+    def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
+        return (
+            "Only what arrives first is observed: what waits for its next attempt does so inside "
+            "the queue, where no tap sees it.",
+        )
+
+    def read(self, params: Params, copy: Copy) -> Reading | None:
+        """A copy at the work exchange was just published: the broker's retries pass no exchange."""
+        if (copy.exchange, copy.routing_key) != (params.name, params.routing_key):
+            return None
+        return Reading("publish", params.name, params.name, ZERO, 0)
+
+    def taps(self, params: Params) -> Sequence[Tap]:
+        return (Tap(params.name, params.routing_key, "what arrives for work", "exit"),)
+
+    def consumer_example(self, params: Params) -> str:
+        back = (
+            "channel.basic_nack(method.delivery_tag)  # waits, but is never parked\n"
+            if params.retry == "returned"
+            else "channel.basic_reject(method.delivery_tag, requeue=True)  # comes back later\n"
+        )
+        return (
+            f"queue = {json.dumps(params.name, ensure_ascii=False)}\n"
+            "for method, properties, body in channel.consume(queue):\n"
+            "    if work(body):\n"
+            "        channel.basic_ack(method.delivery_tag)\n"
+            "    elif is_hopeless(body):\n"
+            "        channel.basic_reject(method.delivery_tag, requeue=False)  # parks it now\n"
+            "    else:\n"
+            f"        {back}"
+        )
 
 
-def _retries(queue: Queue) -> bool:
-    return queue.type == "quorum" and queue.arguments.text("x-delayed-retry-type") in KINDS
-
-
-def _name(queue: Queue) -> str:
-    return queue.name
-
-
-def _arguments(params: Params) -> Arguments:
-    return Arguments(
-        {
-            "x-queue-type": "quorum",
-            "x-delayed-retry-type": params.retry,
-            "x-delayed-retry-min": milliseconds(params.shortest),
-            "x-delayed-retry-max": milliseconds(params.longest),
-            "x-delivery-limit": params.limit,
-            "x-dead-letter-exchange": "",
-            "x-dead-letter-routing-key": params.parking,
-            "x-dead-letter-strategy": "at-least-once",
-            "x-overflow": "reject-publish",
-        }
-    )
+quorum_retry = QuorumRetry()

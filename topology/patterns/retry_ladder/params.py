@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from topology.definitions import MAXIMUM_TTL_MS
+from topology.definitions import MAXIMUM_TTL_MS, Arguments, Binding, Definitions, Exchange, Queue
 from topology.delays import DelayError, format_delay, milliseconds, parse_delay
 from topology.patterns.names import (
     LONGEST_NAME_BYTES,
@@ -15,6 +15,9 @@ from topology.patterns.names import (
     unicode_problem,
 )
 from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.texts import refuse, write_delays
+
+KIND = "retry_ladder"
 
 MOST_RUNGS = 50
 LONGEST_OWN_NAME_BYTES = LONGEST_NAME_BYTES - len(f"-rung-{MOST_RUNGS}")
@@ -58,8 +61,7 @@ class Params:
             object.__setattr__(self, "routing_key", self.name)
         if not self.parking:
             object.__setattr__(self, "parking", f"{self.name}-parking")
-        if problems := _problems(self):
-            raise ParamsError(problems)
+        refuse(_problems(self))
 
     @property
     def rungs(self) -> range:
@@ -101,7 +103,7 @@ def parse(values: Mapping[str, str]) -> Params:
 def store(params: Params) -> dict[str, str]:
     return {
         "name": params.name,
-        "delays": ", ".join(format_delay(delay) for delay in params.delays),
+        "delays": write_delays(params.delays),
         "routing_key": params.routing_key,
         "parking": params.parking,
     }
@@ -127,7 +129,7 @@ def _problems(params: Params) -> dict[str, str]:
         sentences["routing_key"] = (
             f"The routing key has at most {longest} bytes, so that “.try.{last}” still fits."
         )
-    return {name: sentence for name, sentence in sentences.items() if sentence}
+    return sentences
 
 
 def _delays_problem(delays: Sequence[timedelta]) -> str:
@@ -146,3 +148,37 @@ def _name_problem(name: str) -> str:
     if byte_length(name) > LONGEST_OWN_NAME_BYTES:
         return f"A name has at most {LONGEST_OWN_NAME_BYTES} bytes, so that the rungs' names fit."
     return name_problem(name, LONGEST_OWN_NAME_BYTES)
+
+
+def definitions(params: Params) -> Definitions:
+    work, ladder, first = params.name, ladder_name(params), rung_name(params, 1)
+    things: list[Exchange | Queue | Binding] = [
+        Exchange(work),
+        Exchange(ladder, arguments=Arguments({"alternate-exchange": first})),
+        Exchange(first, "fanout"),
+        Binding(first, first, ""),
+        _queue(work, {"x-dead-letter-exchange": ladder}),
+        _queue(params.parking, {}),
+        Binding(ladder, params.parking, tried_key(params, len(params.delays))),
+        Binding(work, work, tried_key(params, 0)),
+    ]
+    for rung in params.rungs:
+        name = rung_name(params, rung)
+        things += [
+            _queue(name, _rung_arguments(params, rung)),
+            Binding(ladder, name, tried_key(params, rung - 1)),
+            Binding(work, work, tried_key(params, rung)),
+        ]
+    return Definitions.of(things)
+
+
+def _queue(name: str, arguments: dict[str, str | int]) -> Queue:
+    return Queue(name, arguments=Arguments({"x-queue-type": "classic", **arguments}))
+
+
+def _rung_arguments(params: Params, rung: int) -> dict[str, str | int]:
+    return {
+        "x-message-ttl": milliseconds(params.delays[rung - 1]),
+        "x-dead-letter-exchange": params.name,
+        "x-dead-letter-routing-key": tried_key(params, rung),
+    }

@@ -20,27 +20,27 @@ of its own beside the alternate exchange, which a tap on that key would starve.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.delays import format_delay, milliseconds
-from topology.message import Route, Waiter
-from topology.patterns.pattern import Copy, Explanation, ParamsError, Reading, Tap, Use
-from topology.patterns.retry_ladder.params import FIELDS as FIELDS
-from topology.patterns.retry_ladder.params import Params as Params
-from topology.patterns.retry_ladder.params import ladder_name, read_tried, rung_name, tried_key
-from topology.patterns.retry_ladder.params import parse as parse
-from topology.patterns.retry_ladder.params import store as store
-from topology.patterns.retry_ladder.sets import LadderSet, find_ladder_sets
-from topology.patterns.uses import lacking
+from topology.delays import format_delay
+from topology.message import Route
+from topology.patterns.pattern import Copy, Explanation, ParamsError, Pattern, Reading, Tap
+from topology.patterns.retry_ladder import params as parameters
+from topology.patterns.retry_ladder import recognize as recognition
+from topology.patterns.retry_ladder.params import (
+    Params,
+    ladder_name,
+    read_tried,
+    rung_name,
+    tried_key,
+)
 
-KIND = "retry_ladder"
 ZERO = timedelta(0)
 
-EXPLANATION = Explanation(
+
+_EXPLANATION = Explanation(
     title="Retry ladder",
     summary="A work queue whose rejected messages come back after longer and longer times, "
     "until they are parked.",
@@ -72,47 +72,88 @@ EXPLANATION = Explanation(
     source="RabbitMQ documentation, “Dead Letter Exchanges”; tried on 3.10, 4.0 and 4.3",
 )
 
-EXAMPLE = Params("orders")
 
+class RetryLadder(Pattern):
+    KIND = parameters.KIND
+    FIELDS = parameters.FIELDS
+    EXPLANATION = _EXPLANATION
+    EXAMPLE = Params("orders")
+    parse = staticmethod(parameters.parse)
+    store = staticmethod(parameters.store)
+    definitions = staticmethod(parameters.definitions)
+    recognize = staticmethod(recognition.recognize)
 
-def title(params: Params) -> str:
-    return params.name
+    def route(self, params: Params, delay: timedelta, target: str) -> Route:
+        """Zero goes straight to the work exchange, anything else to the first rung that waits so
+        long.
 
+        Raises ParamsError for a delay over the longest.
+        """
+        if delay <= ZERO:
+            return Route(params.name, tried_key(params, 0))
+        return Route(ladder_name(params), tried_key(params, rung_for(params, delay) - 1))
 
-def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
-    return ""
+    def achievable(self, params: Params, delay: timedelta) -> timedelta:
+        return params.delays[rung_for(params, delay) - 1] if delay > ZERO else ZERO
 
+    def delays(self, params: Params) -> Sequence[timedelta]:
+        return sorted(set(params.delays))
 
-def definitions(params: Params) -> Definitions:
-    work, ladder, first = params.name, ladder_name(params), rung_name(params, 1)
-    things: list[Exchange | Queue | Binding] = [
-        Exchange(work),
-        Exchange(ladder, arguments=Arguments({"alternate-exchange": first})),
-        Exchange(first, "fanout"),
-        Binding(first, first, ""),
-        _queue(work, {"x-dead-letter-exchange": ladder}),
-        _queue(params.parking, {}),
-        Binding(ladder, params.parking, tried_key(params, len(params.delays))),
-        Binding(work, work, tried_key(params, 0)),
-    ]
-    for rung in params.rungs:
-        name = rung_name(params, rung)
-        things += [
-            _queue(name, _rung_arguments(params, rung)),
-            Binding(ladder, name, tried_key(params, rung - 1)),
-            Binding(work, work, tried_key(params, rung)),
+    def targets(self, params: Params) -> Sequence[str]:
+        return (params.name,)
+
+    def read(self, params: Params, copy: Copy) -> Reading | None:
+        """A copy on the ladder is an entry into the rung its key leads to, one at work what it
+        left.
+
+        What the alternate exchange passes on keeps the ladder's name and its own key. The x-death
+        counts of `expired` in all rungs number the trips. On its way to parking a message enters
+        no delay.
+        """
+        tried = read_tried(params, copy.routing_key)
+        last = newest_death(copy.headers)
+        rungs = {rung_name(params, rung): rung for rung in params.rungs}
+        history = read_history(copy.headers)
+        trips = sum(history.count(name, "expired") for name in rungs)
+        if copy.exchange in (ladder_name(params), rung_name(params, 1)):
+            rung = (tried or 0) + 1 if copy.exchange == ladder_name(params) else 1
+            if rung not in params.rungs:
+                return None
+            died = last if last and last[0] not in rungs else ("", "")
+            wait = params.delays[rung - 1]
+            return Reading("entry", params.name, rung_name(params, rung), wait, trips + 1, *died)
+        if copy.exchange != params.name or tried is None:
+            return None
+        if tried and last == (rung_name(params, tried), "expired"):
+            return Reading("exit", params.name, params.name, params.delays[tried - 1], trips, *last)
+        return Reading("publish", params.name, params.name, ZERO, 0)
+
+    def taps(self, params: Params) -> Sequence[Tap]:
+        """No tap at the parking key: who waits there waits for a person."""
+        ladder, first = ladder_name(params), rung_name(params, 1)
+        entries = [
+            Tap(ladder, tried_key(params, rung - 1), f"what enters rung {rung}", "entry")
+            for rung in params.rungs
         ]
-    return Definitions.of(things)
+        exits = [
+            Tap(params.name, tried_key(params, rung), f"what comes back from rung {rung}", "exit")
+            for rung in params.rungs
+        ]
+        other = Tap(first, "", "what enters rung 1 with another key", "entry")
+        return [*entries, other, Tap(params.name, tried_key(params, 0), "new work", "exit"), *exits]
+
+    def consumer_example(self, params: Params) -> str:
+        return (
+            f"queue = {json.dumps(params.name, ensure_ascii=False)}\n"
+            "for method, properties, body in channel.consume(queue):\n"
+            "    if work(body):\n"
+            "        channel.basic_ack(method.delivery_tag)\n"
+            "    else:  # the broker counts: it comes back later, or is parked\n"
+            "        channel.basic_reject(method.delivery_tag, requeue=False)\n"
+        )
 
 
-def route(params: Params, delay: timedelta, target: str) -> Route:
-    """Zero goes straight to the work exchange, anything else to the first rung that waits so long.
-
-    Raises ParamsError for a delay over the longest.
-    """
-    if delay <= ZERO:
-        return Route(params.name, tried_key(params, 0))
-    return Route(ladder_name(params), tried_key(params, rung_for(params, delay) - 1))
+retry_ladder = RetryLadder()
 
 
 def rung_for(params: Params, delay: timedelta) -> int:
@@ -120,173 +161,5 @@ def rung_for(params: Params, delay: timedelta) -> int:
     for rung, wait in enumerate(params.delays, start=1):
         if wait >= delay:
             return rung
-    longest_one = format_delay(longest(params))
+    longest_one = format_delay(retry_ladder.longest(params))
     raise ParamsError({"delay": f"The longest delay of this ladder is {longest_one}."})
-
-
-def achievable(params: Params, delay: timedelta) -> timedelta:
-    return params.delays[rung_for(params, delay) - 1] if delay > ZERO else ZERO
-
-
-def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
-    return [achievable(params, delay)] if delay > ZERO else []
-
-
-def delays(params: Params) -> Sequence[timedelta]:
-    return sorted(set(params.delays))
-
-
-def longest(params: Params) -> timedelta:
-    return params.delays[-1]
-
-
-def targets(params: Params) -> Sequence[str]:
-    return (params.name,)
-
-
-def destinations(params: Params, found: Definitions) -> None:
-    """Work arrives in its own queue only."""
-
-
-def members(params: Params, found: Definitions) -> Sequence[Queue]:
-    return ()
-
-
-def target_problem(params: Params, target: str, found: Definitions) -> str:
-    if target == params.name:
-        return ""
-    return f"Delayed messages of this ladder go to {params.name} and nowhere else."
-
-
-def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
-    return [(delay, params.name, params.name) for delay in delays(params)]
-
-
-def remarks(params: Params, found: Definitions) -> Sequence[str]:
-    return ()
-
-
-def read(params: Params, copy: Copy) -> Reading | None:
-    """A copy on the ladder is an entry into the rung its key leads to, one at work what it left.
-
-    What the alternate exchange passes on keeps the ladder's name and its own key. The x-death
-    counts of `expired` in all rungs number the trips. On its way to parking a message enters
-    no delay.
-    """
-    tried = read_tried(params, copy.routing_key)
-    last = newest_death(copy.headers)
-    rungs = {rung_name(params, rung): rung for rung in params.rungs}
-    history = read_history(copy.headers)
-    trips = sum(history.count(name, "expired") for name in rungs)
-    if copy.exchange in (ladder_name(params), rung_name(params, 1)):
-        rung = (tried or 0) + 1 if copy.exchange == ladder_name(params) else 1
-        if rung not in params.rungs:
-            return None
-        died = last if last and last[0] not in rungs else ("", "")
-        wait = params.delays[rung - 1]
-        return Reading("entry", params.name, rung_name(params, rung), wait, trips + 1, *died)
-    if copy.exchange != params.name or tried is None:
-        return None
-    if tried and last == (rung_name(params, tried), "expired"):
-        return Reading("exit", params.name, params.name, params.delays[tried - 1], trips, *last)
-    return Reading("publish", params.name, params.name, ZERO, 0)
-
-
-def taps(params: Params) -> Sequence[Tap]:
-    """No tap at the parking key: who waits there waits for a person."""
-    ladder, first = ladder_name(params), rung_name(params, 1)
-    entries = [
-        Tap(ladder, tried_key(params, rung - 1), f"what enters rung {rung}", "entry")
-        for rung in params.rungs
-    ]
-    exits = [
-        Tap(params.name, tried_key(params, rung), f"what comes back from rung {rung}", "exit")
-        for rung in params.rungs
-    ]
-    other = Tap(first, "", "what enters rung 1 with another key", "entry")
-    return [*entries, other, Tap(params.name, tried_key(params, 0), "new work", "exit"), *exits]
-
-
-def waiters(params: Params) -> Sequence[Waiter]:
-    return ()
-
-
-def consumer_example(params: Params) -> str:
-    return (
-        f"queue = {json.dumps(params.name, ensure_ascii=False)}\n"
-        "for method, properties, body in channel.consume(queue):\n"
-        "    if work(body):\n"
-        "        channel.basic_ack(method.delivery_tag)\n"
-        "    else:  # the broker counts: it comes back later, or is parked\n"
-        "        channel.basic_reject(method.delivery_tag, requeue=False)\n"
-    )
-
-
-def recognize(found: Definitions) -> Sequence[Use]:
-    """Queues that die into one exchange with the keys `<key>.try.1`, `<key>.try.2` and so on.
-
-    Only queues `<name>-rung-1` and so on give parameters that rebuild the ladder; with other
-    names, or with a rung between others gone, it is one as long as a work queue dies into it.
-    """
-    by_name: dict[str, Use] = {}
-    uses = (use for ladder in find_ladder_sets(found) if (use := _use(found, ladder)))
-    for use in sorted(uses, key=lambda use: use.params is None):
-        known = by_name.get(use.name)
-        if known is None:
-            by_name[use.name] = use
-        elif known.params is None:
-            by_name[use.name] = _joined(known, use)
-    return list(by_name.values())
-
-
-def _joined(one: Use, other: Use) -> Use:
-    """Rungs for several keys of one work queue."""
-    missing = (*one.missing, *other.missing)
-    return replace(one, claims=one.claims | other.claims, missing=missing)
-
-
-def _use(found: Definitions, ladder: LadderSet) -> Use | None:
-    params = _params_of(ladder)
-    if params is None or _is_anothers(found, params):
-        return _foreign(found, ladder)
-    wanted = definitions(params)
-    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
-    return Use(KIND, params.name, params, claims, lacking(wanted, found))
-
-
-def _params_of(ladder: LadderSet) -> Params | None:
-    # An empty key would be read as the name.
-    if ladder.gaps or not ladder.key:
-        return None
-    waits = tuple(timedelta(milliseconds=queue.message_ttl_ms or 0) for queue in ladder.rungs)
-    try:
-        params = Params(ladder.exchange, waits, ladder.key, ladder.parking)
-    except ParamsError:
-        return None
-    named = [rung_name(params, rung) for rung in params.rungs]
-    return params if [queue.name for queue in ladder.rungs] == named else None
-
-
-def _is_anothers(found: Definitions, params: Params) -> bool:
-    """Whether the work queue fails into something else than this ladder."""
-    work = found.queue(params.name)
-    return work is not None and work.dead_letter_exchange != ladder_name(params)
-
-
-def _foreign(found: Definitions, ladder: LadderSet) -> Use | None:
-    if ladder.work is None:
-        return None
-    missing = tuple(f"The queue of rung {rung} is missing." for rung in ladder.gaps)
-    return Use(KIND, ladder.work.name, None, ladder.claims(found), missing)
-
-
-def _queue(name: str, arguments: dict[str, str | int]) -> Queue:
-    return Queue(name, arguments=Arguments({"x-queue-type": "classic", **arguments}))
-
-
-def _rung_arguments(params: Params, rung: int) -> dict[str, str | int]:
-    return {
-        "x-message-ttl": milliseconds(params.delays[rung - 1]),
-        "x-dead-letter-exchange": params.name,
-        "x-dead-letter-routing-key": tried_key(params, rung),
-    }

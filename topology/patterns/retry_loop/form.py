@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 
-from topology.delays import DelayError, format_delay, parse_delay
+from topology.delays import format_delay
 from topology.patterns.names import sight_problem
 from topology.patterns.pattern import Field, ParamsError
 from topology.patterns.retry_loop.params import (
@@ -19,6 +18,7 @@ from topology.patterns.retry_loop.params import (
     Timeout,
     own_queue,
 )
+from topology.patterns.texts import read_delay, read_json_list
 
 WAYS_BACK = {
     "input": "through the input exchange",
@@ -33,6 +33,7 @@ NAMES = (
     "return_exchange",
     "unmatched_exchange",
 )
+_NO_LIST = {"timeouts": "A JSON list of [key, delay] or [key, delay, dead queue]."}
 _DEFAULT = "Empty: made from the name."
 
 FIELDS = (
@@ -143,7 +144,7 @@ def parse(values: Mapping[str, str]) -> Params:
     names = _names(values, preset, unused, is_shared=way_back == "input")
     return Params(
         **names,
-        delay=_delay(values.get("delay") or format_delay(DEFAULT_DELAY), "delay"),
+        delay=read_delay(values.get("delay") or format_delay(DEFAULT_DELAY)),
         preset=preset,
         split=split,
         header=values.get("header", ""),
@@ -190,30 +191,13 @@ def _names(
     return {one: (stated[one] or derived[one]) if one in wanted else "" for one in NAMES}
 
 
-def _delay(text: str, field: str) -> timedelta:
-    try:
-        return parse_delay(text)
-    except DelayError as error:
-        raise ParamsError({field: str(error)}) from error
-
-
 def _read_timeouts(text: str) -> tuple[Timeout, ...]:
     if text.lstrip().startswith("["):
-        return tuple(_timeout(entry) for entry in _json_list(text))
+        return tuple(_timeout(entry) for entry in read_json_list(text, _is_entry, _NO_LIST))
     parts = [part.split() for part in text.split(",") if part.strip()]
     if any(len(part) != 2 for part in parts):
         raise ParamsError({"timeouts": "Write each as a key and a delay, parted by commas."})
     return tuple(_timeout(part) for part in parts)
-
-
-def _json_list(text: str) -> list[Sequence[str]]:
-    try:
-        entries = json.loads(text)
-    except (ValueError, RecursionError):
-        entries = None
-    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
-        raise ParamsError({"timeouts": "A JSON list of [key, delay] or [key, delay, dead queue]."})
-    return entries
 
 
 def _is_entry(entry: object) -> bool:
@@ -223,7 +207,7 @@ def _is_entry(entry: object) -> bool:
 
 def _timeout(entry: Sequence[str]) -> Timeout:
     match, delay, *queue = entry
-    return Timeout(match, _delay(delay, "timeouts"), *queue)
+    return Timeout(match, read_delay(delay, "timeouts"), *queue)
 
 
 def _write_timeouts(params: Params) -> str:

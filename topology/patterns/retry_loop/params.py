@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from topology.definitions import MAXIMUM_TTL_MS
 from topology.delays import format_delay
 from topology.patterns.names import (
     LONGEST_NAME_BYTES,
@@ -14,8 +13,10 @@ from topology.patterns.names import (
     key_problem,
     name_problem,
 )
-from topology.patterns.pattern import ParamsError
 from topology.patterns.retry_loop.keys import ANY_WORDS, key_for_none, overlap
+from topology.patterns.texts import delay_problem, refuse
+
+KIND = "retry_loop"
 
 DEFAULT_DELAY = timedelta(milliseconds=60_000)
 # From 4.3.5 on no topic binding may have more (release notes of RabbitMQ 4.3.5).
@@ -77,9 +78,7 @@ class Params:
             object.__setattr__(self, "binding_keys", KEYS_OF_PRESETS.get(self.preset, "empty"))
         if not self.keeps_unmatched:
             object.__setattr__(self, "delay", timedelta(0))
-        problems = _problems(self)
-        if problems:
-            raise ParamsError(problems)
+        refuse(_problems(self))
 
     @property
     def keeps_unmatched(self) -> bool:
@@ -117,13 +116,12 @@ def _problems(params: Params) -> dict[str, str]:
             problems[name] = f"One of {', '.join(known)}."
     if problems:
         return problems
-    found = {
+    return {
         "timeouts": _timeouts_problem(params),
         "header": _header_problem(params),
-        "delay": _delay_problem(params.delay) if params.keeps_unmatched else "",
+        "delay": delay_problem(params.delay) if params.keeps_unmatched else "",
         **_names_problems(params),
     }
-    return {name: problem for name, problem in found.items() if problem}
 
 
 def _names_problems(params: Params) -> dict[str, str]:
@@ -167,7 +165,7 @@ def _timeouts_problem(params: Params) -> str:
 
 
 def _timeout_problem(params: Params, timeout: Timeout) -> str:
-    if problem := control_problem(timeout.match) or _delay_problem(timeout.delay):
+    if problem := control_problem(timeout.match) or delay_problem(timeout.delay):
         return problem
     if problem := name_problem(timeout.queue, LONGEST_NAME_BYTES):
         return f"The dead queue of “{timeout.match}”: {problem}"
@@ -208,11 +206,3 @@ def _header_problem(params: Params) -> str:
     if params.header.startswith("x-") or params.header in ("CC", "BCC"):
         return "Headers that begin with “x-”, CC and BCC belong to the broker."
     return header_problem(params.header)
-
-
-def _delay_problem(delay: timedelta) -> str:
-    if delay < timedelta(milliseconds=1):
-        return "The delay must be at least 1 ms."
-    if delay > timedelta(milliseconds=MAXIMUM_TTL_MS):
-        return "RabbitMQ takes no delay over 3650 days."
-    return ""

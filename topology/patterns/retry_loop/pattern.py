@@ -20,38 +20,34 @@ in the input queue is the number of failures on every version, also of a delayed
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
-from topology.definitions import Definitions, Identity, Queue
 from topology.delays import format_delay
-from topology.message import Route, Waiter
+from topology.message import Route
 from topology.patterns.pattern import (
     Copy,
     Explanation,
     ParamsError,
+    Pattern,
     Reading,
     Tap,
-    Use,
 )
-from topology.patterns.retry_loop.form import FIELDS as FIELDS
-from topology.patterns.retry_loop.form import parse as parse
-from topology.patterns.retry_loop.form import store as store
+from topology.patterns.retry_loop import form, objects
+from topology.patterns.retry_loop import params as parameters
+from topology.patterns.retry_loop import recognize as recognition
+from topology.patterns.retry_loop import remarks as vhost_remarks
+from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.keys import key_for, matches
 from topology.patterns.retry_loop.objects import asked
-from topology.patterns.retry_loop.objects import definitions as definitions
-from topology.patterns.retry_loop.params import Params as Params
-from topology.patterns.retry_loop.params import Timeout, stray_key
-from topology.patterns.retry_loop.remarks import remarks as remarks
-from topology.patterns.retry_loop.shapes import Loop, find_loops, params_of
-from topology.patterns.uses import lacking
+from topology.patterns.retry_loop.params import Params, Timeout, stray_key
 
-KIND = "retry_loop"
 # As in the article: two retries after the first attempt.
 RETRY_COUNT = 2
 
-EXPLANATION = Explanation(
+
+_EXPLANATION = Explanation(
     title="Retry loop",
     summary="Rejected messages wait in a dead queue and come back, after one time or several.",
     mechanism=(
@@ -83,102 +79,125 @@ EXPLANATION = Explanation(
     source="A. Kazakov, “Delayed Retrays by RabbitMQ” (2020)",
 )
 
-EXAMPLE = parse({"name": "service_a"})
+
+class RetryLoop(Pattern):
+    KIND = parameters.KIND
+    FIELDS = form.FIELDS
+    EXPLANATION = _EXPLANATION
+    EXAMPLE = parse({"name": "service_a"})
+    parse = staticmethod(form.parse)
+    store = staticmethod(form.store)
+    definitions = staticmethod(objects.definitions)
+    recognize = staticmethod(recognition.recognize)
+    remarks = staticmethod(vhost_remarks.remarks)
+
+    def route(self, params: Params, delay: timedelta, target: str) -> Route:
+        """Zero goes straight to the input queue, anything else into the shortest delay that is
+        enough.
+
+        With a separate return zero takes that, past whatever else is bound to the input exchange. A
+        delay by routing key has a key that leads there. Raises ParamsError over the longest delay.
+        """
+        if delay <= timedelta(0):
+            return Route(params.back_exchange, "")
+        timeout = _chosen(params, delay)
+        if params.split == "header" and timeout not in params.unmatched:
+            return Route(params.dead_exchange, "", headers={params.header: timeout.match})
+        if params.split == "key":
+            is_rest = timeout in params.unmatched
+            key = stray_key(params) if is_rest else key_for(timeout.match)
+            return Route(params.dead_exchange, key or "")
+        return Route(params.dead_exchange, "")
+
+    def achievable(self, params: Params, delay: timedelta) -> timedelta:
+        return _chosen(params, delay).delay if delay > timedelta(0) else timedelta(0)
+
+    def delays(self, params: Params) -> Sequence[timedelta]:
+        return sorted({timeout.delay for timeout in params.all_timeouts})
+
+    def targets(self, params: Params) -> Sequence[str]:
+        return (params.input_queue,)
+
+    def read(self, params: Params, copy: Copy) -> Reading | None:
+        """A copy on the dead exchange is an entry; one that died of age in a dead queue is an exit.
+
+        The x-death count of `expired` in the dead queues numbers the trips: n before the entry of
+        trip n + 1, n on the exit of trip n. What takes the alternate exchange has the name of the
+        dead one.
+        """
+        work = params.input_queue
+        history, last = read_history(copy.headers), newest_death(copy.headers)
+        held = {timeout.queue: timeout.delay for timeout in params.all_timeouts}
+        trips = sum(history.count(queue, "expired") for queue in held)
+        if copy.exchange == params.dead_exchange:
+            timeout = _timeout_of(params, copy)
+            if timeout is None:
+                return None
+            queue, reason = last if last and last[0] not in held else ("", "")
+            return Reading("entry", work, timeout.queue, timeout.delay, trips + 1, queue, reason)
+        if (
+            copy.exchange == params.back_exchange
+            and last
+            and last[1] == "expired"
+            and last[0] in held
+        ):
+            return Reading("exit", work, work, held[last[0]], trips, *last)
+        if copy.exchange in (params.input_exchange, params.back_exchange):
+            return Reading("publish", work, work, timedelta(0), 0)
+        return None
+
+    def taps(self, params: Params) -> Sequence[Tap]:
+        """Beside each timeout's binding and no other, for a tap that takes all at the dead exchange
+        would leave nothing to its alternate exchange."""
+        entries = [
+            Tap(
+                params.dead_exchange,
+                timeout.match if params.split == "key" else "",
+                f"begins to wait for {format_delay(timeout.delay)}",
+                "entry",
+                asked(params, timeout),
+            )
+            for timeout in params.timeouts
+        ]
+        if params.unmatched:
+            source = params.unmatched_exchange or params.dead_exchange
+            entries.append(Tap(source, "#", "what enters the delay", "entry"))
+        arriving = sorted({params.input_exchange, params.back_exchange})
+        exits = [Tap(name, "#", f"what arrives by {name}", "exit") for name in arriving]
+        return [*entries, *exits]
+
+    def consumer_example(self, params: Params) -> str:
+        """After the article's can_retry, which reads the newest entry of x-death."""
+        return (
+            f"queue = {json.dumps(params.input_queue, ensure_ascii=False)}\n"
+            f"RETRY_COUNT = {RETRY_COUNT}\n\n\n"
+            "def can_retry(properties):\n"
+            '    deaths = (properties.headers or {}).get("x-death", [])\n'
+            "    failures = sum(\n"
+            '        d["count"] for d in deaths'
+            ' if d["queue"] == queue and d["reason"] == "rejected"\n'
+            "    )\n"
+            "    return failures < RETRY_COUNT\n\n\n"
+            "for method, properties, body in channel.consume(queue):\n"
+            "    if work(body):\n"
+            "        channel.basic_ack(method.delivery_tag)\n"
+            "    elif can_retry(properties):\n"
+            "        channel.basic_reject(method.delivery_tag, requeue=False)\n"
+            "    else:\n"
+            "        give_up(properties, body)  # drop it, or publish it to a queue for people\n"
+            "        channel.basic_ack(method.delivery_tag)\n"
+        )
 
 
-def title(params: Params) -> str:
-    return params.input_queue
-
-
-def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
-    return ""
-
-
-def route(params: Params, delay: timedelta, target: str) -> Route:
-    """Zero goes straight to the input queue, anything else into the shortest delay that is enough.
-
-    With a separate return zero takes that, past whatever else is bound to the input exchange. A
-    delay by routing key has a key that leads there. Raises ParamsError over the longest delay.
-    """
-    if delay <= timedelta(0):
-        return Route(params.back_exchange, "")
-    timeout = _chosen(params, delay)
-    if params.split == "header" and timeout not in params.unmatched:
-        return Route(params.dead_exchange, "", headers={params.header: timeout.match})
-    if params.split == "key":
-        is_rest = timeout in params.unmatched
-        key = stray_key(params) if is_rest else key_for(timeout.match)
-        return Route(params.dead_exchange, key or "")
-    return Route(params.dead_exchange, "")
+retry_loop = RetryLoop()
 
 
 def _chosen(params: Params, delay: timedelta) -> Timeout:
     enough = [timeout for timeout in params.all_timeouts if timeout.delay >= delay]
     if not enough:
-        longest_one = format_delay(longest(params))
+        longest_one = format_delay(retry_loop.longest(params))
         raise ParamsError({"delay": f"The longest delay of this loop is {longest_one}."})
     return min(enough, key=lambda timeout: timeout.delay)
-
-
-def achievable(params: Params, delay: timedelta) -> timedelta:
-    return _chosen(params, delay).delay if delay > timedelta(0) else timedelta(0)
-
-
-def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
-    return [achievable(params, delay)] if delay > timedelta(0) else []
-
-
-def delays(params: Params) -> Sequence[timedelta]:
-    return sorted({timeout.delay for timeout in params.all_timeouts})
-
-
-def longest(params: Params) -> timedelta:
-    return max(delays(params))
-
-
-def targets(params: Params) -> Sequence[str]:
-    return (params.input_queue,)
-
-
-def destinations(params: Params, found: Definitions) -> None:
-    """Work arrives in the input queue only."""
-
-
-def members(params: Params, found: Definitions) -> Sequence[Queue]:
-    return ()
-
-
-def target_problem(params: Params, target: str, found: Definitions) -> str:
-    if target == params.input_queue:
-        return ""
-    return f"Delayed messages of this loop go to {params.input_queue} and nowhere else."
-
-
-def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
-    return [(delay, params.input_queue, params.input_queue) for delay in delays(params)]
-
-
-def read(params: Params, copy: Copy) -> Reading | None:
-    """A copy on the dead exchange is an entry; one that died of age in a dead queue is an exit.
-
-    The x-death count of `expired` in the dead queues numbers the trips: n before the entry of trip
-    n + 1, n on the exit of trip n. What takes the alternate exchange has the name of the dead one.
-    """
-    work = params.input_queue
-    history, last = read_history(copy.headers), newest_death(copy.headers)
-    held = {timeout.queue: timeout.delay for timeout in params.all_timeouts}
-    trips = sum(history.count(queue, "expired") for queue in held)
-    if copy.exchange == params.dead_exchange:
-        timeout = _timeout_of(params, copy)
-        if timeout is None:
-            return None
-        queue, reason = last if last and last[0] not in held else ("", "")
-        return Reading("entry", work, timeout.queue, timeout.delay, trips + 1, queue, reason)
-    if copy.exchange == params.back_exchange and last and last[1] == "expired" and last[0] in held:
-        return Reading("exit", work, work, held[last[0]], trips, *last)
-    if copy.exchange in (params.input_exchange, params.back_exchange):
-        return Reading("publish", work, work, timedelta(0), 0)
-    return None
 
 
 def _timeout_of(params: Params, copy: Copy) -> Timeout | None:
@@ -189,91 +208,3 @@ def _timeout_of(params: Params, copy: Copy) -> Timeout | None:
         if params.split == "header" and copy.headers.get(params.header) == timeout.match:
             return timeout
     return next(iter(params.unmatched), None)
-
-
-def taps(params: Params) -> Sequence[Tap]:
-    """Beside each timeout's binding and no other, for a tap that takes all at the dead exchange
-    would leave nothing to its alternate exchange."""
-    entries = [
-        Tap(
-            params.dead_exchange,
-            timeout.match if params.split == "key" else "",
-            f"begins to wait for {format_delay(timeout.delay)}",
-            "entry",
-            asked(params, timeout),
-        )
-        for timeout in params.timeouts
-    ]
-    if params.unmatched:
-        source = params.unmatched_exchange or params.dead_exchange
-        entries.append(Tap(source, "#", "what enters the delay", "entry"))
-    arriving = sorted({params.input_exchange, params.back_exchange})
-    exits = [Tap(name, "#", f"what arrives by {name}", "exit") for name in arriving]
-    return [*entries, *exits]
-
-
-def waiters(params: Params) -> Sequence[Waiter]:
-    return ()
-
-
-def consumer_example(params: Params) -> str:
-    """After the article's can_retry, which reads the newest entry of x-death, the dead queue's."""
-    return (
-        f"queue = {json.dumps(params.input_queue, ensure_ascii=False)}\n"
-        f"RETRY_COUNT = {RETRY_COUNT}\n\n\n"
-        "def can_retry(properties):\n"
-        '    deaths = (properties.headers or {}).get("x-death", [])\n'
-        "    failures = sum(\n"
-        '        d["count"] for d in deaths if d["queue"] == queue and d["reason"] == "rejected"\n'
-        "    )\n"
-        "    return failures < RETRY_COUNT\n\n\n"
-        "for method, properties, body in channel.consume(queue):\n"
-        "    if work(body):\n"
-        "        channel.basic_ack(method.delivery_tag)\n"
-        "    elif can_retry(properties):\n"
-        "        channel.basic_reject(method.delivery_tag, requeue=False)\n"
-        "    else:\n"
-        "        give_up(properties, body)  # drop it, or publish it to a queue for people\n"
-        "        channel.basic_ack(method.delivery_tag)\n"
-    )
-
-
-def recognize(found: Definitions) -> Sequence[Use]:
-    """Queues whose rejected messages come back through a fanout exchange, whatever the names.
-
-    A loop of which one leg is gone is found by the other. Where no parameters describe it, as when
-    two timeouts take the same message, it has none.
-    """
-    return [_use(found, loop) for loop in find_loops(found)]
-
-
-def _use(found: Definitions, loop: Loop) -> Use:
-    params = params_of(found, loop)
-    if loop.guessed:
-        return _guessed(found, loop)
-    if params is None:
-        return Use(KIND, loop.work, None, _claims_of(found, loop))
-    wanted = definitions(params)
-    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
-    return Use(KIND, title(params), params, claims, lacking(wanted, found))
-
-
-def _guessed(found: Definitions, loop: Loop) -> Use:
-    """Without parameters: a plan that binds two queues together must not stand on a guess."""
-    missing = (
-        f"The exchange “{loop.dead_exchange}” is missing: what dies in “{loop.work}” is lost.",
-        f"The exchange “{loop.back}” is missing: what waits in “{loop.ways[0].queue.name}” is lost "
-        "when its time is up.",
-    )
-    guess = (
-        "That these two queues were one loop is a guess: no others in this virtual host are left "
-        "without the exchange that they die into."
-    )
-    claims = _claims_of(found, loop)
-    return Use(KIND, loop.work, None, claims, missing, (guess,), has_foreign_names=True)
-
-
-def _claims_of(found: Definitions, loop: Loop) -> frozenset[Identity]:
-    into = [b for x in {loop.input_exchange, loop.back} for b in found.leads(x, loop.work)]
-    there = found.only(loop.identities() | {binding.identity for binding in into})
-    return frozenset(thing.identity for thing in there)

@@ -7,19 +7,16 @@ exchange, a fanout, leads back to the first.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import product
 from typing import TypeAlias
 
 from topology.definitions import Binding, Definitions, Identity, Queue
 from topology.patterns.pattern import ParamsError
-from topology.patterns.retry_loop.form import derived_names
 from topology.patterns.retry_loop.params import (
     EXCHANGE_TYPES,
     MOST_TIMEOUTS,
-    PRESETS,
     Params,
     Timeout,
 )
@@ -39,8 +36,7 @@ class Way:
 class Loop:
     """A loop by the names of its parts; `back` is where its dead queues send what is due.
 
-    `ways` lead from the dead exchange, `unmatched` from the one for what takes none of them. One
-    is `guessed` of which both exchanges are gone and nothing but what is left says it was one.
+    `ways` lead from the dead exchange, `unmatched` from the one for what takes none of them.
     """
 
     work: str
@@ -50,7 +46,6 @@ class Loop:
     split: str
     ways: tuple[Way, ...]
     unmatched: Way | None = None
-    guessed: bool = False
 
     def identities(self) -> frozenset[Identity]:
         """Of all its exchanges and queues, and of its bindings but those into the input queue."""
@@ -124,12 +119,6 @@ class _Vhost:
     def leads_only_to(self, exchange: str, queue: str) -> bool:
         return all(binding.destination == queue for binding in self.found.leaving(exchange))
 
-    def is_adrift(self, queue: Queue) -> bool:
-        """Whether nothing leads to it, and what it dies into is gone."""
-        into = _dies_into(queue)
-        is_gone = bool(into) and self.found.exchange(into) is None
-        return is_gone and not self.sources.get(queue.name)
-
 
 def find_loops(found: Definitions) -> list[Loop]:
     """One for each input queue at most, by its name."""
@@ -139,8 +128,7 @@ def find_loops(found: Definitions) -> list[Loop]:
         _whole(vhost, work) or _without_way_in(vhost, work) or _without_way_back(vhost, work)
         for work in sorted(works, key=lambda queue: queue.name)
     )
-    found_loops = [loop for loop in loops if loop is not None]
-    return [*found_loops, *_without_both(vhost, works, {loop.work for loop in found_loops})]
+    return [loop for loop in loops if loop is not None]
 
 
 def params_of(found: Definitions, loop: Loop) -> Params | None:
@@ -221,41 +209,6 @@ def _without_way_back(vhost: _Vhost, work: Queue) -> Loop | None:
     if len(ways) != 1 or not vhost.leads_nowhere(_dies_into(ways[0].queue)):
         return None
     return _broken(vhost, work, ways[0].queue)
-
-
-def _without_both(vhost: _Vhost, works: Sequence[Queue], known: Collection[str]) -> Sequence[Loop]:
-    """Both exchanges are gone and took every binding along: put together by the names that we
-    give, and where one queue of each side is left, with each other."""
-    lost = [work for work in works if work.name not in known and vhost.is_adrift(work)]
-    waiting = [q for q in vhost.found.queues if q.message_ttl_ms and vhost.is_adrift(q)]
-    by_names = {(queue.name, _dies_into(queue)): queue for queue in waiting}
-    named = {
-        work.name: queue
-        for work in sorted(lost, key=lambda queue: queue.name)
-        for ends in _usual_ends(work)
-        if (queue := by_names.get(ends)) is not None
-    }
-    loops = [_broken(vhost, work, named[work.name]) for work in lost if work.name in named]
-    if loops or (len(lost), len(waiting)) != (1, 1) or not _may_be_one(lost[0], waiting[0]):
-        return sorted(loops, key=lambda loop: loop.work)
-    return [replace(_broken(vhost, lost[0], waiting[0]), guessed=True)]
-
-
-def _usual_ends(work: Queue) -> Iterator[tuple[str, str]]:
-    """Dead queues of a loop with this input queue and dead exchange, by our names, and what they
-    die into."""
-    name = work.name.removesuffix(derived_names("", "durable", is_shared=False)["input_queue"])
-    for preset, is_shared in product(PRESETS, (False, True)):
-        names = derived_names(name, preset, is_shared=is_shared)
-        if (names["input_queue"], names["dead_exchange"]) == (work.name, _dies_into(work)):
-            yield names["dead_queue"], names["input_exchange"]
-            yield names["dead_queue"], names["return_exchange"]
-
-
-def _may_be_one(work: Queue, waiting: Queue) -> bool:
-    """Two that die into exchanges named after each other were a retry pair."""
-    into, back = _dies_into(work), _dies_into(waiting)
-    return into != back and (into, back) != (waiting.name, work.name)
 
 
 def _broken(vhost: _Vhost, work: Queue, waiting: Queue) -> Loop:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.delays import DelayError, format_delay, milliseconds, parse_delay
+from topology.delays import format_delay, milliseconds
 from topology.patterns.names import byte_length, key_problem, name_problem
-from topology.patterns.pattern import Field, ParamsError
+from topology.patterns.pattern import Field
+from topology.patterns.texts import delay_problem, read_delay, refuse
 
 KIND = "retry_pair"
 DEFAULT_DELAY = timedelta(milliseconds=300_000)
-MAXIMUM_DELAY = timedelta(milliseconds=315_360_000_000)
 MAXIMUM_NAME_BYTES = 255 - len("-retry")
 
 FIELDS = (
@@ -34,22 +34,18 @@ class Params:
 
     name: str
     delay: timedelta = DEFAULT_DELAY
-    routing_key: str = field(default="")
+    routing_key: str = ""
 
     def __post_init__(self) -> None:
         if not self.routing_key:
             object.__setattr__(self, "routing_key", self.name)
-        problems = {}
-        if wrong := _name_problem(self.name):
-            problems["name"] = wrong
-        if wrong := key_problem(self.routing_key):
-            problems["routing_key"] = wrong
-        if self.delay < timedelta(milliseconds=1):
-            problems["delay"] = "The delay must be at least 1 ms."
-        elif self.delay > MAXIMUM_DELAY:
-            problems["delay"] = "RabbitMQ takes no delay over 3650 days."
-        if problems:
-            raise ParamsError(problems)
+        refuse(
+            {
+                "name": _name_problem(self.name),
+                "routing_key": key_problem(self.routing_key),
+                "delay": delay_problem(self.delay),
+            }
+        )
 
 
 def title(params: Params) -> str:
@@ -65,13 +61,9 @@ def retry_name(params: Params) -> str:
 
 
 def parse(values: Mapping[str, str]) -> Params:
-    try:
-        delay = parse_delay(values.get("delay") or format_delay(DEFAULT_DELAY))
-    except DelayError as error:
-        raise ParamsError({"delay": str(error)}) from error
     return Params(
         name=values.get("name", ""),
-        delay=delay,
+        delay=read_delay(values.get("delay") or format_delay(DEFAULT_DELAY)),
         routing_key=values.get("routing_key", ""),
     )
 

@@ -14,26 +14,17 @@ dies: with each queue's own name as key a rejected message is lost (tried, 3.10.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
-from topology.definitions import Definitions, Queue
-from topology.message import Route, Waiter
-from topology.patterns.pattern import Copy, Explanation, Reading, Tap
-from topology.patterns.retry_pair.params import FIELDS as FIELDS
-from topology.patterns.retry_pair.params import KIND as KIND
-from topology.patterns.retry_pair.params import MAXIMUM_NAME_BYTES as MAXIMUM_NAME_BYTES
-from topology.patterns.retry_pair.params import Params as Params
-from topology.patterns.retry_pair.params import definitions as definitions
-from topology.patterns.retry_pair.params import parse as parse
-from topology.patterns.retry_pair.params import retry_name as retry_name
-from topology.patterns.retry_pair.params import store as store
-from topology.patterns.retry_pair.params import title as title
-from topology.patterns.retry_pair.params import work_name as work_name
-from topology.patterns.retry_pair.recognize import recognize as recognize
+from topology.message import Route
+from topology.patterns.pattern import Copy, Explanation, Pattern, Reading, Tap
+from topology.patterns.retry_pair import params as parameters
+from topology.patterns.retry_pair import recognize as recognition
+from topology.patterns.retry_pair.params import Params, retry_name, work_name
 
-EXPLANATION = Explanation(
+_EXPLANATION = Explanation(
     title="Retry pair",
     summary="A work queue whose rejected messages come back after a fixed time.",
     mechanism=(
@@ -56,103 +47,68 @@ EXPLANATION = Explanation(
 )
 
 
-def obstacle(params: Params, version: tuple[int, ...], exchange_types: Collection[str]) -> str:
-    return ""
+class RetryPair(Pattern):
+    KIND = parameters.KIND
+    FIELDS = parameters.FIELDS
+    EXPLANATION = _EXPLANATION
+    EXAMPLE = Params("orders")
+    parse = staticmethod(parameters.parse)
+    store = staticmethod(parameters.store)
+    definitions = staticmethod(parameters.definitions)
+    recognize = staticmethod(recognition.recognize)
+
+    def route(self, params: Params, delay: timedelta, target: str) -> Route:
+        """Zero goes straight to the work exchange, anything else through the retry side."""
+        exchange = retry_name(params) if delay > timedelta(0) else work_name(params)
+        return Route(exchange=exchange, routing_key=params.routing_key)
+
+    def achievable(self, params: Params, delay: timedelta) -> timedelta:
+        return params.delay if delay > timedelta(0) else timedelta(0)
+
+    def delays(self, params: Params) -> Sequence[timedelta]:
+        return (params.delay,)
+
+    def targets(self, params: Params) -> Sequence[str]:
+        return (work_name(params),)
+
+    def read(self, params: Params, copy: Copy) -> Reading | None:
+        """A copy on the retry exchange is an entry, one on the work exchange an exit or a publish.
+
+        The x-death count of `expired` in the retry queue numbers the trips: n before the entry
+        of trip n + 1, n on the exit of trip n.
+        """
+        work, retry = work_name(params), retry_name(params)
+        if copy.exchange not in (work, retry) or copy.routing_key != params.routing_key:
+            return None
+        trips = read_history(copy.headers).count(retry, "expired")
+        last = newest_death(copy.headers)
+        if copy.exchange == retry:
+            queue, reason = last if last and last[0] != retry else ("", "")
+            return Reading("entry", work, retry, params.delay, trips + 1, queue, reason)
+        if last == (retry, "expired"):
+            return Reading("exit", work, work, params.delay, trips, retry, "expired")
+        return Reading("publish", work, work, timedelta(0), 0)
+
+    def taps(self, params: Params) -> Sequence[Tap]:
+        return (
+            Tap(retry_name(params), params.routing_key, "what enters the delay", "entry"),
+            Tap(work_name(params), params.routing_key, "what arrives for work", "exit"),
+        )
+
+    def consumer_example(self, params: Params) -> str:
+        return (
+            f"queue = {json.dumps(work_name(params), ensure_ascii=False)}\n"
+            "for method, properties, body in channel.consume(queue):\n"
+            '    deaths = (properties.headers or {}).get("x-death", [])\n'
+            '    failures = sum(d["count"] for d in deaths if d["reason"] == "rejected")\n'
+            "    if work(body):\n"
+            "        channel.basic_ack(method.delivery_tag)\n"
+            "    elif failures < 3:\n"
+            "        channel.basic_reject(method.delivery_tag, requeue=False)\n"
+            "    else:\n"
+            "        give_up(properties, body)\n"
+            "        channel.basic_ack(method.delivery_tag)\n"
+        )
 
 
-def route(params: Params, delay: timedelta, target: str) -> Route:
-    """Zero goes straight to the work exchange, anything else through the retry side."""
-    exchange = retry_name(params) if delay > timedelta(0) else work_name(params)
-    return Route(exchange=exchange, routing_key=params.routing_key)
-
-
-def achievable(params: Params, delay: timedelta) -> timedelta:
-    return params.delay if delay > timedelta(0) else timedelta(0)
-
-
-def waits(params: Params, delay: timedelta) -> Sequence[timedelta]:
-    return [achievable(params, delay)] if delay > timedelta(0) else []
-
-
-def delays(params: Params) -> Sequence[timedelta]:
-    return (params.delay,)
-
-
-def longest(params: Params) -> timedelta:
-    return params.delay
-
-
-def targets(params: Params) -> Sequence[str]:
-    return (work_name(params),)
-
-
-def destinations(params: Params, found: Definitions) -> None:
-    """Work arrives in its own queue only."""
-
-
-def members(params: Params, found: Definitions) -> Sequence[Queue]:
-    return ()
-
-
-def target_problem(params: Params, target: str, found: Definitions) -> str:
-    if target in targets(params):
-        return ""
-    return f"Delayed messages of this pair go to {work_name(params)} and nowhere else."
-
-
-def probes(params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
-    work = work_name(params)
-    return ((params.delay, work, work),)
-
-
-def remarks(params: Params, found: Definitions) -> Sequence[str]:
-    return ()
-
-
-def read(params: Params, copy: Copy) -> Reading | None:
-    """A copy on the retry exchange is an entry, one on the work exchange an exit or a publish.
-
-    The x-death count of `expired` in the retry queue numbers the trips: n before the entry
-    of trip n + 1, n on the exit of trip n.
-    """
-    work, retry = work_name(params), retry_name(params)
-    if copy.exchange not in (work, retry) or copy.routing_key != params.routing_key:
-        return None
-    trips = read_history(copy.headers).count(retry, "expired")
-    last = newest_death(copy.headers)
-    if copy.exchange == retry:
-        queue, reason = last if last and last[0] != retry else ("", "")
-        return Reading("entry", work, retry, params.delay, trips + 1, queue, reason)
-    if last == (retry, "expired"):
-        return Reading("exit", work, work, params.delay, trips, retry, "expired")
-    return Reading("publish", work, work, timedelta(0), 0)
-
-
-def taps(params: Params) -> Sequence[Tap]:
-    return (
-        Tap(retry_name(params), params.routing_key, "what enters the delay", "entry"),
-        Tap(work_name(params), params.routing_key, "what arrives for work", "exit"),
-    )
-
-
-def waiters(params: Params) -> Sequence[Waiter]:
-    return ()
-
-
-def consumer_example(params: Params) -> str:
-    return (
-        f"queue = {json.dumps(work_name(params), ensure_ascii=False)}\n"
-        "for method, properties, body in channel.consume(queue):\n"
-        '    deaths = (properties.headers or {}).get("x-death", [])\n'
-        '    failures = sum(d["count"] for d in deaths if d["reason"] == "rejected")\n'
-        "    if work(body):\n"
-        "        channel.basic_ack(method.delivery_tag)\n"
-        "    elif failures < 3:\n"
-        "        channel.basic_reject(method.delivery_tag, requeue=False)\n"
-        "    else:\n"
-        "        give_up(properties, body)\n"
-        "        channel.basic_ack(method.delivery_tag)\n"
-    )
-
-
-EXAMPLE = Params("orders")
+retry_pair = RetryPair()

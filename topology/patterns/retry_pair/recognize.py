@@ -10,7 +10,7 @@ from topology.patterns.names import sight_problem
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.retry_pair.params import KIND, Params, definitions, retry_name, work_name
 from topology.patterns.retry_pair.shapes import claims_of, find_pairs, is_taken
-from topology.patterns.uses import lacking, shown_only
+from topology.patterns.uses import find_missing, unmanaged_use
 
 # Of its six things: an exchange that is gone took its binding along.
 LEAST_LEFT = 4
@@ -79,12 +79,12 @@ def _use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
         params = Params(name, timedelta(milliseconds=retry.message_ttl_ms), routing_key)
     except ParamsError:
         named = [name, retry.name]
-        return shown_only(KIND, name, found, named, named) if sight_problem(name) else None
+        return unmanaged_use(KIND, name, found, named, named) if sight_problem(name) else None
     wanted = definitions(params)
     claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
     losses = (_loss(found, found.queue(one), other) for one, other in _ways(params))
     remarks = tuple(remark for remark in losses if remark)
-    return Use(KIND, name, params, claims, lacking(wanted, found), remarks)
+    return Use(KIND, name, params, claims, find_missing(wanted, found), remarks)
 
 
 def _ways(params: Params) -> tuple[tuple[str, str], ...]:

@@ -1,0 +1,52 @@
+"""Busy wait in a vhost, found by structure and by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from topology.definitions import Definitions, Queue
+from topology.patterns.busy_wait.params import (
+    DELAY_SUFFIX,
+    KIND,
+    WAIT_SUFFIX,
+    Params,
+    definitions,
+)
+from topology.patterns.names import sight_problem
+from topology.patterns.pattern import (
+    ParamsError,
+    Use,
+)
+from topology.patterns.uses import find_missing, unmanaged_use
+
+
+def recognize(found: Definitions) -> Sequence[Use]:
+    """A delay queue and the busy-waiting queue that it dies into, by their names.
+
+    By structure alone it is a delay queue of its busy-waiting queue, for nothing in a broker says
+    what a consumer does. The due header cannot be seen either: it is taken to be the usual one.
+    """
+    rooms = sorted(found.dying_into(""), key=lambda queue: queue.name)
+    uses = (_use(found, room) for room in rooms if room.name.endswith(DELAY_SUFFIX))
+    return [use for use in uses if use is not None]
+
+
+def _use(found: Definitions, room: Queue) -> Use | None:
+    if room.message_ttl_ms is None or room.type not in ("classic", "quorum"):
+        return None
+    name = room.name.removesuffix(DELAY_SUFFIX)
+    waiting = name + WAIT_SUFFIX
+    if room.dead_letter_routing_key != waiting:
+        return None
+    try:
+        params = Params(name, (timedelta(milliseconds=room.message_ttl_ms),))
+    except ParamsError:
+        is_odd = sight_problem(name)
+        return unmanaged_use(KIND, name, found, (room.name, waiting)) if is_odd else None
+    wanted = definitions(params)
+    missing = find_missing(wanted, found)
+    if found.queue(params.queue) is None:
+        missing = (*missing, f"The processing queue “{params.queue}” is missing.")
+    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
+    return Use(KIND, params.queue, params, claims, missing)

@@ -1,0 +1,87 @@
+"""Delay queues in a vhost, found by structure and by name."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from datetime import timedelta
+
+from topology.definitions import Definitions, Queue
+from topology.delays import format_delay, milliseconds
+from topology.patterns.delay_queues.params import (
+    KIND,
+    Params,
+    definitions,
+    split_name,
+)
+from topology.patterns.names import sight_problem
+from topology.patterns.pattern import ParamsError, Use
+from topology.patterns.uses import find_missing, unmanaged_use
+
+
+def recognize(found: Definitions) -> Sequence[Use]:
+    """Queues `<queue>_dlq_<seconds>` with a TTL that die into `<queue>` through the default
+    exchange, by the queue that they are for; with other names they have no parameters."""
+    delayed: dict[str, list[Queue]] = defaultdict(list)
+    others: dict[str, list[Queue]] = defaultdict(list)
+    for queue in found.dying_into(""):
+        named, work = split_name(queue.name), queue.dead_letter_routing_key
+        if not queue.message_ttl_ms or work is None:
+            continue
+        if named and work == named[0]:
+            delayed[work].append(queue)
+        elif _may_delay(queue) and work != queue.name and found.queue(work) is not None:
+            others[work].append(queue)
+    uses = (_use(work, queues, found) for work, queues in sorted(delayed.items()))
+    known = [use for use in uses if use is not None]
+    return [*known, *_foreign(others, {use.name for use in known})]
+
+
+def _may_delay(queue: Queue) -> bool:
+    """A stream has no TTL of a message, and a queue with a lease is a hold queue."""
+    return queue.type in ("classic", "quorum") and "x-expires" not in queue.arguments
+
+
+def _foreign(rooms: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[Use]:
+    """By the queue that they are for, or by the first of them where that name is taken."""
+    for work, queues in sorted(rooms.items()):
+        free = [name for name in (work, *(queue.name for queue in queues)) if name not in taken]
+        if free:
+            claims = frozenset(queue.identity for queue in queues)
+            remarks = (_EITHER_OR.format(queues[0].name, work),) if len(queues) == 1 else ()
+            yield Use(KIND, free[0], None, claims, (), remarks, has_foreign_names=True)
+            taken = taken | {free[0]}
+
+
+# A busy wait has one delay queue, and nothing in a broker tells what a consumer does.
+_EITHER_OR = (
+    "Either “{0}” delays what is sent to “{1}”, or the two are a busy wait, and the consumer of "
+    "“{1}” sends what is not yet due back into “{0}”: only that consumer could tell."
+)
+
+
+def _use(work: str, queues: Sequence[Queue], found: Definitions) -> Use | None:
+    """With the delays in the names; where a TTL is another, that is told."""
+    named = {queue.name: split_name(queue.name) for queue in queues}
+    try:
+        params = Params(work, tuple(split[1] for split in named.values() if split))
+    except ParamsError:
+        return unmanaged_use(KIND, work, found, list(named)) if sight_problem(work) else None
+    untrue = [queue for queue in queues if not _is_true(queue)]
+    other = definitions(params).without(queue.identity for queue in untrue)
+    missing = [*(_untrue(queue) for queue in untrue), *find_missing(other, found)]
+    if found.queue(work) is None:
+        missing.append(f"The work queue “{work}” is missing.")
+    claims = frozenset(queue.identity for queue in queues)
+    remarks = (_EITHER_OR.format(queues[0].name, work),) if len(queues) == 1 else ()
+    return Use(KIND, params.queue, params, claims, tuple(missing), remarks)
+
+
+def _is_true(queue: Queue) -> bool:
+    named = split_name(queue.name)
+    return named is not None and queue.message_ttl_ms == milliseconds(named[1])
+
+
+def _untrue(queue: Queue) -> str:
+    waits = format_delay(timedelta(milliseconds=queue.message_ttl_ms or 0))
+    return f"“{queue.name}” does not wait as many seconds as its name says, but {waits}."

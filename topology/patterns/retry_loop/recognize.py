@@ -1,0 +1,38 @@
+"""Retry loop in a vhost, found by structure and by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topology.definitions import Definitions, Identity
+from topology.patterns.pattern import (
+    Use,
+)
+from topology.patterns.retry_loop.objects import definitions
+from topology.patterns.retry_loop.params import KIND
+from topology.patterns.retry_loop.shapes import Loop, find_loops, params_of
+from topology.patterns.uses import find_missing
+
+
+def recognize(found: Definitions) -> Sequence[Use]:
+    """Queues whose rejected messages come back through a fanout exchange, whatever the names.
+
+    A loop of which one leg is gone is found by the other. Where no parameters describe it, as when
+    two timeouts take the same message, it has none.
+    """
+    return [_use(found, loop) for loop in find_loops(found)]
+
+
+def _use(found: Definitions, loop: Loop) -> Use:
+    params = params_of(found, loop)
+    if params is None:
+        return Use(KIND, loop.work, None, _claims_of(found, loop))
+    wanted = definitions(params)
+    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
+    return Use(KIND, params.input_queue, params, claims, find_missing(wanted, found))
+
+
+def _claims_of(found: Definitions, loop: Loop) -> frozenset[Identity]:
+    into = [b for x in {loop.input_exchange, loop.back} for b in found.leads(x, loop.work)]
+    there = found.only(loop.identities() | {binding.identity for binding in into})
+    return frozenset(thing.identity for thing in there)
