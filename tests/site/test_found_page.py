@@ -290,11 +290,11 @@ def test_what_nobody_can_tell_apart_is_said_on_its_page(broker: Broker) -> None:
 
 
 def test_what_is_missing_of_one_that_is_shown_only_is_listed(broker: Broker) -> None:
-    know(broker, a_queue("work", dlx="failed"), a_queue("cellar", ttl=5000, dlx="again"))
+    know(broker, a_queue("work", dlx="work-retry"), a_queue("work-retry", ttl=5000, dlx="work"))
     assert "2 things missing or odd" in page(broker)
-    text = page(broker, kind="retry_loop", name="work")
-    assert "The exchange “failed” is missing: what dies in “work” is lost." in text
-    assert "That these two queues were one loop is a guess" in text
+    text = page(broker, kind="retry_pair", name="work")
+    assert "The exchange “work” and its binding to the queue “work” are missing." in text
+    assert "Nothing is left that tells the key of its bindings" in text
 
 
 def test_what_two_loops_share_is_counted_once_in_all(broker: Broker) -> None:
