@@ -17,6 +17,7 @@ PYTEST = PYTHONMALLOC=default $(BIN)/python -X dev -m pytest
 
 run_hash := $(shell cat requirements-pip.txt requirements.txt 2>/dev/null | sha256sum | cut -c1-16)
 dev_hash := $(shell cat requirements-pip.txt requirements-dev.txt 2>/dev/null | sha256sum | cut -c1-16)
+templates := $(shell find templates -name '*.html')
 node_hash := $(shell sha256sum < tests/outside/package-lock.json | cut -c1-16)
 NODE_STAMP := var/node/installed-$(node_hash)
 RUN_STAMP := $(VENV)/installed-run-$(run_hash)
@@ -43,11 +44,13 @@ test-all: set-up ## every test on every generation of RabbitMQ and both database
 	@exec $(BIN)/python -m tests.run --full
 
 .PHONY: check
-check: packages-test $(DEV_STAMP) ## format, lint, types, layers, Django's checks, missing migrations
+check: packages-test $(DEV_STAMP) ## format, lint, types, layers, words, Django's checks, missing migrations
 	@$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell -D - -D words.txt templates docs/*.md README.md CHANGELOG.md
+	$(BIN)/djade --check --target-version 5.2 $(templates)
 	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python manage.py check
 	DELAYBOARD_VAR=$(CURDIR)/var/test $(BIN)/python manage.py makemigrations --check --dry-run
 
@@ -81,6 +84,7 @@ screenshots: packages-test $(DEV_STAMP) ## every page in every state, four width
 format: $(DEV_STAMP) ## format and sort imports
 	@$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
+	$(BIN)/djade --target-version 5.2 $(templates)
 
 .PHONY: lock
 lock: ## compile the requirements anew (newest allowed versions)
