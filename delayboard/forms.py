@@ -55,37 +55,35 @@ class PublishForm(forms.Form):
         Topology.objects.none(),
         to_field_name="slug",
         required=False,
-        empty_label="none: to the exchange below",
-        help_text="An applied topology gives exchange, key and delay.",
+        empty_label="none: use the exchange below",
+        help_text="The topology sets the exchange, routing key and delay.",
     )
     delay = forms.CharField(
         required=False,
-        help_text="Such as 90s, 5m or 1h30m; empty: at once. Rounded up to the topology's steps.",
+        help_text="For example 90s or 1h30m. Empty: no delay. Rounded up to the topology's steps.",
     )
     target = forms.CharField(
         required=False,
         max_length=255,
-        help_text="Destination or key, where the topology leaves it open.",
+        help_text="Destination or routing key, if the topology needs one.",
         widget=forms.TextInput(attrs={"class": "name"}),
     )
-    exchange = forms.CharField(
-        required=False, max_length=255, help_text="Empty: the default exchange."
-    )
+    exchange = forms.CharField(required=False, max_length=255, help_text="Empty: default exchange.")
     routing_key = forms.CharField(required=False, max_length=255)
     body = forms.CharField(
         required=False, widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"})
     )
     content_type = forms.CharField(required=False, max_length=255, initial="application/json")
-    headers = HeadersField(required=False, help_text="A JSON object; numbers stay numbers.")
+    headers = HeadersField(required=False, help_text="A JSON object. Numbers remain numbers.")
     persistent = forms.BooleanField(required=False, initial=True)
     priority = forms.IntegerField(required=False, min_value=0, max_value=255)
     expiration = forms.CharField(
-        required=False, help_text="The message's own TTL, such as 30s; empty: none."
+        required=False, help_text="Message TTL, for example 30s. Empty: no TTL."
     )
     content_encoding = forms.CharField(required=False, max_length=255)
     correlation_id = forms.CharField(required=False, max_length=255)
     message_id = forms.CharField(
-        required=False, max_length=255, help_text="Empty: a fresh one is made."
+        required=False, max_length=255, help_text="Empty: Delayboard creates an id."
     )
     reply_to = forms.CharField(required=False, max_length=255)
     type = forms.CharField(required=False, max_length=255)
@@ -97,7 +95,7 @@ class PublishForm(forms.Form):
         applied = Topology.objects.filter(broker__in=brokers, state=State.APPLIED)
         self.fields["topology"].queryset = applied.select_related("broker")  # type: ignore[attr-defined]
         self.fields["broker"] = BrokerChoice(
-            brokers, required=False, empty_label="none: through the topology above"
+            brokers, required=False, empty_label="none: use the topology above"
         )
         self.fields["letter_id"].initial = uuid4
 

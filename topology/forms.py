@@ -102,13 +102,13 @@ class BrokerForm(forms.ModelForm):
             "ca_certificate",
         ]
         help_texts: ClassVar[dict[str, str]] = {
-            "environment": "Shown on every page of this broker, such as staging.",
-            "is_production": "Actions that publish, discard or delete then ask for a typed name.",
-            "management_url": "The management API, such as http://host:15672",
-            "vhost": "A broker is added once for each of its virtual hosts.",
-            "tls": "AMQP over TLS (amqps). The management address says it by https.",
-            "verify_tls": "Refuse certificates that are not trusted.",
-            "ca_certificate": "PEM text of the authority; empty for the system's own.",
+            "environment": "Shown on every page of this broker, for example staging.",
+            "is_production": "Publishing, discarding and deleting then require the broker name.",
+            "management_url": "URL of the management API, for example http://host:15672",
+            "vhost": "Add a broker once for each virtual host.",
+            "tls": "AMQP over TLS (amqps). For the management API, enter an https URL.",
+            "verify_tls": "Reject untrusted certificates.",
+            "ca_certificate": "PEM text of the CA. Empty: the certificates of the system.",
         }
         labels: ClassVar[dict[str, str]] = {
             "host": "AMQP host",
@@ -116,15 +116,15 @@ class BrokerForm(forms.ModelForm):
             "vhost": "Virtual host",
             "management_url": "Management address",
             "tls": "TLS",
-            "verify_tls": "Verify the certificate",
+            "verify_tls": "Verify certificate",
             "ca_certificate": "CA certificate",
-            "is_production": "This is production",
+            "is_production": "Production broker",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.instance.pk:
-            self.fields["password"].help_text = "Leave it empty to keep the stored one."
+            self.fields["password"].help_text = "Leave empty to use the stored password."
 
     def clean_host(self) -> str:
         host: str = self.cleaned_data["host"]
@@ -179,7 +179,7 @@ class BrokerChoice(forms.ModelChoiceField):
     """A broker, by its slug as in addresses; of several none is chosen beforehand."""
 
     def __init__(self, queryset: QuerySet[Broker], **options: Any) -> None:
-        options.setdefault("empty_label", None if queryset.count() == 1 else "choose a broker")
+        options.setdefault("empty_label", None if queryset.count() == 1 else "select a broker")
         super().__init__(queryset, to_field_name="slug", **options)
 
     def label_from_instance(self, obj: Broker) -> str:
@@ -267,7 +267,7 @@ class QuestionForm(forms.Form):
     exchange = forms.CharField(
         required=False,
         max_length=255,
-        help_text="Empty: the default exchange.",
+        help_text="Empty: default exchange.",
         widget=forms.TextInput(attrs={"class": "name"}),
     )
     routing_key = forms.CharField(
@@ -278,25 +278,25 @@ class QuestionForm(forms.Form):
     )
     headers = HeadersField(
         required=False,
-        help_text="A JSON object; CC, BCC and, for brokers before 4.0, x-death count too.",
+        help_text="A JSON object. CC, BCC and (before RabbitMQ 4.0) x-death affect the route.",
     )
     expiration = forms.CharField(
         required=False,
         max_length=40,
-        help_text="The message's own TTL as AMQP has it: milliseconds in digits. Empty: none.",
+        help_text="Message TTL in milliseconds. Empty: no TTL.",
         widget=forms.TextInput(attrs={"class": "name", "inputmode": "numeric"}),
     )
     rejecting = forms.CharField(
         required=False,
-        label="Rejected in",
+        label="Rejecting queues",
         max_length=2000,
-        help_text="Queues, parted by blanks, whose consumer rejects it every time.",
+        help_text="Queues whose consumer always rejects the message, separated by spaces.",
         widget=forms.TextInput(attrs={"class": "name"}),
     )
     without_consumers = forms.BooleanField(
         required=False,
-        label="As if nobody consumed",
-        help_text="Else a queue that has a consumer now is where the way ends.",
+        label="Ignore consumers",
+        help_text="If not selected, the path ends at a queue with a consumer.",
     )
 
     def question(self) -> Question:

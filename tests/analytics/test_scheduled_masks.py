@@ -105,7 +105,7 @@ def test_what_is_hidden_from_a_reader_is_on_no_page_and_in_no_export(
     assert not any(secret in text for secret in SECRETS)
     assert "seven" in text
     assert "&quot;order&quot;: 17" in text
-    assert "Some of it is hidden from you by a rule." in text
+    assert "A redaction rule hides parts of this message from you." in text
     assert shown(client, topology="orders").count("sales-desk") == 0
     for form in ("jsonl", "csv"):
         query = {"as": form, "topology": "orders"}
@@ -175,7 +175,7 @@ def test_a_body_is_hidden_as_far_as_it_can_be_read(
     projection.project(topology, [an_entry("odd", LATER, **told(body))])
     text = message_page(reader(Role.VIEWER), "odd", look=True)
     assert "4111" not in text
-    assert ("The body is hidden by a rule" in text) is is_whole
+    assert ("A redaction rule hides the whole body" in text) is is_whole
     assert ("&quot;order&quot;: 17" in text) is not is_whole
 
 

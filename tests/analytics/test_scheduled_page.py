@@ -46,7 +46,7 @@ def test_an_anonymous_visitor_is_sent_to_the_login(client: Client, topology: Top
 
 
 def test_nothing_waiting_is_said(viewer: Client) -> None:
-    assert "Nothing waits" in page(viewer)
+    assert "No waiting messages" in page(viewer)
 
 
 def test_what_waits_is_listed_with_its_destination_and_whether_it_is_overdue(
@@ -249,7 +249,7 @@ def test_a_message_has_a_page_of_its_own(viewer: Client, topology: Topology) -> 
     row = ScheduledMessage.objects.get()
     address = reverse("analytics:scheduled_message", args=[row.pk])
     text = viewer.get(address).content.decode()
-    assert all(part in text for part in ("seven", "sales", "events", "Show the body"))
+    assert all(part in text for part in ("seven", "sales", "events", "Show body"))
     assert "order&quot;" not in text
     assert not AuditEntry.objects.filter(action="body looked into").exists()
     text = viewer.get(address, {"look": "1"}).content.decode()
@@ -263,5 +263,5 @@ def test_a_message_has_a_page_of_its_own(viewer: Client, topology: Topology) -> 
 def test_a_body_that_was_not_kept_is_not_offered(viewer: Client, topology: Topology) -> None:
     projection.project(topology, [an_entry("m1", LATER)])
     address = reverse("analytics:scheduled_message", args=[ScheduledMessage.objects.get().pk])
-    assert "Not kept." in viewer.get(address, {"look": "1"}).content.decode()
+    assert "The body is not stored." in viewer.get(address, {"look": "1"}).content.decode()
     assert not AuditEntry.objects.filter(action="body looked into").exists()

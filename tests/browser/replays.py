@@ -120,5 +120,5 @@ def _unfold(page: Page) -> None:
 
 
 def _type_nothing(page: Page) -> None:
-    page.get_by_label("Messages a second, at most").fill("many")
-    press("Judge again")(page)
+    page.get_by_label("Maximum messages per second").fill("many")
+    press("Update dry run")(page)

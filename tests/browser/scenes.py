@@ -267,7 +267,7 @@ def _add_acts(scene: Scene, broker: Broker, pair: Topology, planned: Topology) -
     scene.add("verdict", "topology:topology", pair.slug, act=press("Verify"))
     scene.add("teardown", "topology:topology", pair.slug, act=_open_teardown)
     scene.add("prediction", "publish", query=through, act=press("Predict"))
-    scene.add("broker-tested", "topology:broker", broker.slug, act=press("Test the connection"))
+    scene.add("broker-tested", "topology:broker", broker.slug, act=press("Test connection"))
     scene.add("nothing-found", "topology:audit", query={"q": "never happened"})
     scene.add("account-menu", "now", act=lambda page: page.locator(".top-end summary").click())
 
@@ -298,21 +298,21 @@ def _open(page: Page) -> None:
 
 
 def _look(page: Page) -> None:
-    look = page.locator("main button:enabled", has_text="Look")
+    look = page.locator("main button:enabled", has_text="Peek messages")
     if look.count():
         look.click()
         _open(page)
 
 
 def _open_teardown(page: Page) -> None:
-    page.get_by_text("Delete what Delayboard created for it").click()
+    page.get_by_text("Delete topology").click()
 
 
 def _send_nothing(page: Page) -> None:
     page.locator("main form").evaluate("form => { form.noValidate = true }")
     for box in page.locator("main input[type=text]").all():
         box.fill("")
-    press("Save and try it")(page)
+    press("Save and test broker")(page)
 
 
 def _applied(broker: Broker, name: str) -> Topology:

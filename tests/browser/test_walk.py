@@ -85,7 +85,7 @@ def watch_the_picture(page: Page, vhost: Vhost, album: Album) -> None:
 
 def publish_and_follow(page: Page, album: Album) -> None:
     page.goto("/topologies/orders/")
-    page.get_by_role("link", name="Publish through it").click()
+    page.get_by_role("link", name="Publish message").click()
     expect(page.get_by_label("Delay")).to_have_value("2s")
     page.get_by_label("Body").fill('{"order": 1, "amount": 12.50}')
     page.get_by_label("Headers").fill('{"tenant": 42}')
@@ -123,20 +123,20 @@ def fail_and_park(vhost: Vhost) -> None:
 def read_and_replay(page: Page, vhost: Vhost, album: Album) -> None:
     page.goto("/dead-letters/")
     page.get_by_role("link", name=PARKED).first.click()
-    page.get_by_role("button", name="It holds dead letters").click()
-    page.get_by_role("button", name="Look", exact=True).click()
+    page.get_by_role("button", name="Confirm as dead-letter queue").click()
+    page.get_by_role("button", name="Peek messages", exact=True).click()
     expect(page.get_by_role("heading", name="All 2 messages")).to_be_visible()
     page.locator("li.letter summary").first.click()
     history = page.locator("li.letter").first.locator(".history")
     expect(history).to_contain_text("orders")
     expect(history).to_contain_text("reject")
     album.take(page, "dead-letters")
-    page.get_by_role("checkbox", name="Choose message 1").check()
-    page.get_by_role("button", name="Park and replay…").click()
+    page.get_by_role("checkbox", name="Select message 1").check()
+    page.get_by_role("button", name="Park and replay messages").click()
     expect(page.get_by_text("Arrives in orders at once.").first).to_be_visible()
     album.take(page, "replay-dry-run")
-    page.get_by_role("button", name="Start the replay of 1").click()
-    expect(page.get_by_role("heading", name="How it went")).to_be_visible()
+    page.get_by_role("button", name="Start replay of 1 message").click()
+    expect(page.get_by_role("heading", name="Result")).to_be_visible()
     album.take(page, "replay-done")
 
     def arrived() -> bool:
@@ -149,7 +149,7 @@ def read_and_replay(page: Page, vhost: Vhost, album: Album) -> None:
 
 def read_the_report(page: Page, album: Album) -> None:
     page.goto(f"/reports/?day={datetime.now(UTC):%Y-%m-%d}")
-    page.get_by_role("button", name="Compute this day now").click()
+    page.get_by_role("button", name="Compute day").click()
     expect(page.locator(".chart .main-svg").first).to_be_visible(timeout=300_000)
     album.take(page, "reports")
 

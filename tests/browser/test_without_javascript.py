@@ -118,9 +118,9 @@ def add_a_broker(page: Page, vhost: Vhost) -> None:
     page.get_by_label("Management address").fill(address.management_url)
     page.locator("[name=username]").fill(address.username)
     page.locator("[name=password]").fill(address.password)
-    press(page, "Save and try it")
+    press(page, "Save and test broker")
     expect(page.get_by_text("AMQP: Connected to the virtual host")).to_be_visible()
-    press(page, "Test the connection")
+    press(page, "Test connection")
     expect(page.get_by_text("AMQP: Connected to the virtual host")).to_be_visible()
 
 
@@ -128,16 +128,16 @@ def plan_apply_and_verify(page: Page) -> None:
     page.goto("/topologies/add/?kind=retry_pair")
     page.get_by_label("Name", exact=True).fill("orders")
     page.get_by_label("Delay", exact=True).fill("2s")
-    press(page, "Make the plan")
+    press(page, "Create plan")
     press(page, re.compile("^Apply"))
     expect(page.get_by_text(re.compile(r"Applied: \d+ created"))).to_be_visible()
     press(page, "Verify")
-    expect(page.get_by_text("It holds.")).to_be_visible()
+    expect(page.get_by_text("Verified.")).to_be_visible()
 
 
 def predict_and_publish(page: Page) -> None:
     page.goto("/topologies/orders/")
-    page.get_by_role("link", name="Publish through it").click()
+    page.get_by_role("link", name="Publish message").click()
     page.get_by_label("Body").fill("{}")
     press(page, "Predict")
     page.locator("#prediction button").click()
@@ -151,13 +151,13 @@ def look_choose_and_replay(page: Page, vhost: Vhost) -> None:
     latest.forget(Broker.objects.get().pk)
     page.goto("/dead-letters/")
     page.get_by_role("link", name=scenes.PARKED).click()
-    press(page, "It holds dead letters")
-    press(page, "Look")
+    press(page, "Confirm as dead-letter queue")
+    press(page, "Peek messages")
     page.locator("li.letter summary").first.click()
-    expect(page.get_by_role("heading", name="Where it died").first).to_be_visible()
-    page.get_by_role("checkbox", name="Choose message 1").check()
+    expect(page.get_by_role("heading", name="History").first).to_be_visible()
+    page.get_by_role("checkbox", name="Select message 1").check()
     with duties_at_work(PARKING, "replay-prepare"):
-        press(page, "Park and replay…")
+        press(page, "Park and replay messages")
 
         def is_prepared() -> bool:
             page.goto(page.url)
@@ -165,26 +165,26 @@ def look_choose_and_replay(page: Page, vhost: Vhost) -> None:
 
         eventually(is_prepared, "its dry run is there")
     page.get_by_text("Options", exact=True).click()
-    page.get_by_label("Time to undo it").fill("30m")
-    press(page, "Judge again")
-    press(page, "Start the replay of 1")
-    press(page, "Undo: cancel the replay")
-    expect(page.get_by_text("Nothing was published.")).to_be_visible()
+    page.get_by_label("Undo time").fill("30m")
+    press(page, "Update dry run")
+    press(page, "Start replay of 1 message")
+    press(page, "Cancel replay")
+    expect(page.get_by_text("The replay published no message.")).to_be_visible()
     assert ReplayBatch.objects.get().cancelled == 1
 
 
 def filter_the_lists(page: Page) -> None:
     page.goto("/audit/")
-    page.get_by_label("Action, object or person").fill("applied")
+    page.get_by_label("Action, object or user").fill("applied")
     press(page, "Search")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.goto("/topologies/")
-    page.get_by_label("Torn down too").check()
+    page.get_by_label("Include deleted topologies").check()
     press(page, "Filter")
     assert "torn_down=yes" in page.url
     page.goto("/reports/")
-    press(page, "Compute this day now")
-    expect(page.locator(".messages")).to_contain_text("The worker will compute")
+    press(page, "Compute day")
+    expect(page.locator(".messages")).to_contain_text("The worker computes")
 
 
 def tear_down(page: Page) -> None:
@@ -195,7 +195,7 @@ def tear_down(page: Page) -> None:
         return page.locator("#typed").count() == 1
 
     eventually(asks, "the page knows of the message")
-    page.get_by_text("Delete what Delayboard created for it").click()
+    page.get_by_text("Delete topology").click()
     page.locator("#typed").fill("orders")
     press(page, re.compile("^Tear down"))
     expect(page.get_by_text(re.compile(r"orders: \d+ deleted"))).to_be_visible()
@@ -207,7 +207,7 @@ def change_the_password_and_leave(page: Page) -> None:
     page.get_by_label("Old password").fill(PASSWORD)
     page.get_by_label("New password", exact=True).fill(PASSWORD + "!")
     page.get_by_label("New password confirmation").fill(PASSWORD + "!")
-    press(page, "Change it")
+    press(page, "Change password")
     expect(page.get_by_text("Your password was changed.")).to_be_visible()
     page.locator(".top-end summary").click()
     press(page, "Sign out")

@@ -42,7 +42,7 @@ def test_a_recorder_shows_as_late_while_its_broker_is_frozen_and_recovers_withou
         with frozen(broker_node):
             eventually(lambda: not runs(), "the recorder shows that it is not")
             page = client.get(reverse("now")).content.decode()
-            assert "No sign of life" in page or "Failing" in page
+            assert "No heartbeat" in page or "Failing" in page
             assert "does not answer" in page
             assert not Duty.objects.get(key="facts").is_late
         eventually(runs, "the recorder is at work again")
@@ -50,4 +50,4 @@ def test_a_recorder_shows_as_late_while_its_broker_is_frozen_and_recovers_withou
             channel.publish(Publish("orders-retry", "orders", build_properties(), b"{}"))
         eventually(recorded, "it records again")
         assert worker.poll() is None
-    assert "Runs" in client.get(reverse("now")).content.decode()
+    assert "Running" in client.get(reverse("now")).content.decode()

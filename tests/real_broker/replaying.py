@@ -109,7 +109,7 @@ def depth(broker: Broker, queue: str) -> int:
 
 
 def worked_off(kind: str, do: Any) -> None:
-    """What the worker does, without waiting for leases and pauses to run out."""
+    """Worker, without waiting for leases and pauses to run out."""
     long_ago = datetime.now(UTC) - timedelta(seconds=1)
     Work.objects.update(leased_until_at=long_ago, not_before_at=None)
     claimed = work.claim((kind,), "test worker")

@@ -114,7 +114,7 @@ def test_a_loop_tells_its_rounds_and_where_it_died_for_the_last_time(
         ("queue/retry", "queue/work"),
         ("queue/retry", "queue/dead"),
     }
-    assert "6 deaths in all." in shown(vhost, message)
+    assert "6 deaths in total." in shown(vhost, message)
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])

@@ -140,7 +140,7 @@ def snapshot_of(broker: Broker) -> Any:
 
 
 def done(parking: Parking) -> Parking:
-    """What the worker does, without waiting for leases and pauses to run out."""
+    """Worker, without waiting for leases and pauses to run out."""
     while True:
         parking.refresh_from_db()
         if parking.is_ended:

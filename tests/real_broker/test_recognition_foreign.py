@@ -285,12 +285,13 @@ def test_it_is_shown_adopted_where_it_can_be_and_the_broker_is_left_as_it_was(
     client = signed_in(Role.ADMIN)
     eventually(lambda: latest.fresh(broker).snapshot, "the broker is seen")
     text = text_of(client.get(address))
-    assert text.count(">Adopt</button>") == sum(one.plan is not None for one in found.values())
+    adoptable = sum(one.plan is not None for one in found.values())
+    assert text.count(">Adopt topology</button>") == adoptable
     for (kind, name), one in found.items():
         shown = text_of(client.get(address, {"kind": kind, "name": name}))
         assert "<svg" in shown
         if one.plan is None:
-            assert "it can be read, not adopted." in shown
+            assert "Delayboard can show this topology but not adopt it." in shown
             with pytest.raises(Refusal, match="can be shown and not be managed"):
                 adopting.adopt(None, broker, kind, name)
         else:
@@ -299,7 +300,7 @@ def test_it_is_shown_adopted_where_it_can_be_and_the_broker_is_left_as_it_was(
     assert Topology.objects.count() == sum(one.plan is not None for one in found.values())
     latest.forget(broker.pk)
     eventually(lambda: latest.fresh(broker).snapshot, "the broker is seen again")
-    assert ">Adopt</button>" not in text_of(client.get(address))
+    assert ">Adopt topology</button>" not in text_of(client.get(address))
     assert defined(broker_node, vhost) == before
 
 

@@ -50,9 +50,9 @@ def test_a_page_says_that_it_is_being_read_and_nothing_of_trouble_or_emptiness(
     assert shown(text, "data-live-reading")
     assert not shown(text, "data-live-trouble")
     assert not shown(text, "data-live-good")
-    assert "Test broker holds much.</strong>" in text
+    assert "Loading Test broker.</strong>" in text
     assert "It answers, and is being read for the first time: " in text
-    assert "Without JavaScript, reload it in a few seconds." in text
+    assert "Without JavaScript, reload the page in a few seconds." in text
     assert "does not answer" not in text
     assert "data-stale" not in text
     assert "No queue" not in text

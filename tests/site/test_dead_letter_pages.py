@@ -52,7 +52,7 @@ def test_chosen_messages_are_parked_and_become_a_draft_with_the_typed_target(
     values = {"name": "parked", "message": chosen, "target": "typed", "routing_key": "work"}
     address = reverse("replay_prepare", args=["test-broker"])
     text = text_of(looked.post(address, values, follow=True))
-    assert "It is being prepared" in text
+    assert "Preparation" in text
     made = ReplayBatch.objects.get()
     assert made.parking is not None
     assert made.parking.handles == chosen
@@ -87,5 +87,5 @@ def test_a_replay_that_cannot_be_prepared_is_explained(
 def test_a_queue_that_nobody_confirmed_is_confirmed_before_a_replay(looked: Client) -> None:
     address = reverse("dead_letter_queue", args=["test-broker"])
     text = text_of(looked.post(f"{address}?name=parked"))
-    assert "which needs somebody to say that this queue holds dead letters" in text
+    assert "Parking needs a confirmed dead-letter queue" in text
     assert reverse("letter_queue_decide", args=["test-broker"]) in text

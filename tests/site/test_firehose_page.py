@@ -45,7 +45,7 @@ def test_an_admin_switches_it_on_and_off_and_the_page_says_so(vhost: Vhost) -> N
     assert "The firehose of Test broker is on." in text
     assert '<span class="state state-ok">On</span>' in text
     assert f"by {row.switched_on_by}" in text
-    assert "Nobody is ever held up" in text
+    assert "Publishers are never blocked" in text
     assert is_tracing(broker)
     assert "It is switched on already." in switch(client, broker, wanted="on")
     assert "no longer reads the firehose" in switch(client, broker, wanted="off")
@@ -107,7 +107,7 @@ def test_what_somebody_else_did_is_told_apart(vhost: Vhost) -> None:
         management.trace(on=False)
         text = text_of(client.get(page_of(broker)))
     assert "Being switched on" in text
-    assert "somebody else has switched them off" in text
+    assert "somebody disabled the firehose" in text
     switch(client, broker, wanted="off")
 
 
@@ -115,7 +115,7 @@ def test_a_refusal_of_the_broker_is_a_sentence_and_leaves_nothing(broker: Broker
     client = signed_in(Role.ADMIN, broker)
     text = switch(client, broker, wanted="on")
     assert "Not switched on. No management API at" in text
-    assert "How it stands is not known" in text
+    assert "The status is unknown" in text
     assert not Firehose.objects.exists()
     Firehose.objects.create(broker=broker, switched_on_by="ada")
     assert "Not switched off. No management API at" in switch(client, broker, wanted="off")
@@ -125,10 +125,10 @@ def test_a_refusal_of_the_broker_is_a_sentence_and_leaves_nothing(broker: Broker
 @pytest.mark.parametrize(
     ("late", "values", "said"),
     [
-        (False, {}, "Runs"),
-        (True, {}, "No sign of life"),
+        (False, {}, "Running"),
+        (True, {}, "No heartbeat"),
         (False, {"last_error": "The <b>disk</b> is full."}, "The &lt;b&gt;disk&lt;/b&gt; is full."),
-        (False, {"details": {"trouble": "It lost its tag."}}, "kept on: It lost its tag."),
+        (False, {"details": {"trouble": "It lost its tag."}}, "Delayboard cannot keep the firehose enabled: It lost its tag."),
     ],
 )
 def test_the_recorders_state_stands_on_the_page(

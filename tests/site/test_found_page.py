@@ -84,20 +84,20 @@ def test_what_is_found_is_listed_with_how_complete_it_is_and_what_waits(broker: 
     assert "Complete" in text
     assert "1 of 113 things missing" in text
     assert '<td class="number">12\u202f345</td>' in text
-    assert text.count(">Adopt</button>") == 2
-    assert "belong to nothing known" not in text
+    assert text.count(">Adopt topology</button>") == 2
+    assert "unmanaged objects" not in text
 
 
 def test_a_managed_one_leads_to_its_topology_and_is_not_offered(pair: Topology) -> None:
     know(pair.broker, *WHOLE)
     for text in (page(pair.broker), one(pair.broker)):
         assert reverse("topology:topology", args=[pair.slug]) in text
-        assert ">Adopt</button>" not in text
+        assert ">Adopt topology</button>" not in text
 
 
 def test_a_viewer_sees_it_and_is_not_offered_to_adopt(broker: Broker) -> None:
     know(broker, *WHOLE)
-    assert ">Adopt</button>" not in page(broker, Role.VIEWER)
+    assert ">Adopt topology</button>" not in page(broker, Role.VIEWER)
     assert "needs the role operator" in one(broker, Role.VIEWER)
 
 
@@ -110,13 +110,13 @@ def test_one_shows_its_picture_and_its_differences_argument_by_argument(broker: 
     assert "Binding from orders to queue orders with key orders" in text
     cells = ("Quorum queue orders", "x-queue-type", ">classic<", ">quorum<", "as declared")
     assert [cell for cell in cells if cell not in text] == []
-    assert "its plan cannot be applied" in text
-    assert ">Adopt</button>" in text
+    assert "you cannot apply the plan" in text
+    assert ">Adopt topology</button>" in text
 
 
 def test_one_that_is_gone_says_so(broker: Broker) -> None:
     know(broker, *WHOLE)
-    assert "No such topology is here now" in one(broker, name="other")
+    assert "Topology not found" in one(broker, name="other")
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "n" * 249, "a/b ü漢&x=1", '"><b>'])
@@ -131,16 +131,16 @@ def test_hostile_names_are_only_text(broker: Broker, name: str) -> None:
 
 def test_an_empty_vhost_and_one_of_strangers_say_so(broker: Broker) -> None:
     know(broker)
-    assert "Nothing is here yet" in page(broker)
+    assert "No objects" in page(broker)
     know(broker, Exchange("x"), Queue("<q>"), error="", **{"<q>": 7})
     text = page(broker)
-    assert "No topology was recognised" in text
+    assert "No topology recognized" in text
     assert "1 exchange, 1 queue" in text
     assert "Classic queue &lt;q&gt;" in text
 
 
 def test_a_broker_that_never_answered_and_one_that_stopped_say_so(broker: Broker) -> None:
-    assert "Unknown until the broker answers" in page(broker)
+    assert "No data yet" in page(broker)
     know(broker, *WHOLE, error="It went away.")
     text = page(broker)
     assert "It went away." in text
@@ -158,7 +158,7 @@ def test_the_list_is_filtered_by_kind_and_by_name(broker: Broker) -> None:
     assert ">orders</a>" in page(broker, q="ORDERS-RE")
     text = page(broker, q="nowhere")
     assert "No topology matches" in text
-    assert "None of them has a name like that." in text
+    assert "No object matches this name." in text
 
 
 def test_what_would_claim_too_much_is_filtered_too(broker: Broker) -> None:
@@ -168,20 +168,20 @@ def test_what_would_claim_too_much_is_filtered_too(broker: Broker) -> None:
     )
     seen = recognise(know(broker, *WHOLE))
     with patch("topology.views.found.recognise", lambda _: replace(seen, overlapping=uses)):
-        assert "2 more would claim" in page(broker)
-        assert "1 more would claim" in page(broker, kind="delay_queues")
+        assert "2 more topologies overlap" in page(broker)
+        assert "1 more topologies overlap" in page(broker, kind="delay_queues")
         text = page(broker, q="HOLD-")
-        assert "1 more would claim" in text
+        assert "1 more topologies overlap" in text
         assert ">late</span>" in text
-        assert "more would claim" not in page(broker, kind="busy_wait")
+        assert "more topologies overlap" not in page(broker, kind="busy_wait")
 
 
 def test_the_work_queue_of_what_was_found_is_said_to_be_that(broker: Broker) -> None:
     late = delay_queues.definitions(delay_queues_params.Params("mails", (timedelta(seconds=10),)))
     know(broker, *late, Queue("mails"))
     text = page(broker)
-    assert "1 queue that is the work queue of what was recognised" in text
-    assert "belong to nothing known" not in text
+    assert "1 queue that is the work queue of recognized topologies" in text
+    assert "unmanaged objects" not in text
     assert "the work queue of what" in page(broker, q="mail", kind="delay_queues")
     assert "the work queue of what" not in page(broker, q="orders")
     assert "the work queue of what" not in page(broker, kind="busy_wait")
@@ -201,23 +201,24 @@ def test_the_second_of_two_loops_on_one_input_can_be_adopted_and_leaves_no_stran
     Topology.objects.all().delete()
     know(broker, *both)
     text = page(broker)
-    assert text.count(">Adopt</button>") == 2
-    assert "belong to nothing known" not in text
+    assert text.count(">Adopt topology</button>") == 2
+    assert "unmanaged objects" not in text
     assert "would claim" not in text
 
 
 def test_what_we_manage_is_no_stranger_though_it_is_not_recognised(broker: Broker) -> None:
     make_pair(broker)
     know(broker, Queue("orders-retry"), Exchange("orders"), Queue("other"))
-    assert "1 queue: in use, no doubt" in page(broker)
+    assert "1 queue. They are not part" in page(broker)
     Topology.objects.update(state=State.TORN_DOWN)
-    assert "1 exchange, 2 queues: in use, no doubt" in page(broker)
+    assert "1 exchange, 2 queues. They are not part" in page(broker)
 
 
 def test_adopting_stands_beside_the_name_where_a_narrow_screen_shows_it(broker: Broker) -> None:
     know(broker, *WHOLE)
     text = page(broker)
-    assert text.index(">orders</a>") < text.index(">Adopt</button>") < text.index("Complete")
+    adopt = text.index(">Adopt topology</button>")
+    assert text.index(">orders</a>") < adopt < text.index("Complete")
 
 
 @pytest.mark.parametrize("first", ["-1", "x", "99999999999999999999", "1e3"])
@@ -229,12 +230,12 @@ def test_an_odd_place_in_the_list_is_its_beginning(broker: Broker, first: str) -
 def test_of_thousands_a_page_shows_fifty_and_says_so(broker: Broker) -> None:
     know(broker, *crowd(0.2))
     first = eventually(lambda: text if "Adopt" in (text := page(broker)) else "", "it is ready")
-    assert first.count(">Adopt</button>") == 50
+    assert first.count(">Adopt topology</button>") == 50
     assert "Showing 1 to 50 of 804." in first
     assert "Showing 50 of" in first
     last = page(broker, Role.OPERATOR, **{"from": "800"})
-    assert last.count(">Adopt</button>") == 4
-    assert "This is the last page." in last
+    assert last.count(">Adopt topology</button>") == 4
+    assert "Last page" in last
 
 
 def test_of_thousands_a_page_does_not_wait_until_they_are_recognised(
@@ -251,9 +252,9 @@ def test_of_thousands_a_page_does_not_wait_until_they_are_recognised(
     monkeypatch.setattr("topology.views.found.AT_ONCE", 5)
     know(broker, *WHOLE)
     for text in (page(broker), page(broker, q="orders"), one(broker)):
-        assert "Being worked out" in text
+        assert "Analysis in progress" in text
         assert 'http-equiv="refresh"' in text
-        assert "Nothing is here yet" not in text
+        assert "No objects" not in text
     assert f'href="{reverse("topology:found", args=[broker.slug])}?q=orders"' in page(
         broker, q="orders"
     )
@@ -275,11 +276,11 @@ def test_what_has_foreign_names_is_listed_and_says_why_it_is_not_adopted(broker:
     text = page(broker)
     assert "Shown only" in text
     assert "Nothing missing" in text
-    assert ">Adopt</button>" not in text
+    assert ">Adopt topology</button>" not in text
     assert '<td class="number">7</td>' in text
     text = one(broker, name="mail")
-    assert "is built as “Retry pair” is, under names or keys that this pattern cannot give" in text
-    assert "it can be read, not adopted." in text
+    assert "uses the pattern “Retry pair” with other names or routing keys" in text
+    assert "Delayboard can show this topology but not adopt it." in text
     assert "7 messages" in text
 
 
@@ -303,7 +304,7 @@ def test_what_two_loops_share_is_counted_once_in_all(broker: Broker) -> None:
     know(broker, *both, error="", **{one.dead_queue: 4})
     text = page(broker)
     assert text.count('<td class="number">4<br><span class="quiet">shared</span></td>') == 2
-    assert "<strong>4</strong><span>waiting in all of them</span>" in text
+    assert "<strong>4</strong><span>messages waiting</span>" in text
     text = page(broker, kind="retry_loop", name="b")
     assert '4 messages, shared by <span class="name">a_input_q</span>' in text
 
@@ -322,8 +323,8 @@ def test_adopting_leads_to_the_topology_which_says_that_it_is_not_recorded(broke
     broker_says(others=tuple(WHOLE))
     text = text_of(adopt(broker))
     assert "Adopted: nothing was changed in the broker." in text
-    assert "Not recorded yet" in text
-    assert "What waits in it already stays unseen" in text
+    assert "Recording" in text
+    assert "it covers only new messages" in text
     assert "In sync" in text
     assert {call.request.method for call in responses.calls} == {"GET"}
 
@@ -333,7 +334,7 @@ def test_adopting_an_incomplete_one_shows_its_plan(broker: Broker) -> None:
     broker_says(others=tuple(WHOLE.without([LOST.identity])))
     text = text_of(adopt(broker))
     assert "Its plan says what a whole one would have besides." in text
-    assert "It was adopted, and is not a whole one" in text
+    assert "Adopted, incomplete" in text
     assert "New: binding from orders to queue orders" in text
 
 
@@ -366,7 +367,7 @@ def test_record_it_makes_the_tap_and_the_page_no_longer_offers_it(broker: Broker
     answer = signed_in(Role.OPERATOR).post(address, {"tap_type": "stream"}, follow=True)
     text = text_of(answer)
     assert "Recorded from now on." in text
-    assert "Not recorded yet" not in text
+    assert "Recording" not in text
     topology.refresh_from_db()
     assert topology.tap_type == "stream"
     assert "This topology records into a stream, which can harm it." in text
@@ -382,7 +383,7 @@ def test_a_torn_down_one_may_be_adopted_again(broker: Broker) -> None:
     make_pair(broker)
     Topology.objects.update(state=State.TORN_DOWN)
     know(broker, *Definitions.of(WHOLE))
-    assert ">Adopt</button>" in one(broker)
+    assert ">Adopt topology</button>" in one(broker)
 
 
 @responses.activate
@@ -391,15 +392,15 @@ def test_one_that_others_pass_on_says_whose_consumer_does_it(broker: Broker) -> 
     whole = busy_wait.definitions(params) | Definitions.of([Queue(params.queue)])
     broker_says(others=tuple(whole))
     text = text_of(adopt(broker, kind="busy_wait", name=busy_wait.title(params)))
-    assert "passed on by the consumer of whoever built it" in text
+    assert "The original consumer forwards the messages" in text
 
 
 @pytest.mark.parametrize(
     ("state", "heading"),
     [
-        (State.APPLIED, "It was adopted, and is not a whole one"),
-        (State.APPLYING, "Applying it began and did not end."),
-        (State.TORN_DOWN, "It cannot be applied again."),
+        (State.APPLIED, "Adopted, incomplete"),
+        (State.APPLYING, "The last apply did not finish."),
+        (State.TORN_DOWN, "You cannot apply this topology again."),
     ],
 )
 def test_one_that_was_adopted_and_completed_says_how_it_stands(
@@ -414,8 +415,6 @@ def test_one_that_was_adopted_and_completed_says_how_it_stands(
     row.save()
     text = text_of(signed_in(Role.OPERATOR).get(reverse("topology:topology", args=[row.slug])))
     assert heading in text
-    assert "Somebody changed it in the broker since it was applied" not in text
-    assert ("Nothing was changed in the broker when it was adopted" in text) is (
-        state == State.APPLIED
-    )
+    assert "The objects in the broker changed since the topology was applied" not in text
+    assert ("Adoption changed nothing in the broker" in text) is (state == State.APPLIED)
     assert '<span class="tag">adopted</span>' in text

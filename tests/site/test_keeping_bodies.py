@@ -15,7 +15,7 @@ def test_an_operator_switches_it_on_and_off_and_both_are_in_the_audit(pair: Topo
     client = signed_in(Role.OPERATOR)
     address = reverse("topology:topology_bodies", args=[pair.slug])
     page = reverse("topology:topology", args=[pair.slug])
-    assert "Only headers and sizes are recorded." in text_of(client.get(page))
+    assert "Delayboard records only headers and sizes." in text_of(client.get(page))
     for keep, action in (("yes", "on"), ("no", "off")):
         assert client.post(address, {"keep": keep}).status_code == 302
         pair.refresh_from_db()
@@ -27,8 +27,8 @@ def test_an_operator_switches_it_on_and_off_and_both_are_in_the_audit(pair: Topo
 def test_a_viewer_is_told_but_not_offered_it(pair: Topology) -> None:
     client = signed_in(Role.VIEWER)
     text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
-    assert "Only headers and sizes are recorded." in text
-    assert "Keep bodies" not in text
+    assert "Delayboard records only headers and sizes." in text
+    assert "Enable body storage" not in text
     answer = client.post(reverse("topology:topology_bodies", args=[pair.slug]), {"keep": "yes"})
     assert answer.status_code == 403
 

@@ -33,9 +33,9 @@ def test_the_page_shows_the_table_and_what_there_is(
     monkeypatch.setenv("KEEP_GAPS_DAYS", "never")
     write_log(log, [an_entry(at=NOON)])
     text = page()
-    for told in ("KEEP_LOG_DAYS", "90 days", "1 file<", "for good", "2026-11-20"):
+    for told in ("KEEP_LOG_DAYS", "90 days", "1 file<", "forever", "2026-11-20"):
         assert told in text
-    assert "The worker is not running, so nothing is deleted." in text
+    assert "The worker is not running, so Delayboard deletes no data." in text
 
 
 @pytest.mark.parametrize("role", [None, Role.VIEWER])
@@ -58,10 +58,10 @@ def test_the_page_says_when_it_was_cleaned_and_what_was_deleted() -> None:
     text = page()
     assert "and every hour" in text
     assert "77" in text
-    assert "nothing is deleted" not in text
+    assert "Delayboard deletes no data" not in text
     duty.last_error = "Old days of the event log cannot be deleted: permission denied."
     duty.save()
-    assert f"The last cleaning failed: {duty.last_error}" in page()
+    assert f"The last cleanup failed: {duty.last_error}" in page()
 
 
 @pytest.mark.parametrize("odd", ["", "yesterday", 7, None, []])

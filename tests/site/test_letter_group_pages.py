@@ -61,7 +61,7 @@ def address_of(group: LetterGroup, view: str = "letter_group") -> str:
 
 
 def test_nothing_parked_says_what_to_do_first(viewer: Client) -> None:
-    assert "First say which queues hold dead letters." in page(viewer)
+    assert "First confirm the dead-letter queues." in page(viewer)
 
 
 def test_parked_letters_stand_by_what_they_died_of(viewer: Client, broker: Broker) -> None:
@@ -114,7 +114,7 @@ def test_a_place_that_is_none_is_the_first_page(viewer: Client, broker: Broker, 
 
 def test_a_place_behind_the_last_says_so(viewer: Client, broker: Broker) -> None:
     a_group(broker)
-    assert "No group comes after this place." in page(viewer, after="1,1")
+    assert "No more groups." in page(viewer, after="1,1")
     assert names(page(viewer, after="9" * 18 + ",1"))
 
 
@@ -134,7 +134,7 @@ def test_the_text_is_looked_for_in_causes_and_notes(viewer: Client, broker: Brok
 
 def test_what_has_no_parked_letter_is_shown_when_asked_for(viewer: Client, broker: Broker) -> None:
     a_group(broker, parked=0, discarded=4)
-    assert "No letter is parked now" in page(viewer)
+    assert "No parked messages" in page(viewer)
     text = page(viewer, gone="1")
     assert names(text)
     assert "4 discarded" in text
@@ -164,7 +164,7 @@ def test_a_group_has_a_page_of_its_own(viewer: Client, broker: Broker) -> None:
     GroupHour.objects.create(group=group, hour=hour, died=7)
     text = text_of(viewer.get(address_of(group)))
     assert "&lt;b&gt;bold" in text
-    assert "Others died before." in text
+    assert "Earlier deaths are not shown." in text
     assert f"?q=group:{group.pk}" in text
     assert "Discard all" not in text
     assert '<rect x="' not in text
@@ -177,7 +177,7 @@ def test_an_operator_can_discard_and_restore_the_group(operator: Client, broker:
     group = a_group(broker, 2, discarded=3)
     text = text_of(operator.get(address_of(group)))
     assert "Discard all 2 parked" in text
-    assert "Restore all 3 discarded" in text
+    assert "Restore 3 discarded messages" in text
     assert text.count(f'name="group" value="{group.pk}"') == 3
 
 
@@ -296,7 +296,7 @@ def test_a_group_shows_its_newest_letter_within_the_rules(
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"", "Its body is empty."),
+        (b"", "The body is empty."),
         (b"\x00\xff", "Its body is no text."),
         (gzip.compress(b"packed needle", mtime=0), "packed needle"),
         (b"x" * 100_000, "xxx"),
@@ -318,7 +318,7 @@ def test_an_example_of_a_long_body_is_hidden_whole_by_any_rule(
     MaskRule.objects.create(kind=MaskKind.BODY, pattern="card", least_role=Role.ADMIN)
     (letter,) = parked(broker, a_message(b'{"card": "4111", "more": "%s"}' % (b"x" * 70_000)))
     text = text_of(operator.get(address_of(letter.group)))
-    assert "Its body is hidden by a rule." in text
+    assert "A redaction rule hides the body." in text
     assert "4111" not in text
 
 

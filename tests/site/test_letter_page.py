@@ -67,7 +67,7 @@ def test_without_its_broker_the_message_is_there_and_the_rest_is_said_to_be_unkn
     broker: Broker,
 ) -> None:
     said = plain(page(broker, one(broker)))
-    assert "What would become of it is not known until the broker answers." in said
+    assert "The prediction is not available until the broker answers." in said
     assert "rejected in orders" in said
 
 
@@ -126,7 +126,7 @@ def test_a_hidden_history_is_hidden_everywhere(broker: Broker) -> None:
     MaskRule.objects.create(kind=MaskKind.HEADER, pattern="x-*", least_role=Role.ADMIN)
     know(broker, *shop())
     text = page(broker, one(broker))
-    assert "Where it died is hidden by a rule." in plain(text)
+    assert "A redaction rule hides the history." in plain(text)
     assert "rejected" not in text
     assert "orders" not in text
     assert '<svg class="graph' not in text
@@ -141,7 +141,7 @@ def test_rounds_tell_the_first_and_that_the_last_is_not_known(broker: Broker) ->
     said = plain(page(broker, one(broker, headers=headers | told)))
     assert "rejected in orders , 4 times" in said
     assert "Rejected for the last time in orders" in said
-    assert "7 deaths in all." in said
+    assert "7 deaths in total." in said
 
 
 def test_repeats_equals_and_states_are_told(broker: Broker) -> None:
@@ -150,13 +150,13 @@ def test_repeats_equals_and_states_are_told(broker: Broker) -> None:
     third.state, third.state_at = LetterState.DISCARDED, datetime(2026, 11, 21, tzinfo=UTC)
     third.save()
     text = page(broker, third)
-    assert "It may be a repeat of" in plain(text)
+    assert "This message may be a repeat of" in plain(text)
     assert "Discarded" in plain(text)
     assert reverse("letter", args=[broker.slug, first.pk]) in text
     middle = page(broker, second)
     assert reverse("letter", args=[broker.slug, first.pk]) in middle
-    assert "Older in the group" in middle
-    assert "Newer in the group" not in middle
+    assert "Older message" in middle
+    assert "Newer message" not in middle
 
 
 HOSTILE = "<script>alert(1)</script>\u202e\u0007"
@@ -220,7 +220,7 @@ MALFORMED: dict[str, Any] = {
 def test_a_malformed_history_is_shown(broker: Broker, name: str) -> None:
     know(broker, *shop())
     row = one(broker, headers={"x-death": MALFORMED[name]}, timestamp=2**64 - 1)
-    assert "Its life" in page(broker, row)
+    assert "History" in page(broker, row)
 
 
 @pytest.fixture
@@ -250,10 +250,10 @@ def reader(broker: Broker) -> Client:
 def test_no_message_breaks_its_page(
     broker: Broker, reader: Client, headers: dict[str, Any], body: bytes
 ) -> None:
-    assert "Its life" in page(broker, one(broker, body, headers=headers), reader)
+    assert "History" in page(broker, one(broker, body, headers=headers), reader)
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x00", b"\xff\xff\xff", b"\x20\x00\x00\x00\x00\x05ab"])
 def test_unreadable_properties_are_said(broker: Broker, raw: bytes) -> None:
     (row,) = parked(broker, Message("", "dead", read_properties(raw), b"{}"))
-    assert "Could not be read" in page(broker, row)
+    assert "Delayboard cannot read a property" in page(broker, row)

@@ -53,9 +53,9 @@ def test_what_a_look_costs_is_told_before_it(broker: Broker) -> None:
     LookCount.objects.create(broker=broker, queue="dead", looks=8, last_at=NOON)
     text = page()
     assert "12 of 20 deliveries are left to the messages at the head: a look costs one" in text
-    assert '<button class="primary">Look</button>' in text
+    assert '<button class="primary">Peek messages</button>' in text
     assert "redelivered mark" in text
-    assert "There they can be read as often as one likes, which costs them nothing." in text
+    assert "You can read parked messages at any time without using a delivery." in text
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_where_a_look_would_harm_parking_is_offered_with_the_reason(
     text = page()
     assert said in text
     assert "<button disabled" in text
-    assert "There they can be read as often as one likes, which costs them nothing." in text
+    assert "You can read parked messages at any time without using a delivery." in text
     refused = look()
-    assert "It could not be looked into." in refused
+    assert "The peek failed." in refused
     assert said in refused
 
 
@@ -94,7 +94,7 @@ def test_a_message_that_could_not_be_put_back_is_reported_as_parked(
     seen = browse.Look(browse.number([a_message()]), True, allowed, has_stored=True)
     monkeypatch.setattr(browse, "look", lambda *_, **__: seen)
     text = look()
-    assert "Delayboard parked it. The others were put back into the queue." in text
+    assert "Delayboard parked this message. The others are back in the queue." in text
     assert "all of them are still in the queue" not in text
     assert "No delivery is left." in text
 
@@ -133,10 +133,10 @@ def test_a_look_shows_what_they_died_of_above_them(
     ]
     assert [row.group.pk for row in rows] == [group.pk, None]
     text = look()
-    assert text.index("What they died of") < text.index("All 4 messages")
+    assert text.index("Dead-lettering by queue and reason") < text.index("All 4 messages")
     assert reverse("letter_group", args=[broker.slug, group.pk]) in text
     assert "1 parked" in text
-    assert "none yet" in text
+    assert ">none<" in text
     MaskRule.objects.create(kind=MaskKind.HEADER, pattern="x-death", least_role=Role.ADMIN)
     assert "invoices" not in look()
     assert LetterGroup.objects.count() == 1

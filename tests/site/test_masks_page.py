@@ -23,7 +23,7 @@ def address(name: str = "masks") -> str:
 
 def test_a_rule_is_added_told_deleted_and_audited(broker: Broker) -> None:
     admin = signed_in(Role.ADMIN, broker)
-    assert "Nothing is hidden" in text_of(admin.get(address()))
+    assert "No redaction rules" in text_of(admin.get(address()))
     text = text_of(admin.post(address("mask_change"), RULE, follow=True))
     assert "“x-*-token” is hidden from now on." in text
     rule = MaskRule.objects.get()
@@ -104,7 +104,7 @@ def test_a_rule_for_every_broker_needs_an_admin_of_every_broker(broker: Broker) 
             "Nothing: the newest parked message does not have it.",
         ),
         ({"kind": "header", "pattern": "reason"}, "x-death / reason"),
-        ({"kind": "body", "pattern": "card"}, "Bodies that are no JSON would be hidden whole."),
+        ({"kind": "body", "pattern": "card"}, "The rule hides whole bodies that are not JSON."),
         ({"kind": "body", "pattern": "["}, "is no path"),
         ({"kind": "odd", "pattern": "<script>"}, "&lt;script&gt;"),
     ],
@@ -134,16 +134,16 @@ def test_it_is_tried_on_a_message_that_has_it(broker: Broker) -> None:
         assert reverse("letter", args=["test-broker", letter.pk]) in text
     assert "a@b" not in text
     text = text_of(admin.get(address(), {"kind": "header", "pattern": "nowhere"}))
-    assert "none of the newest 8 parked messages has it" in text
+    assert "none of the newest 8 parked messages matches" in text
 
 
 def test_only_the_newest_are_tried(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masks_preview, "TRIED", 2)
     parked(broker, a_message(headers={"tenant": "x"}), a_message(), a_message())
     text = text_of(signed_in(Role.ADMIN).get(address(), {"kind": "header", "pattern": "tenant"}))
-    assert "none of the newest 2 parked messages has it" in text
+    assert "none of the newest 2 parked messages matches" in text
 
 
 def test_without_a_message_nothing_can_be_tried(broker: Broker) -> None:
     text = text_of(signed_in(Role.ADMIN).get(address(), {"kind": "body", "pattern": "a"}))
-    assert "No message is parked yet" in text
+    assert "no message is parked yet" in text

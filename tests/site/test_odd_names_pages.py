@@ -54,4 +54,4 @@ def test_what_others_named_oddly_is_listed_and_not_offered(
     text = text_of(signed_in(Role.ADMIN).get(reverse("topology:found", args=[broker.slug])))
     assert escape(title.replace("NAME", name)) in text
     assert "Shown only" in text
-    assert ">Adopt</button>" not in text
+    assert ">Adopt topology</button>" not in text

@@ -22,7 +22,7 @@ def test_a_broker_that_never_answered_is_no_empty_list(pair: Topology, name: str
     text = text_of(client.get(address))
     assert "Test broker cannot be reached." in text
     assert "http://127.0.0.1:9" in text
-    assert "It has not answered yet" in text
+    assert "The broker has not answered yet" in text
     assert "No queue" not in text
 
 
@@ -42,9 +42,9 @@ def test_numbers_from_before_a_failure_are_shown_as_old(pair: Topology, name: st
 
 def test_the_lists_say_which_broker_does_not_answer(pair: Topology) -> None:
     client = signed_in(Role.VIEWER)
-    assert "Not reachable" in text_of(client.get(reverse("topology:brokers")))
+    assert "Unreachable" in text_of(client.get(reverse("topology:brokers")))
     text = text_of(client.get(reverse("now")))
-    assert "Not reachable" in text
+    assert "Unreachable" in text
     assert "The worker is not running" in text
     assert "All systems normal" not in text
 
@@ -78,11 +78,11 @@ def test_lists_are_walked_by_place_and_take_any_place(broker: Broker, before: st
 def test_empty_pages_say_what_to_do_next() -> None:
     client = signed_in(Role.ADMIN)
     assert "No broker yet" in text_of(client.get(reverse("topology:brokers")))
-    assert "Nothing to watch yet" in text_of(client.get(reverse("now")))
+    assert "No broker yet" in text_of(client.get(reverse("now")))
     assert "No replay yet" in text_of(client.get(reverse("replays")))
     assert "No broker yet" in text_of(client.get(reverse("topology:topologies")))
     nothing = client.get(reverse("topology:audit"), {"q": "never happened"})
-    assert "Nothing found" in text_of(nothing)
+    assert "No matching entries" in text_of(nothing)
 
 
 def test_no_page_has_a_style_attribute_or_an_inline_script(pair: Topology) -> None:

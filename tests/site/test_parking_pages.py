@@ -115,10 +115,10 @@ def test_a_queue_that_nobody_confirmed_is_not_parked(broker: Broker, client: Cli
 
 def test_all_is_parked_and_its_page_follows_it(row: DeadLetterQueue, client: Client) -> None:
     text = text_of(post(client, row.broker, "park", name=DEAD, all="1"))
-    assert "Everything that was in" in text
+    assert "All messages of" in text
     assert "not known yet" in text
     assert 'http-equiv="refresh"' in text
-    assert "gives no sign of life" in text
+    assert "The worker is not running" in text
     parking = Parking.objects.get()
     text = text_of(post(client, row.broker, "parking_cancel", parking.pk))
     assert "Cancelled" in text
@@ -129,7 +129,7 @@ def test_all_is_parked_and_its_page_follows_it(row: DeadLetterQueue, client: Cli
 @pytest.mark.parametrize(
     ("state", "stated", "told"),
     [
-        (WorkState.DONE, {"asked": 3, "parked": 3}, "All of them are in the journal"),
+        (WorkState.DONE, {"asked": 3, "parked": 3}, "All messages are stored in Delayboard"),
         (WorkState.DONE, {"asked": 0}, "The queue was empty."),
         (WorkState.DONE, {"asked": 3, "parked": 1, "handles": ["a.1"]}, "not found 2"),
         (WorkState.CANCELLED, {"asked": 3, "parked": 1}, "not parked 2"),
@@ -151,7 +151,7 @@ def test_the_end_is_told_as_it_was(
 def test_what_was_parked_before_is_told_apart_from_what_was_not_found(
     row: DeadLetterQueue, client: Client
 ) -> None:
-    """As where one presses “Park these” twice, or two people do."""
+    """As where one presses “Park messages” twice, or two people do."""
     now = timezone.now()
     same, other = a_message(b"1"), a_message(b"2")
     died_again = a_message(b"1", deaths_header(a_death(count=7)))
@@ -163,14 +163,14 @@ def test_what_was_parked_before_is_told_apart_from_what_was_not_found(
     parking = a_parking(row.broker, WorkState.DONE, **stated)
     address = reverse("parking", args=[row.broker.slug, parking.pk])
     text = text_of(client.get(address))
-    assert "1 is in the journal already" in text
+    assert "1 is already parked" in text
     assert reverse("letter", args=[row.broker.slug, kept.pk]) in text
-    assert "2 were not found: a consumer took them" in text
+    assert "2 were not found. The messages were consumed" in text
     session = ParkSession.objects.create(
         broker=row.broker, queue=DEAD, parking=parking, began_at=now, ended_at=now
     )
     DeadLetter.objects.filter(pk=kept.pk).update(session=session)
-    assert "in the journal already" not in text_of(client.get(address))
+    assert "already parked" not in text_of(client.get(address))
 
 
 @pytest.mark.parametrize(
@@ -230,24 +230,24 @@ def test_many_have_a_page_of_their_own(
     parked(broker, a_message(b"1"), a_message(b"2"))
     group = DeadLetter.objects.latest("pk").group_id
     text = text_of(post(client, broker, "letters_discard", group=group))
-    assert "Discarding 2 letters" in text
+    assert "Discarding 2 messages" in text
     change = LetterChange.objects.get()
     LetterChange.objects.filter(pk=change.pk).update(left_out=1)
     text = text_of(post(client, broker, "letters_change_cancel", change.pk))
     assert "Cancelled" in text
-    assert "1 letter is left out: no search finds it yet." in text
+    assert "1 message is excluded, because the search index does not contain it yet." in text
     LetterChange.objects.filter(pk=change.pk).update(left_out=1200)
     text = text_of(client.get(reverse("letters_change", args=[broker.slug, change.pk])))
-    assert "letters are left out: no search finds them yet." in text
+    assert "messages are excluded, because the search index does not contain them yet." in text
 
 
 @pytest.mark.parametrize(
     ("stated", "told"),
     [
-        (None, "no worker is at work"),
+        (None, "no worker is running"),
         ({"beat_at": True, "details": {"kept": 1234, "repeats": 2}}, "1 234 parked"),
         ({"beat_at": True, "last_error": "The journal cannot be written."}, "Watching fails"),
-        ({"beat_at": True, "details": {"trouble": "It is full."}}, "held up"),
+        ({"beat_at": True, "details": {"trouble": "It is full."}}, "Watching is blocked"),
     ],
 )
 def test_the_part_of_a_queue_says_how_its_parker_does(
@@ -263,7 +263,7 @@ def test_the_part_of_a_queue_says_how_its_parker_does(
 
 
 def test_the_part_of_a_queue_offers_what_one_may(row: DeadLetterQueue) -> None:
-    assert "Watch it" in part(row, may_operate=True)
+    assert "Watch queue" in part(row, may_operate=True)
     assert "needs the role operator" in part(row, may_operate=False)
     assert "<form" not in part(None, may_operate=True, broker=row.broker)
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 def test_nothing_is_published_while_the_broker_does_not_answer(broker: Broker) -> None:
     client = signed_in(Role.OPERATOR)
     text = text_of(client.post(reverse("publish"), {"broker": broker.slug, "send": "1"}))
-    assert "Nothing was published." in text
+    assert "The message was not published." in text
     assert Publication.objects.count() == 0
 
 
@@ -34,7 +34,7 @@ def test_nothing_is_published_while_the_broker_does_not_answer(broker: Broker) -
         ({"delay": "5s"}, "A delay needs a topology"),
         ({"target": "orders"}, "A target needs a topology"),
         ({"delay": "soon"}, "is no duration"),
-        ({"letter_id": "x"}, "Nothing was published"),
+        ({"letter_id": "x"}, "The message was not published"),
         ({"routing_key": "delayboard.tap.orders"}, "That is Delayboard&#x27;s own tap."),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_prediction_of_a_loss_says_so(broker: Broker) -> None:
     values = {"broker": broker.slug, "exchange": "<b>", "routing_key": "x", "predict": "1"}
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
     assert "<strong>Lost</strong>" in text
-    assert "Publish it all the same" in text
+    assert "Publish message anyway" in text
     assert "<b>" not in text
 
 

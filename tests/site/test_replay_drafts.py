@@ -24,13 +24,13 @@ def seen(broker: Broker) -> None:
 
 def test_a_bad_dry_run_wants_a_typed_yes(broker: Broker) -> None:
     made = draft(broker, key="nowhere")
-    assert "2 of 2 would not arrive well." in page(made)
+    assert "2 of 2 messages would not arrive." in page(made)
     assert "Not started." in press("start", made, typed="no")
     assert Work.objects.count() == 0
     assert "Not started." not in press("start", made, typed=" YES ")
     made.refresh_from_db()
     assert made.state == BatchState.RUNNING
-    assert "The worker gives no sign of life" in page(made)
+    assert "The worker is not running" in page(made)
 
 
 def test_of_two_who_press_start_one_is_told(broker: Broker) -> None:
@@ -56,10 +56,10 @@ def test_two_drafts_of_the_same_letters_replay_each_once(broker: Broker) -> None
 def test_options_that_are_wrong_change_nothing_and_are_kept_in_the_form(broker: Broker) -> None:
     made = draft(broker)
     text = press("options", made, mode="typed", key="", rate="many", **SENT)
-    assert "Nothing was changed." in text
+    assert "The options are not saved." in text
     assert "Type an exchange and a key" in text
     assert "“many” is no number." in text.replace("\u2068", "").replace("\u2069", "")
-    assert 'value="many" placeholder="empty: as fast as it goes" aria-invalid="true"' in text
+    assert 'value="many" placeholder="empty: no limit" aria-invalid="true"' in text
     made.refresh_from_db()
     assert (made.target_key, made.rate) == ("parked-work", None)
 
@@ -67,7 +67,7 @@ def test_options_that_are_wrong_change_nothing_and_are_kept_in_the_form(broker: 
 def test_other_options_are_judged_again(broker: Broker) -> None:
     made = draft(broker)
     text = press("options", made, mode="typed", key="nowhere", rate="50", **SENT)
-    assert "2 of 2 would not arrive well." in text
+    assert "2 of 2 messages would not arrive." in text
     assert "at most 50 a second" in text
     made.refresh_from_db()
     assert (made.target_key, made.rate, made.state) == ("nowhere", 50, BatchState.DRAFT)
@@ -95,9 +95,9 @@ def test_a_draft_says_which_of_its_letters_are_no_longer_free(broker: Broker) ->
     made = draft(broker)
     item = made.items.select_related("letter")[0]
     assert item.letter is not None
-    assert "in another replay by now" not in page(made)
+    assert "in another replay" not in page(made)
     DeadLetter.objects.filter(pk=item.letter.pk).update(state=LetterState.REPLAYING)
-    assert "1 of them is in another replay by now" in page(made)
+    assert "1 of them is in another replay" in page(made)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_how_long_the_first_ones_are_watched_at_least_is_said(broker: Broker) ->
 def test_what_was_not_replayed_becomes_another_draft(broker: Broker) -> None:
     states = [ItemState.DONE, ItemState.RETURNED, ItemState.NACKED]
     batch = a_batch(broker, some(broker, 3), BatchState.DONE, states)
-    assert "Replay what was not replayed (2)" in page(batch)
+    assert "Replay 2 remaining messages" in page(batch)
     assert "Dry run of replay" in press("rest", batch)
     made = ReplayBatch.objects.latest("pk")
     kept = [item.letter_id for item in batch.items.exclude(state=ItemState.DONE)]
@@ -199,12 +199,12 @@ def test_a_group_can_be_sent_elsewhere(broker: Broker) -> None:
     client = signed_in(Role.OPERATOR, broker)
     assert "Nothing was saved." in text_of(client.post(address, {}, follow=True))
     text = text_of(client.post(address, {"exchange": "", "key": "audit"}, follow=True))
-    assert "A rule sends them to" in text
+    assert "A redirect rule sends the messages to" in text
     client.post(reverse("letters_replay", args=[broker.slug]), {"group": group.pk})
     made = ReplayBatch.objects.latest("pk")
     assert [route.routing_key for route in made.routes.all()] == ["audit"]
     text = text_of(client.post(address, {"clear": "1"}, follow=True))
-    assert "Each goes where it was published before it failed." in text
+    assert "Each message returns to the exchange and routing key of its first publish." in text
 
 
 def test_the_pages_of_letters_offer_a_replay_to_operators(broker: Broker) -> None:
@@ -220,5 +220,5 @@ def test_the_pages_of_letters_offer_a_replay_to_operators(broker: Broker) -> Non
             assert (f'action="{address}"' in text_of(client.get(one))) is is_offered
     letter = reverse("letter", args=[broker.slug, letters[0].pk])
     text = text_of(signed_in(Role.OPERATOR, broker).get(letter))
-    assert "Replay…</button>" in text
-    assert "Edit and replay…</button>" in text
+    assert "Replay message</button>" in text
+    assert "Edit and replay message</button>" in text

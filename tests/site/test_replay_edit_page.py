@@ -102,7 +102,7 @@ def test_what_is_wrong_changes_nothing_and_stays_in_the_form(
 ) -> None:
     batch = a_draft(broker, tenant=42)
     text = send(batch, body="typed anew", **values)
-    assert "Nothing was changed." in text
+    assert "The changes are not saved." in text
     assert said in text
     assert "typed anew" in text
     assert not ReplayEdit.objects.exists()
@@ -111,7 +111,7 @@ def test_what_is_wrong_changes_nothing_and_stays_in_the_form(
 def test_bytes_are_replaced_by_a_file_alone(broker: Broker) -> None:
     batch = a_draft(broker, bytes(range(256)))
     text = page(batch)
-    assert "It is no plain text, or too long to be typed" in text
+    assert "The body is binary or too long to edit here" in text
     assert 'name="body"' not in text
     send(batch, body="forged")
     assert not ReplayEdit.objects.exists()
@@ -135,9 +135,9 @@ def test_what_is_hidden_is_neither_shown_nor_changed(broker: Broker) -> None:
     text = page(batch)
     assert "s3cret" not in text
     assert "4111" not in text
-    assert "this one goes as it is" in text
+    assert "The replay sends the original body" in text
     text = send(batch, header="token", text="x", body="forged")
-    assert "Nothing was changed." in text
+    assert "The changes are not saved." in text
     assert not ReplayEdit.objects.exists()
 
 
@@ -146,7 +146,7 @@ def test_only_operators_edit_and_only_drafts(broker: Broker) -> None:
     assert signed_in(Role.VIEWER, broker).get(address(batch)).status_code == 403
     assert signed_in(Role.OPERATOR, broker).get(address(batch, 2)).status_code == 404
     ReplayBatch.objects.update(state=BatchState.RUNNING)
-    assert "only a draft can be edited" in page(batch)
+    assert "You can edit only drafts" in page(batch)
     assert "Only a draft can be edited" in send(batch, body="late")
     assert not ReplayEdit.objects.exists()
 

@@ -53,9 +53,9 @@ def test_the_end_of_a_queues_replay_does_not_contradict_itself(broker: Broker) -
     )
     text = page(batch)
     told = words(text)
-    assert "1 759 of 2 000 were replayed. 241 were no longer in" in told
-    assert "as before" not in told
-    assert "At most 1 000 may be duplicated" in told
+    assert "1 759 of 2 000 messages were replayed. 241 were no longer in" in told
+    assert "remain parked" not in told
+    assert "At most 1 000 messages may be duplicated" in told
     assert "with another delayboard-replay-id" in told
     assert "show=doubled" not in text
 
@@ -74,13 +74,19 @@ def test_the_draft_of_a_queues_replay_promises_what_it_does(broker: Broker) -> N
     batch = straight(broker, BatchState.DRAFT, selected=0, canary=3, rate=5.0)
     text = page(batch)
     told = words(text)
-    for promise in ("stops itself", "are watched", "marked as begun", "the oldest first"):
+    promises = (
+        "The replay pauses when",
+        "are watched",
+        "records each message before the publish",
+        "the oldest first",
+    )
+    for promise in promises:
         assert promise not in told
     assert "at most 5 a second" in told
-    assert "goes once more, with another replay id" in told
+    assert "sent again with a new replay id" in told
     assert 'name="order"' not in text
     journal = words(page(a_batch(broker, some(broker), canary=3)))
-    for promise in ("stops itself", "are watched", "marked as begun", "the oldest first"):
+    for promise in promises:
         assert promise in journal
 
 
@@ -102,12 +108,12 @@ def test_what_the_broker_refused_twice_is_not_said_to_be_doubled_by_a_death(
     text = page(batch)
     told = words(text)
     assert "2 were published a second time after the broker closed the channel" in told
-    assert "may be duplicated:" not in told
+    assert "may be duplicated." not in told
     assert text.count('<span class="tag">published a second time</span>') == 2
     batch.items.filter(state=ItemState.DONE).update(may_be_duplicated=True)
     ReplayBatch.objects.update(doubled=3)
     text = page(batch)
-    assert "1 may be duplicated: the worker, the connection or the channel broke off" in words(text)
+    assert "1 may be duplicated. The worker, connection or channel failed" in words(text)
     assert text.count('<span class="tag">may be duplicated</span>') == 1
 
 
@@ -123,8 +129,8 @@ def test_what_another_replay_had_is_said_and_leads_to_it(broker: Broker) -> None
     text = page(batch)
     told = words(text)
     assert "None of the 4 was replayed. 1 is in the journal as before; why stands beside" in told
-    assert f"3 were left out: replay {first.pk} had them." in told
-    assert "Messages are left out" not in told
+    assert f"3 messages were excluded: replay {first.pk} had them." in told
+    assert "Messages are excluded" not in told
     link = f'<a href="{reverse("replay_batch", args=[first.pk])}">replay {first.pk}</a>'
     assert text.count(link) == 4
     assert text.count(f"It is in {link}.") == 3
@@ -145,7 +151,7 @@ def test_no_other_number_becomes_a_link(broker: Broker, error: str) -> None:
     batch = a_batch(broker, some(broker), BatchState.DONE, [ItemState.CANCELLED])
     batch.items.update(error=error.format(other=other.pk))
     text = page(batch)
-    assert "2 were left out: " in words(text)
+    assert "2 messages were excluded: " in words(text)
     assert reverse("replay_batch", args=[other.pk]) not in text
     assert "/replays/999" not in text
     assert "<b>1" not in text
@@ -159,9 +165,9 @@ def test_what_is_gone_is_not_said_to_be_in_the_journal(broker: Broker) -> None:
     batch.items.filter(position=2).update(error="It was deleted from the journal.", letter=None)
     batch.items.filter(position=3).update(letter=None)
     told = words(page(batch))
-    assert "as before" not in told
-    assert "1 was left out: it was discarded." in told
-    assert told.count("1 was left out: it was deleted from the journal.") == 2
+    assert "remains parked" not in told
+    assert "1 message was excluded: it was discarded." in told
+    assert told.count("1 message was excluded: it was deleted from the journal.") == 2
 
 
 def test_paused_within_the_undo_window_says_until_when_it_can_be_taken_back(
@@ -171,24 +177,24 @@ def test_paused_within_the_undo_window_says_until_when_it_can_be_taken_back(
     batch = a_batch(broker, some(broker), BatchState.PAUSED, publish_at=until, undo_seconds=300)
     text = page(batch)
     told = words(text)
-    assert "Nothing was published yet." in told
-    assert f"Until {until:%Y-%m-%d %H:%M:%S}" in told
-    assert "“Go on” publishes at once" in told
-    assert "Cancel the rest" not in told
+    assert "Undo time." in told
+    assert f"until {until:%Y-%m-%d %H:%M:%S}" in told
+    assert "“Resume replay” publishes immediately" in told
+    assert "Cancel remaining messages" not in told
     ReplayBatch.objects.update(publish_at=timezone.now() - timedelta(minutes=1))
-    assert "The time to undo it was over 1m ago: “Go on” publishes at once" in words(page(batch))
+    assert "The undo time ended 1m ago. “Resume replay” publishes immediately" in words(page(batch))
     batch.items.filter(position=1).update(state=ItemState.DONE)
     ReplayBatch.objects.update(done=1)
     told = words(page(batch))
-    assert "Nothing was published yet" not in told
-    assert "Cancel the rest" in told
+    assert "Undo time" not in told
+    assert "Cancel remaining messages" in told
 
 
 def test_resuming_within_the_undo_window_waits_for_its_end(broker: Broker) -> None:
     batch = a_batch(broker, some(broker), undo_seconds=300)
     press("start", batch)
     press("pause", batch)
-    assert "Nothing was published yet" in press("resume", batch)
+    assert "Undo time" in press("resume", batch)
     batch.refresh_from_db()
     assert batch.state == BatchState.WAITING
 
@@ -218,21 +224,21 @@ def test_a_worker_that_is_not_heard_of_is_told(broker: Broker) -> None:
     for until, said in (
         (now + LEASE - timedelta(seconds=3), ""),
         (now + LEASE - timedelta(seconds=12), f"{now + timedelta(seconds=8):%H:%M:%S} at the"),
-        (now - timedelta(seconds=1), "the next worker takes it up"),
+        (now - timedelta(seconds=1), "The next worker continues the replay"),
     ):
         works.update(leased_until_at=until)
         told = words(page(batch))
-        assert ("gives no sign of life for" in told) is bool(said)
+        assert ("sent no heartbeat for" in told) is bool(said)
         assert said in told
     works.update(state=WorkState.WAITING, leased_until_at=None)
-    assert "gives no sign of life for" not in words(page(batch))
+    assert "sent no heartbeat for" not in words(page(batch))
 
 
 def test_what_is_not_seen_yet_is_followed_until_a_moment(broker: Broker) -> None:
     snapshot = know(broker, *SHOP)
     batch = a_batch(broker, some(broker), BatchState.DONE, [ItemState.DONE])
     until = following.until(batch, seeing.scene(batch, snapshot))
-    assert f"still followed until {until:%Y-%m-%d %H:%M:%S}" in words(page(batch))
+    assert f"still follows these messages until {until:%Y-%m-%d %H:%M:%S}" in words(page(batch))
     instant = timedelta(microseconds=1)
     assert not Follower().is_over(batch, until - instant)
     assert Follower().is_over(batch, until + instant)

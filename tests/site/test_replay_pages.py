@@ -75,11 +75,11 @@ def test_a_batch_of_an_invisible_broker_is_not_found(broker: Broker) -> None:
 
 def test_what_is_being_prepared_says_how_far_it_is(broker: Broker) -> None:
     batch = a_batch(broker, (), BatchState.PREPARING)
-    assert "how many there are is not known yet" in page(batch)
+    assert "The total number is not known yet" in page(batch)
     Work.objects.update(done=1200, total=5000, error="The database is locked.")
     text = page(batch)
     assert '<progress id="progress" max="5000" value="1200"' in text
-    assert "The database is locked. It is tried again." in text
+    assert "The database is locked. Delayboard tries again." in text
 
 
 def test_a_dry_run_is_summed_up_with_the_bad_ones_first(broker: Broker) -> None:
@@ -90,7 +90,7 @@ def test_a_dry_run_is_summed_up_with_the_bad_ones_first(broker: Broker) -> None:
     a_route(batch, routing_key="hold", after_ms=5000, items_number=4)
     text = page(batch, Role.VIEWER)
     told = [
-        "16 of 23 would not arrive well.",
+        "16 of 23 messages would not arrive.",
         "<strong>12</strong> would loop back into the queues that they were parked from",
         "<strong>3</strong> have no route: no queue takes them",
         "<strong>1</strong> was replayed 3 times or more already",
@@ -100,15 +100,15 @@ def test_a_dry_run_is_summed_up_with_the_bad_ones_first(broker: Broker) -> None:
     places = [text.index(sentence) for sentence in told]
     assert places == sorted(places)
     assert 'class="part-error"' in text
-    assert "Starting it needs the role operator" in text
+    assert "Starting a replay needs the role operator" in text
 
 
 def test_what_waits_can_be_undone_and_published_nothing(broker: Broker) -> None:
     made = draft(broker)
     ReplayBatch.objects.update(undo_seconds=60)
     text = press("start", made)
-    assert "Nothing was published yet" in text
-    assert "Undo: cancel the replay" in text
+    assert "Undo time" in text
+    assert "Cancel replay" in text
     assert "Nothing was published. Cancelled by" in press("cancel", made)
     assert not DeadLetter.objects.exclude(state=LetterState.PARKED).exists()
     assert "This replay has ended: it is cancelled." in press("cancel", made)
@@ -117,7 +117,7 @@ def test_what_waits_can_be_undone_and_published_nothing(broker: Broker) -> None:
 def test_pausing_and_going_on(broker: Broker) -> None:
     made = draft(broker)
     press("start", made)
-    assert "Nothing is published while it is paused." in press("pause", made)
+    assert "Delayboard publishes no message while the replay is paused." in press("pause", made)
     assert "This replay is paused already." in press("pause", made)
     assert "Paused" not in press("resume", made).split("<section")[0]
     assert "This replay is not paused: it is running." in press("resume", made)
@@ -134,11 +134,11 @@ def test_the_first_ones_are_watched_until_a_moment(broker: Broker) -> None:
         canary_until=until,
     )
     text = page(batch)
-    assert "The first 1 went ahead." in text
+    assert "Delayboard sent 1 canary messages." in text
     assert f"{until:%H:%M:%S}" in text
-    assert "somebody says whether the others follow" in text
+    assert "until an operator resumes or cancels it" in text
     ReplayBatch.objects.update(canary_goes_on=True)
-    assert "the others follow by themselves" in page(batch)
+    assert "The replay then resumes automatically" in page(batch)
 
 
 def test_the_counters_add_up_to_what_was_chosen(broker: Broker) -> None:
@@ -167,11 +167,11 @@ def test_the_end_says_what_was_left_and_what_became_of_them(broker: Broker) -> N
     assert "3 of 4 were replayed." in text
     assert "No queue took it." in text
     assert "may be duplicated" in text
-    assert f'parked/{again.pk}/">letter {again.pk}</a>' in text
+    assert f'parked/{again.pk}/">message {again.pk}</a>' in text
     assert "not seen yet" in text
     ReplayBatch.objects.update(followed_to=timezone.now() + timedelta(hours=1))
     text = page(batch)
-    assert "nothing told what came then" in text
+    assert "Delayboard recorded no later event" in text
     assert "Nobody would see them die again" in text
     assert "data-live-url" not in text
 
@@ -192,8 +192,8 @@ def test_straight_through_there_are_only_counters(broker: Broker) -> None:
     assert 'id="messages"' not in text
     ReplayBatch.objects.update(state=BatchState.DRAFT)
     text = page(batch)
-    assert "no way to take it back" in text
-    assert "Start the replay of the queue" in text
+    assert "no undo" in text
+    assert "Start replay of the queue" in text
 
 
 def test_items_are_paged_and_filtered(broker: Broker) -> None:
@@ -204,13 +204,13 @@ def test_items_are_paged_and_filtered(broker: Broker) -> None:
     assert text.count('<td class="number">') >= 50
     assert "after=50" in text
     rest = page(batch, after="50")
-    assert "This is the last page." in rest
+    assert "Last page" in rest
     failed = page(batch, show="failed")
     assert failed.count('data-state="failed"') == 2
     assert 'data-state="done"' not in failed
     route = batch.routes.get()
-    assert "Only those of one target." in page(batch, route=str(route.pk))
-    assert "No message is like that." in page(batch, route="999999")
+    assert "Messages of one target." in page(batch, route=str(route.pk))
+    assert "No message matches this filter." in page(batch, route="999999")
 
 
 @pytest.mark.parametrize("odd", ["x", "-1", "²", "9" * 40, "1.5"])
@@ -231,7 +231,7 @@ def test_the_list_tells_how_far_each_is_and_can_be_of_those_not_ended(broker: Br
     assert f"Replay {done.pk}<" not in text
     assert f"Replay {running.pk}<" in text
     now = text_of(client.get(reverse("now")))
-    assert "Replays under way, and the last" in now
+    assert "Current and recent replays" in now
 
 
 def test_hostile_names_stay_texts(broker: Broker) -> None:

@@ -33,11 +33,11 @@ def test_a_plan_in_conflict_shows_both_sides_and_cannot_be_applied(pair: Topolog
     ("state", "things", "said"),
     [
         (State.PLANNED, False, "The plan"),
-        (State.PLANNED, True, "Everything exists already"),
+        (State.PLANNED, True, "All objects already exist"),
         (State.APPLIED, True, "In sync"),
-        (State.APPLIED, False, "It does not stand as planned"),
-        (State.APPLYING, False, "Applying again completes it"),
-        (State.TORN_DOWN, False, "It cannot be applied again"),
+        (State.APPLIED, False, "Out of sync"),
+        (State.APPLYING, False, "Apply the topology again to complete it"),
+        (State.TORN_DOWN, False, "You cannot apply this topology again"),
     ],
 )
 def test_a_topology_says_how_it_stands(

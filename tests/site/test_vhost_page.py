@@ -121,16 +121,16 @@ def test_thousands_are_shown_in_part_and_it_is_said_how_many_there_are(broker: B
 def test_a_search_narrows_and_says_when_nothing_fits(pair: Topology) -> None:
     know(pair.broker, *whole(pair))
     text = shown(pair.broker, q="AUD")
-    assert "1 box fits “AUD”." in text
+    assert "1 box matches “AUD”." in text
     assert "retry_pair%2Forders" not in text
-    assert "No name fits" in shown(pair.broker, q="nowhere")
+    assert "No matching objects" in shown(pair.broker, q="nowhere")
 
 
 def test_an_empty_vhost_a_silent_broker_and_what_is_gone_say_so(broker: Broker) -> None:
-    assert "Unknown until the broker answers" in shown(broker)
+    assert "No data yet" in shown(broker)
     know(broker)
-    assert "Nothing is here" in shown(broker)
-    assert "Nothing of that name is here now" in shown(broker, open="retry_pair/<b>")
+    assert "No objects" in shown(broker)
+    assert "Object not found" in shown(broker, open="retry_pair/<b>")
 
 
 def test_a_broker_that_fell_silent_shows_what_was_last_known_with_its_age(pair: Topology) -> None:
@@ -165,7 +165,7 @@ def test_the_queues_of_a_broker_come_in_pages_that_say_so(broker: Broker) -> Non
     assert "Showing 401 to 405 of 405." in last
     assert "queue-0404" in last
     assert "queue-0399" not in last
-    assert "No further queue" in text_of(client.get(address, {"from": "99999"}))
+    assert "No more queues" in text_of(client.get(address, {"from": "99999"}))
     one = text_of(client.get(address, {"q": "QUEUE-0007"}))
     assert one.count('<th scope="row">') == 1
 

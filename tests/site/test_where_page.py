@@ -41,7 +41,7 @@ def asked(broker: Broker, **query: str) -> str:
 def test_the_way_is_told_hop_by_hop_and_drawn_with_its_times(broker: Broker) -> None:
     know(broker, *SHOP, a_queue("elsewhere"))
     text = asked(broker, exchange="", routing_key="hold")
-    assert "2 copies, each with an end of its own." in text
+    assert "2 copies, each with its own path." in text
     assert 'Waits 1m30s in <span class="name">hold</span>' in text
     assert "after 1m30s" in text
     for step in ("1: at once", "2: after 1m30s", "3: after 1m30s"):
@@ -53,7 +53,7 @@ def test_the_way_is_told_hop_by_hop_and_drawn_with_its_times(broker: Broker) -> 
 def test_a_publish_that_nobody_takes_is_said_to_be_lost(broker: Broker) -> None:
     know(broker, *SHOP)
     text = asked(broker, exchange="orders", routing_key="<b>nobody</b>")
-    assert "No queue takes it." in text
+    assert "No queue receives the message." in text
     assert "<strong>Lost</strong>" in text
     assert "<b>nobody" not in text
 

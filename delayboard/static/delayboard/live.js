@@ -162,10 +162,10 @@ function connect() {
   socket.addEventListener("close", (event) => {
     if (finished) return;
     if (event.code === NOT_SIGNED_IN) {
-      say("You are signed out. These numbers are old: sign in again.", true);
+      say("You are signed out, and these numbers are old. Sign in again.", true);
       return;
     }
-    say("The connection to Delayboard is lost. These numbers are old; trying again.", true);
+    say("The connection to Delayboard is lost. These numbers are old. Delayboard tries again.", true);
     const pause = Math.min(LONGEST_WAIT_MS, 500 * 2 ** attempts);
     attempts += 1;
     setTimeout(connect, pause * (0.5 + Math.random() / 2));

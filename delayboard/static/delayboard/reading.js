@@ -22,7 +22,7 @@ async function look() {
       old.replaceWith(fresh);
     } else if (isTouched()) {
       // What somebody has typed is not thrown away.
-      old.lastElementChild.textContent = "It is read now: reload this page to see it.";
+      old.lastElementChild.textContent = "Loading is complete. Reload this page.";
       return;
     } else if (answer.ok) {
       location.reload();

@@ -49,7 +49,7 @@ async function refresh() {
     say("");
   } catch {
     wait = Math.min(LONGEST_WAIT_MS, wait * 2);
-    say("Delayboard does not answer, or you are signed out. What stands here is old; trying again.");
+    say("Delayboard does not answer, or you are signed out. The data on this page is old. Delayboard tries again.");
   }
 }
 
