@@ -61,7 +61,7 @@ def test_others_may_look_and_a_forged_post_of_theirs_changes_nothing(
     broker = make_broker(vhost)
     client = signed_in(role, broker)
     text = text_of(client.get(page_of(broker)))
-    assert "This needs the role admin on Test broker." in text
+    assert "Changing the firehose needs the role admin on Test broker." in text
     assert reverse("firehose_switch", args=[broker.slug]) not in text
     answer = client.post(reverse("firehose_switch", args=[broker.slug]), {"wanted": "on"})
     assert answer.status_code == 403
@@ -128,7 +128,11 @@ def test_a_refusal_of_the_broker_is_a_sentence_and_leaves_nothing(broker: Broker
         (False, {}, "Running"),
         (True, {}, "No heartbeat"),
         (False, {"last_error": "The <b>disk</b> is full."}, "The &lt;b&gt;disk&lt;/b&gt; is full."),
-        (False, {"details": {"trouble": "It lost its tag."}}, "Delayboard cannot keep the firehose enabled: It lost its tag."),
+        (
+            False,
+            {"details": {"trouble": "It lost its tag."}},
+            "Delayboard cannot keep the firehose enabled: It lost its tag.",
+        ),
     ],
 )
 def test_the_recorders_state_stands_on_the_page(

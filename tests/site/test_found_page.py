@@ -182,9 +182,9 @@ def test_the_work_queue_of_what_was_found_is_said_to_be_that(broker: Broker) -> 
     text = page(broker)
     assert "1 queue that is the work queue of recognized topologies" in text
     assert "unmanaged objects" not in text
-    assert "the work queue of what" in page(broker, q="mail", kind="delay_queues")
-    assert "the work queue of what" not in page(broker, q="orders")
-    assert "the work queue of what" not in page(broker, kind="busy_wait")
+    assert "the work queue of" in page(broker, q="mail", kind="delay_queues")
+    assert "the work queue of" not in page(broker, q="orders")
+    assert "the work queue of" not in page(broker, kind="busy_wait")
 
 
 @responses.activate

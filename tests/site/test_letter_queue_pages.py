@@ -142,7 +142,7 @@ def test_a_confirmed_queue_tells_its_growth_what_is_parked_and_what_is_not(broke
     numbers: dict[str, Any] = {"orders.dead": 1204}
     know(broker, *SHOP, **numbers)
     row = confirm(broker, "orders.dead")
-    assert "not known yet" in page()
+    assert "not measured yet" in page()
     QueueDepth.objects.create(
         queue=row, at=datetime.now(UTC) - timedelta(minutes=61), messages=1192
     )

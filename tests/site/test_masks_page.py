@@ -101,7 +101,7 @@ def test_a_rule_for_every_broker_needs_an_admin_of_every_broker(broker: Broker) 
         ({"kind": "header", "pattern": "x-d*"}, "x-death"),
         (
             {"kind": "header", "pattern": "other"},
-            "Nothing: the newest parked message does not have it.",
+            "No match: the newest parked message does not match.",
         ),
         ({"kind": "header", "pattern": "reason"}, "x-death / reason"),
         ({"kind": "body", "pattern": "card"}, "The rule hides whole bodies that are not JSON."),

@@ -106,7 +106,7 @@ def test_a_viewer_is_refused_every_action_on_the_server(pair: Topology) -> None:
     for address in asked.values():
         text = client.post(address, {"name": "orders", "typed": "yes"})
         assert text.status_code == 403
-        assert b"Nothing was changed" in text.content
+        assert b"Delayboard changed nothing" in text.content
     look = f"{reverse('dead_letter_queue', args=['test-broker'])}?name=parked"
     assert client.post(look).status_code == 403
     sent = client.post(reverse("publish"), {"broker": pair.broker.slug, "send": "1"})

@@ -104,7 +104,7 @@ def test_letters_that_are_not_counted_yet_are_said_to_be_so(
     monkeypatch.setattr(discard, "AT_ONCE", 0)
     parked(broker, a_message())
     answer = post(client, broker, "letters_discard", all="1", q="word")
-    assert "not known yet" in text_of(answer)
+    assert "counts the matching messages first" in text_of(answer)
     assert "None" not in text_of(answer)
 
 
@@ -137,7 +137,7 @@ def test_all_is_parked_and_its_page_follows_it(row: DeadLetterQueue, client: Cli
         (
             WorkState.DONE,
             {"asked": 3, "parked": 3, "repeats": 2},
-            "2 of the letters may be repeats",
+            "2 messages may be repeats",
         ),
     ],
 )

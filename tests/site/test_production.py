@@ -76,7 +76,7 @@ def test_a_discard_needs_the_name(broker: Broker, typed: str) -> None:
     sent = {"letter": [row.pk for row in rows]}
     text = text_of(client.post(address, sent | {"confirm_broker": typed}))
     assert BUTTON.format("Discard messages") in text
-    assert "Nothing was changed. Test broker is a production broker (live)." in text
+    assert "Delayboard changed nothing. Test broker is a production broker (live)." in text
     for row in rows:
         assert f'name="letter" value="{row.pk}"' in text
         row.refresh_from_db()

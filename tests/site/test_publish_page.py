@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 def test_nothing_is_published_while_the_broker_does_not_answer(broker: Broker) -> None:
     client = signed_in(Role.OPERATOR)
     text = text_of(client.post(reverse("publish"), {"broker": broker.slug, "send": "1"}))
-    assert "The message was not published." in text
+    assert "Nothing was published." in text
     assert Publication.objects.count() == 0
 
 

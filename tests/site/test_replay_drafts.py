@@ -97,7 +97,7 @@ def test_a_draft_says_which_of_its_letters_are_no_longer_free(broker: Broker) ->
     assert item.letter is not None
     assert "in another replay" not in page(made)
     DeadLetter.objects.filter(pk=item.letter.pk).update(state=LetterState.REPLAYING)
-    assert "1 of them is in another replay" in page(made)
+    assert "1 message is in another replay" in page(made)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_how_long_the_first_ones_are_watched_at_least_is_said(broker: Broker) ->
         a_queue("dead"),
     )
     batch = a_batch(broker, some(broker))
-    assert "at least 1m30s, the longest retry round of the target" in page(batch)
+    assert "At least 1m30s, the longest retry round of the target" in page(batch)
 
 
 def test_what_was_not_replayed_becomes_another_draft(broker: Broker) -> None:

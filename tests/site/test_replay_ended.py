@@ -56,13 +56,15 @@ def test_the_end_of_a_queues_replay_does_not_contradict_itself(broker: Broker) -
     assert "1 759 of 2 000 messages were replayed. 241 were no longer in" in told
     assert "remain parked" not in told
     assert "At most 1 000 messages may be duplicated" in told
-    assert "with another delayboard-replay-id" in told
+    assert "another delayboard-replay-id" in told
     assert "show=doubled" not in text
 
 
 def test_what_a_cancelled_replay_of_a_queue_did_not_send_is_in_it(broker: Broker) -> None:
     batch = straight(broker, BatchState.CANCELLED, done=5, cancelled=1995)
-    assert "5 of 2 000 were replayed. What was not sent is in dead as before." in words(page(batch))
+    assert "5 of 2 000 messages were replayed. Unsent messages remain in dead." in words(
+        page(batch)
+    )
 
 
 def test_a_running_replay_of_a_queue_says_at_most(broker: Broker) -> None:
@@ -128,7 +130,10 @@ def test_what_another_replay_had_is_said_and_leads_to_it(broker: Broker) -> None
     ReplayBatch.objects.filter(pk=batch.pk).update(state=BatchState.DONE, returned=1)
     text = page(batch)
     told = words(text)
-    assert "None of the 4 was replayed. 1 is in the journal as before; why stands beside" in told
+    assert (
+        "None of the 4 messages was replayed. 1 message remains parked. The list below shows the reasons"
+        in told
+    )
     assert f"3 messages were excluded: replay {first.pk} had them." in told
     assert "Messages are excluded" not in told
     link = f'<a href="{reverse("replay_batch", args=[first.pk])}">replay {first.pk}</a>'
@@ -177,7 +182,7 @@ def test_paused_within_the_undo_window_says_until_when_it_can_be_taken_back(
     batch = a_batch(broker, some(broker), BatchState.PAUSED, publish_at=until, undo_seconds=300)
     text = page(batch)
     told = words(text)
-    assert "Undo time." in told
+    assert "Delayboard published no message yet." in told
     assert f"until {until:%Y-%m-%d %H:%M:%S}" in told
     assert "“Resume replay” publishes immediately" in told
     assert "Cancel remaining messages" not in told
@@ -253,7 +258,7 @@ def test_other_silent_brokers_are_not_this_replays_matter(broker: Broker) -> Non
         reverse("replay_batch", args=[batch.pk]),
         reverse("replay_item", args=[batch.pk, 1]),
     ):
-        assert "does not answer" not in words(text_of(client.get(address)))
+        assert "does not respond correctly" not in words(text_of(client.get(address)))
         know(broker, *SHOP, error="It is away.")
-        assert f"{broker.name} does not answer" in words(text_of(client.get(address)))
+        assert f"{broker.name} does not respond correctly" in words(text_of(client.get(address)))
         know(broker, *SHOP)

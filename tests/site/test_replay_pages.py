@@ -109,7 +109,7 @@ def test_what_waits_can_be_undone_and_published_nothing(broker: Broker) -> None:
     text = press("start", made)
     assert "Undo time" in text
     assert "Cancel replay" in text
-    assert "Nothing was published. Cancelled by" in press("cancel", made)
+    assert "The replay published no message. Cancelled by" in press("cancel", made)
     assert not DeadLetter.objects.exclude(state=LetterState.PARKED).exists()
     assert "This replay has ended: it is cancelled." in press("cancel", made)
 
@@ -164,7 +164,7 @@ def test_the_end_says_what_was_left_and_what_became_of_them(broker: Broker) -> N
     )
     batch.items.filter(position=3).update(may_be_duplicated=True)
     text = page(batch)
-    assert "3 of 4 were replayed." in text
+    assert "3 of 4 messages were replayed." in text
     assert "No queue took it." in text
     assert "may be duplicated" in text
     assert f'parked/{again.pk}/">message {again.pk}</a>' in text

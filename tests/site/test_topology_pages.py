@@ -32,7 +32,7 @@ def test_a_plan_in_conflict_shows_both_sides_and_cannot_be_applied(pair: Topolog
 @pytest.mark.parametrize(
     ("state", "things", "said"),
     [
-        (State.PLANNED, False, "The plan"),
+        (State.PLANNED, False, "Plan"),
         (State.PLANNED, True, "All objects already exist"),
         (State.APPLIED, True, "In sync"),
         (State.APPLIED, False, "Out of sync"),
@@ -66,7 +66,7 @@ def test_a_teardown_over_messages_or_on_production_asks_for_the_name(
     text = text_of(signed_in(Role.ADMIN).get(reverse("topology:topology", args=[pair.slug])))
     assert ('data-confirm-name="orders"' in text) is asks
     assert ("3 messages would be deleted" in text) is bool(messages)
-    assert "Removed: classic queue orders-retry" in text
+    assert "Delete: classic queue orders-retry" in text
 
 
 def test_a_teardown_under_which_others_are_bound_is_not_offered(pair: Topology) -> None:

@@ -175,7 +175,7 @@ def test_the_dead_letter_candidates_are_bounded_and_can_be_searched(broker: Brok
     know(broker, *typed(*(Queue(f"queue-{n:04}") for n in range(1_000))), **deep)
     client = signed_in(Role.VIEWER)
     text = text_of(client.get(reverse("dead_letters")))
-    assert "Showing 300 of 1 000 queues" in text.replace("\u202f", " ")
+    assert "Showing 300 of 1 000 unconfirmed queues" in text.replace("\u202f", " ")
     assert "queue-0777" in text
     assert "queue-0999" not in text
     assert "queue-0999" in text_of(client.get(reverse("dead_letters"), {"q": "0999"}))

@@ -84,7 +84,7 @@ def test_what_cannot_be_asked_is_said(broker: Broker, query: dict[str, str], sai
 
 def test_without_an_answer_of_the_broker_no_way_is_made_up(broker: Broker) -> None:
     text = asked(broker, routing_key="work")
-    assert "is not known" in text
+    assert "are not available" in text
     assert "Lost" not in text
 
 
