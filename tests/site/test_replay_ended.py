@@ -130,10 +130,7 @@ def test_what_another_replay_had_is_said_and_leads_to_it(broker: Broker) -> None
     ReplayBatch.objects.filter(pk=batch.pk).update(state=BatchState.DONE, returned=1)
     text = page(batch)
     told = words(text)
-    assert (
-        "None of the 4 messages was replayed. 1 message remains parked. The list below shows the reasons"
-        in told
-    )
+    assert "None of the 4 messages was replayed. 1 message remains parked. The list below" in told
     assert f"3 messages were excluded: replay {first.pk} had them." in told
     assert "Messages are excluded" not in told
     link = f'<a href="{reverse("replay_batch", args=[first.pk])}">replay {first.pk}</a>'
