@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import orjson
 
-from topology.text import make_encodable
+from topology.content.text import make_encodable
 
 VERSION = 1
 HEADERS_LIMIT_BYTES = 8192

@@ -12,7 +12,7 @@ from analytics.models import Firehose
 from topology import access, audit
 from topology.access import User
 from topology.broker.errors import BrokerError, NotFound
-from topology.broker.management import REQUEST_SECONDS, Management
+from topology.broker.management.client import REQUEST_SECONDS, Management
 from topology.models import Broker
 from topology.provisioning import firehose
 

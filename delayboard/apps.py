@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from django.apps import AppConfig
 
 
@@ -12,11 +14,21 @@ class DelayboardConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_in
 
         from delayboard import checks
+        from delayboard.dead_letters.parked.store import replayed_messages_returned
         from delayboard.sign_in import sessions, throttle
 
         assert checks
+        replayed_messages_returned.connect(record_returned, dispatch_uid="outcome.record_returned")
         admin.site.login_form = throttle.GuardedAdminForm
         user_logged_in.connect(sessions.begin, dispatch_uid="sessions.begin")
         # Django's own receiver fails with the sign-in when the disk is full.
         user_logged_in.disconnect(dispatch_uid="update_last_login")
         user_logged_in.connect(throttle.note_last_login, dispatch_uid="throttle.note_last_login")
+
+
+def record_returned(broker: Any, returned: Any, at: Any, **_: Any) -> None:
+    """Record which of these messages are replayed ones that died again."""
+    # Imported by the few processes that park.
+    from delayboard.dead_letters.replay import outcome
+
+    outcome.record_returned(broker, returned, at)

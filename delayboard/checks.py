@@ -9,8 +9,8 @@ from django.core.checks import CheckMessage, Error, register
 
 from analytics.retention.rules import BadSetting
 from delayboard.retention.table import RULES
-from topology.broker.answers import max_bytes
 from topology.broker.errors import Unsupported
+from topology.broker.management.answers import max_bytes
 
 
 @register()

@@ -43,7 +43,7 @@ def _run(arguments: Sequence[str]) -> int:
     if not needs_database(arguments):
         execute_from_command_line(list(arguments))
         return 0
-    from topology.database_errors import explain
+    from topology.database.errors import explain
 
     try:
         prepare_database()

@@ -8,31 +8,24 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from delayboard.sign_in.throttle import GuardedForm
-from delayboard.views import (
-    account,
-    dead_letters,
-    firehose,
-    kept,
-    letter,
-    letter_groups,
-    letter_queues,
-    letter_transfer,
-    letters,
-    looks,
-    masks,
-    now,
+from delayboard.views import account, firehose, now, publish, redaction, retention
+from delayboard.views.dead_letters import (
+    groups,
+    message,
+    messages,
+    overview,
     parking,
-    publish,
-    replay_draft,
-    replay_edit,
-    replays,
+    peek,
+    queues,
     retrying,
+    transfer,
 )
+from delayboard.views.replays import batches, draft, edit
 
 handler500 = "delayboard.views.errors.failed"
 urlpatterns = [
     path("", now.now, name="now"),
-    path("kept/", kept.kept, name="kept"),
+    path("kept/", retention.kept, name="kept"),
     path("login/", accounts.LoginView.as_view(authentication_form=GuardedForm), name="login"),
     path("logout/", accounts.LogoutView.as_view(), name="logout"),
     path("password/", account.PasswordView.as_view(), name="password"),
@@ -40,48 +33,48 @@ urlpatterns = [
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("publish/", publish.publish, name="publish"),
     path("publications/<uuid:pk>/", publish.publication, name="publication"),
-    path("dead-letters/", dead_letters.dead_letters, name="dead_letters"),
+    path("dead-letters/", overview.dead_letters, name="dead_letters"),
     path(
-        "dead-letters/<slug:broker_slug>/queue/", looks.dead_letter_queue, name="dead_letter_queue"
+        "dead-letters/<slug:broker_slug>/queue/", peek.dead_letter_queue, name="dead_letter_queue"
     ),
     path(
         "dead-letters/<slug:broker_slug>/replay/",
-        replay_draft.replay_prepare,
+        draft.replay_prepare,
         name="replay_prepare",
     ),
     path(
         "dead-letters/<slug:broker_slug>/replay-queue/",
-        replay_draft.queue_replay,
+        draft.queue_replay,
         name="queue_replay",
     ),
     path(
         "dead-letters/<slug:broker_slug>/decide/",
-        letter_queues.letter_queue_decide,
+        queues.letter_queue_decide,
         name="letter_queue_decide",
     ),
     path(
         "dead-letters/<slug:broker_slug>/groups/merge/",
-        letter_groups.merge_letter_groups,
+        groups.merge_letter_groups,
         name="merge_letter_groups",
     ),
     path(
         "dead-letters/<slug:broker_slug>/groups/<int:pk>/undo-merge/",
-        letter_groups.undo_merge,
+        groups.undo_merge,
         name="undo_merge",
     ),
     path(
         "dead-letters/<slug:broker_slug>/groups/<int:pk>/",
-        letter_groups.letter_group,
+        groups.letter_group,
         name="letter_group",
     ),
     path(
         "dead-letters/<slug:broker_slug>/groups/<int:pk>/edit/",
-        letter_groups.letter_group_edit,
+        groups.letter_group_edit,
         name="letter_group_edit",
     ),
     path(
         "dead-letters/<slug:broker_slug>/groups/<int:pk>/redirect/",
-        replay_draft.group_redirect,
+        draft.group_redirect,
         name="group_redirect",
     ),
     path("dead-letters/<slug:broker_slug>/watch/", parking.watch, name="watch"),
@@ -92,25 +85,25 @@ urlpatterns = [
         parking.parking_cancel,
         name="parking_cancel",
     ),
-    path("dead-letters/<slug:broker_slug>/parked/", letters.letters, name="letters"),
+    path("dead-letters/<slug:broker_slug>/parked/", messages.letters, name="letters"),
     path(
         "dead-letters/<slug:broker_slug>/parked/searches/",
-        letters.letter_searches,
+        messages.letter_searches,
         name="letter_searches",
     ),
     path(
         "dead-letters/<slug:broker_slug>/parked/export/",
-        letter_transfer.letters_export,
+        transfer.letters_export,
         name="letters_export",
     ),
     path(
         "dead-letters/<slug:broker_slug>/parked/import/",
-        letter_transfer.letters_import,
+        transfer.letters_import,
         name="letters_import",
     ),
     path(
         "dead-letters/<slug:broker_slug>/parked/replay/",
-        replay_draft.letters_replay,
+        draft.letters_replay,
         name="letters_replay",
     ),
     path(
@@ -133,25 +126,27 @@ urlpatterns = [
         parking.letters_change_cancel,
         name="letters_change_cancel",
     ),
-    path("dead-letters/<slug:broker_slug>/parked/<int:pk>/", letter.letter, name="letter"),
+    path("dead-letters/<slug:broker_slug>/parked/<int:pk>/", message.letter, name="letter"),
     path(
         "dead-letters/<slug:broker_slug>/parked/<int:pk>/body/",
-        letter.letter_body,
+        message.letter_body,
         name="letter_body",
     ),
-    path("dead-letters/<slug:broker_slug>/masks/", masks.masks, name="masks"),
-    path("dead-letters/<slug:broker_slug>/masks/change/", masks.mask_change, name="mask_change"),
+    path("dead-letters/<slug:broker_slug>/masks/", redaction.masks, name="masks"),
+    path(
+        "dead-letters/<slug:broker_slug>/masks/change/", redaction.mask_change, name="mask_change"
+    ),
     path("retrying/", retrying.retrying_anywhere, name="retrying_anywhere"),
     path("retrying/<slug:broker_slug>/", retrying.retrying, name="retrying"),
-    path("replays/", replays.replays, name="replays"),
-    path("replays/<int:pk>/", replays.replay_batch, name="replay_batch"),
-    path("replays/<int:pk>/options/", replay_draft.replay_options, name="replay_options"),
-    path("replays/<int:pk>/start/", replay_draft.replay_start, name="replay_start"),
-    path("replays/<int:pk>/pause/", replays.replay_pause, name="replay_pause"),
-    path("replays/<int:pk>/resume/", replays.replay_resume, name="replay_resume"),
-    path("replays/<int:pk>/cancel/", replays.replay_cancel, name="replay_cancel"),
-    path("replays/<int:pk>/rest/", replay_draft.replay_rest, name="replay_rest"),
-    path("replays/<int:pk>/messages/<int:position>/", replay_edit.replay_item, name="replay_item"),
+    path("replays/", batches.replays, name="replays"),
+    path("replays/<int:pk>/", batches.replay_batch, name="replay_batch"),
+    path("replays/<int:pk>/options/", draft.replay_options, name="replay_options"),
+    path("replays/<int:pk>/start/", draft.replay_start, name="replay_start"),
+    path("replays/<int:pk>/pause/", batches.replay_pause, name="replay_pause"),
+    path("replays/<int:pk>/resume/", batches.replay_resume, name="replay_resume"),
+    path("replays/<int:pk>/cancel/", batches.replay_cancel, name="replay_cancel"),
+    path("replays/<int:pk>/rest/", draft.replay_rest, name="replay_rest"),
+    path("replays/<int:pk>/messages/<int:position>/", edit.replay_item, name="replay_item"),
     path("brokers/<slug:broker_slug>/firehose/", firehose.firehose, name="firehose"),
     path(
         "brokers/<slug:broker_slug>/firehose/switch/",

@@ -13,14 +13,14 @@ from django.contrib.auth.models import User
 
 from tests.brokers import Vhost
 from topology.broker.address import Address, parse_address
-from topology.connect import add_broker
 from topology.models import Broker, Grant, Role, Topology
+from topology.operations.connect import add_broker
+from topology.operations.provision import apply
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.provision import apply
 from topology.provisioning.taps import DEFAULT_TAP, TapType
-from topology.rows import create_topology
 
 Found = TypeVar("Found")
 

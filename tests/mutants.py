@@ -96,7 +96,7 @@ MODULES = (
     Module("delayboard/dead_letters/replay/source.py", REPLAYS),
     Module("delayboard/dead_letters/replay/settle.py", REPLAYS),
     Module(
-        "delayboard/dead_letters/states.py",
+        "delayboard/dead_letters/parked/states.py",
         (
             "tests/delayboard/test_groups.py",
             "tests/delayboard/test_letter_transfer.py",

@@ -13,8 +13,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from topology.client_address import client_address
+from topology.database.optional_writes import try_write
 from topology.models import AuditEntry, Broker
-from topology.optional_writes import try_write
 
 Actor: TypeAlias = AbstractBaseUser | AnonymousUser | None
 # The outcome of an action that has not ended, or whose process died.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from topology.content.text import make_encodable
 from topology.message import Headers
-from topology.text import make_encodable
 
 REASONS = {
     "rejected": "a consumer rejected it",

@@ -13,12 +13,12 @@ from django.db.models import QuerySet
 
 from topology import access, latest
 from topology.broker.address import AddressError, check_management_url
-from topology.broker.fields import FieldError, write_table
+from topology.broker.properties.field_values import FieldError, write_table
 from topology.models import Broker, Role
 from topology.patterns.pattern import Field, ParamsError
 from topology.patterns.table import PATTERNS
 from topology.provisioning.taps import DEFAULT_TAP, TapType
-from topology.routing.question import Question
+from topology.routing.trace_route import Question
 
 # Whoever may change these must know the password: it is sent to where they point.
 WHERE_THE_PASSWORD_GOES = (

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from topology.broker.address import Address
-from topology.broker.background import in_background
 from topology.broker.errors import BrokerError, Unreachable
-from topology.broker.management import Management
-from topology.broker.nearby import look_near
-from topology.broker.observe import observe
-from topology.broker.refusals import late
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.management.refresh import look_near
+from topology.broker.management.refusals import late
+from topology.broker.time_limit import in_background
 from topology.definitions import Thing
 from topology.delays import in_words
 from topology.models import Broker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from topology.views import audit, brokers, found, topologies, vhost, where
+from topology.views import audit, brokers, discovered, topologies, trace_route, vhost
 
 app_name = "topology"
 urlpatterns = [
@@ -13,9 +13,9 @@ urlpatterns = [
     path("brokers/<slug:broker_slug>/", brokers.broker, name="broker"),
     path("brokers/<slug:broker_slug>/edit/", brokers.broker_edit, name="broker_edit"),
     path("brokers/<slug:broker_slug>/test/", brokers.broker_test, name="broker_test"),
-    path("brokers/<slug:broker_slug>/found/", found.found, name="found"),
-    path("brokers/<slug:broker_slug>/found/adopt/", found.found_adopt, name="found_adopt"),
-    path("brokers/<slug:broker_slug>/where/", where.where, name="where"),
+    path("brokers/<slug:broker_slug>/found/", discovered.found, name="found"),
+    path("brokers/<slug:broker_slug>/found/adopt/", discovered.found_adopt, name="found_adopt"),
+    path("brokers/<slug:broker_slug>/where/", trace_route.where, name="where"),
     path("brokers/<slug:broker_slug>/picture/", vhost.vhost, name="vhost"),
     path("topologies/", topologies.topologies, name="topologies"),
     path("topologies/add/", topologies.topology_add, name="topology_add"),

@@ -18,7 +18,7 @@ from analytics.recorder import streams
 from analytics.recorder.backlog import Backlog
 from analytics.recorder.copies import KEPT_BODY_BYTES, UNFORESEEN, Place, event_of_copy
 from analytics.recorder.overflow import Overflow
-from topology.broker.consumer import Delivery
+from topology.broker.amqp.consumer import Delivery
 from topology.models import Topology
 from topology.patterns.pattern import Copy, Reading
 

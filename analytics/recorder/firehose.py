@@ -22,12 +22,12 @@ from analytics.models import Firehose
 from analytics.observation import on_the_firehose, untapped
 from analytics.recorder.backlog import Backlog
 from analytics.recorder.copies import KEPT_BODY_BYTES
+from analytics.recorder.firehose_watch import Watch
 from analytics.recorder.record import Beat
 from analytics.recorder.traces import Watched, event_of_trace, is_own, read_trace
-from analytics.recorder.watch import Watch
-from analytics.scheduled.unseen import settle
-from topology.broker.consumer import Consumer, Delivery
-from topology.broker.management import Management
+from analytics.scheduled.queries.not_observed import settle
+from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.management.client import Management
 from topology.models import Broker
 from topology.snapshot import version_numbers
 

@@ -26,7 +26,7 @@ from analytics.models import LogPosition
 from analytics.recorder import pressure
 from analytics.recorder.index import index
 from analytics.recorder.record import Beat, RecordingFailed
-from analytics.scheduled import texts
+from analytics.scheduled.queries import texts
 from topology.models import Topology
 
 # What a row cannot hold, and not what is wrong with the database itself.

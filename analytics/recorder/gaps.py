@@ -10,7 +10,7 @@ from typing import Any
 
 from analytics.models import Gap, Recording
 from topology.broker.errors import BrokerError, NotFound
-from topology.broker.management import PATIENCE_SECONDS, Management
+from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.models import Topology
 
 AWAY = timedelta(seconds=10)

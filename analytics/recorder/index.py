@@ -9,7 +9,7 @@ from datetime import timedelta
 from analytics import facts, minutes, observation
 from analytics.events import MessageEvent
 from analytics.models import Firehose
-from analytics.scheduled import projection
+from analytics.scheduled.rows import projection
 from topology.models import Topology
 
 

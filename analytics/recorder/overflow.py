@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from time import monotonic
 
 from analytics.recorder.gaps import Fill, Loss, read_fill, write
-from topology.broker.background import in_background
 from topology.broker.errors import BrokerError
-from topology.broker.management import Management
+from topology.broker.management.client import Management
+from topology.broker.time_limit import in_background
 from topology.models import Topology
 
 LOOK_SECONDS = 5.0

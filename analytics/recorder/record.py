@@ -19,7 +19,7 @@ from django.conf import settings
 
 from analytics.log import EventLog, held
 from analytics.models import Recording
-from analytics.recorder import gaps, pressure, retired, streams
+from analytics.recorder import gaps, pressure, retired_taps, streams
 from analytics.recorder.batches import (
     QueueRecorder,
     Recorder,
@@ -27,12 +27,12 @@ from analytics.recorder.batches import (
     StreamRecorder,
     refused,
 )
-from analytics.scheduled.unseen import settle_one
-from topology.broker.consumer import Consumer, Delivery, Start
+from analytics.scheduled.queries.not_observed import settle_one
+from topology.broker.amqp.consumer import Consumer, Delivery, Start
 from topology.broker.errors import BrokerError, NotFound
-from topology.broker.management import PATIENCE_SECONDS, Management
+from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.models import Topology
-from topology.replace_tap import read_streams
+from topology.operations.replace_tap import read_streams
 
 __all__ = ["Beat", "RecordingFailed", "record"]
 
@@ -103,7 +103,7 @@ def _record_queue(topology: Topology, stop: Event, beat: Beat) -> None:
 
     def forget_stream(has_copies: bool) -> bool:
         if recorder.may_repeat and recorder.backlog.is_caught_up:
-            retired.delete_read(topology)
+            retired_taps.delete_read(topology)
             recorder.may_repeat = False
         return False
 
@@ -124,7 +124,7 @@ def _record_stream(topology: Topology, stop: Event, beat: Beat) -> None:
     source = topology.as_retired() if topology.retired_tap else topology
     try:
         recorder = StreamRecorder(source, log, _position(source))
-        end = retired.End()
+        end = retired_taps.End()
 
         def is_over(has_copies: bool) -> bool:
             return bool(topology.retired_tap) and end.close(topology, recorder, has_copies)
@@ -134,7 +134,7 @@ def _record_stream(topology: Topology, stop: Event, beat: Beat) -> None:
                 gaps.note(source, loss)
             _follow(consumer, recorder, stop, beat, is_over)
     except RetiredIsGone:
-        retired.close_absent(topology)
+        retired_taps.close_absent(topology)
     except streams.DeclaredAnew as error:
         gaps.note(source, gaps.Loss(str(error)))
         streams.forget(source)

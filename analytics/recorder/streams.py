@@ -23,7 +23,7 @@ from analytics import log
 from analytics.events import MessageEvent, clean
 from analytics.models import Gap, Recording
 from analytics.recorder.copies import content_of
-from topology.broker.consumer import Consumer, Delivery, Start
+from topology.broker.amqp.consumer import Consumer, Delivery, Start
 from topology.deaths import read_history
 from topology.models import Topology
 

@@ -14,7 +14,7 @@ from analytics.models.scheduled_message import REPLAYED
 from analytics.observation import left_unseen
 from analytics.retention.log_files import LOG
 from analytics.retention.rules import RowRule, Rows
-from analytics.scheduled import due
+from analytics.scheduled.rows import due
 from topology.models import Topology
 
 

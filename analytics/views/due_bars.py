@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from analytics.scheduled.bars import draw
-from analytics.scheduled.desk import Desk
-from analytics.scheduled.filter import Filter, written_moment
-from analytics.scheduled.histogram import ALL, OTHERS, Bar, Histogram
-from topology.graph.cells import count_text
+from analytics.scheduled.pages.scheduled_page import Desk
+from analytics.scheduled.queries.filter import Filter, written_moment
+from analytics.scheduled.summaries.bars import draw
+from analytics.scheduled.summaries.histogram import ALL, OTHERS, Bar, Histogram
+from topology.graph.live_values import count_text
 
 LABELS = 4
 SOON = {"hour": "+1h", "day": "+1d", "week": "+7d"}
@@ -121,7 +121,7 @@ def due_bars(desk: Desk, wanted: Filter) -> DueBars | None:
         f"{row.words}: {_numbers(found, bar)}" for row, bar in zip(rows, found.bars, strict=True)
     ]
     return DueBars(
-        # analytics.scheduled.bars escapes every text that it writes.
+        # analytics.scheduled.summaries.bars escapes every text that it writes.
         svg=SafeString(draw(found, [row.url for row in rows], words)),
         rows=[row for row in rows if row.total],
         legend=[

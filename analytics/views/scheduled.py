@@ -12,19 +12,20 @@ from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
 from analytics.models import ScheduledMessage
-from analytics.scheduled import listing, message, records, search
-from analytics.scheduled.desk import desk
-from analytics.scheduled.filter import Filter, parse
-from analytics.scheduled.lines import Line
+from analytics.scheduled.pages import export, message_page
+from analytics.scheduled.pages.lines import Line
+from analytics.scheduled.pages.scheduled_page import desk
+from analytics.scheduled.queries import listing, search
+from analytics.scheduled.queries.filter import Filter, parse
 from analytics.views.due_bars import due_bars, strip
 from analytics.views.streaming import download
-from topology import access, audit, masks
-from topology.masks import Masks
+from topology import access, audit, redaction
 from topology.models import Broker, Role
+from topology.redaction import Masks
 
 EXPORTS: dict[str, tuple[str, Callable[[Iterator[Line]], Iterator[str]]]] = {
-    "jsonl": ("application/x-ndjson", records.as_json_lines),
-    "csv": ("text/csv; charset=utf-8", records.as_csv),
+    "jsonl": ("application/x-ndjson", export.as_json_lines),
+    "csv": ("text/csv; charset=utf-8", export.as_csv),
 }
 
 
@@ -33,7 +34,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
     """The list; with `as` all of it as a file."""
     brokers = list(access.visible_brokers(request.user))
     now = datetime.now(UTC)
-    hidden = masks.rules_by_broker(request.user, brokers)
+    hidden = redaction.rules_by_broker(request.user, brokers)
     wanted = search.allowed(parse(request.GET.dict(), now), brokers, hidden)
     form = request.GET.get("as", "")
     if form:
@@ -56,13 +57,13 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     rows = ScheduledMessage.objects.select_related("broker", "topology")
     row = get_object_or_404(rows, pk=pk)
     access.require(request.user, row.broker, Role.VIEWER)
-    hidden = masks.rules_for(request.user, row.broker)
-    shown = message.told(row, datetime.now(UTC), hidden)
+    hidden = redaction.rules_for(request.user, row.broker)
+    shown = message_page.told(row, datetime.now(UTC), hidden)
     context: dict[str, Any] = {"broker": row.broker, "row": row, "told": shown}
     if request.GET.get("look") == "1" and shown.has_body:
         what = f"{row.topology or row.broker}: {shown.line.name}"
         with audit.recorded(request.user, "body looked into", broker=row.broker, what=what):
-            context["body"] = message.body(row, hidden)
+            context["body"] = message_page.body(row, hidden)
             context["hides_body"] = context["body"] is None
     return render(request, "analytics/scheduled_message.html", context)
 
@@ -83,6 +84,6 @@ def _export(
         return HttpResponse(sentences, status=400, content_type="text/plain; charset=utf-8")
     content_type, write = EXPORTS[form]
     rows = listing.asked(brokers, wanted, now)
-    parts = write(records.lines(rows, wanted.text, hidden))
+    parts = write(export.lines(rows, wanted.text, hidden))
     name = f"scheduled-{now:%Y%m%dT%H%M%SZ}.{form}"
     return download(request, parts, content_type, name)

@@ -14,10 +14,10 @@ from django.db.models import Max, Min, QuerySet
 from django.utils import timezone
 
 from analytics import facts
-from delayboard.dead_letters.among import among
-from delayboard.dead_letters.merge_groups import lock_members
+from delayboard.dead_letters.parked.merge_groups import lock_members
+from delayboard.dead_letters.parked.select_keys import among
+from delayboard.dead_letters.parked.states import change_letters
 from delayboard.dead_letters.search import QueryError, search_by
-from delayboard.dead_letters.states import change_letters
 from delayboard.models import DeadLetter, LetterChange, LetterGroup, LetterState
 from topology import audit, work
 from topology.models import Broker, Work, WorkState

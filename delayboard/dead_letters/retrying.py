@@ -15,18 +15,19 @@ from django.db.models import QuerySet
 
 from analytics.models import Firehose, ScheduledMessage
 from analytics.observation import due_before, untapped
-from analytics.scheduled import counts, desk, listing, search
-from analytics.scheduled.counts import Scope
-from analytics.scheduled.filter import Filter
-from analytics.scheduled.lines import Line, Reader
-from analytics.scheduled.listing import Place
-from analytics.scheduled.standing import Standing
-from topology import provision
+from analytics.scheduled.pages import scheduled_page
+from analytics.scheduled.pages.lines import Line, Reader
+from analytics.scheduled.queries import listing, search
+from analytics.scheduled.queries.filter import Filter
+from analytics.scheduled.queries.listing import Place
+from analytics.scheduled.summaries import counts
+from analytics.scheduled.summaries.counts import Scope
+from analytics.scheduled.summaries.status import Standing
 from topology.deaths import REASONS, read_history
 from topology.definitions import is_tap
-from topology.masks import HIDDEN, Masks
 from topology.message import DEATH_HEADERS
 from topology.models import Broker, State, Topology
+from topology.operations import provision
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.pattern import ParamsError
@@ -34,6 +35,7 @@ from topology.patterns.quorum_retry.pattern import quorum_retry
 from topology.patterns.retry_ladder.pattern import retry_ladder
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.patterns.retry_pair.pattern import retry_pair
+from topology.redaction import HIDDEN, Masks
 from topology.snapshot import Snapshot
 
 PAGE = 50
@@ -126,7 +128,7 @@ def retrying(
     shown = Desk(
         topologies=topologies,
         depths=_depths(broker, topologies, scope, snapshot),
-        doubts=desk.doubts(scope, [broker], topologies),
+        doubts=scheduled_page.doubts(scope, [broker], topologies),
         is_first=place is None,
     )
     if wanted.problems:

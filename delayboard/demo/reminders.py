@@ -14,15 +14,15 @@ from typing import Any
 from django.db import connection
 
 from delayboard.demo.standing import standing
-from topology.broker.consumer import Consumer
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties
-from topology.broker.publisher import Publisher, publisher
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import Broker, Topology
-from topology.ownership import own_declared
+from topology.operations.ownership import own_declared
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues import params as hold_queues_params

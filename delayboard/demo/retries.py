@@ -16,11 +16,11 @@ from typing import Any, Literal
 from django.db import connection
 
 from delayboard.demo.standing import standing
-from topology.broker.consumer import Consumer, Delivery
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties, edit_properties, strip_for_replay
-from topology.broker.publisher import Publisher, publisher
+from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties, edit_properties, strip_for_replay
 from topology.deaths import read_history
 from topology.definitions import Arguments, Queue
 from topology.message import ATTEMPT_HEADER, Message, Properties, Publish

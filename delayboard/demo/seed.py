@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from topology import provision
 from topology.broker.address import Address, parse_address
-from topology.broker.management import Management
-from topology.connect import add_broker
+from topology.broker.management.client import Management
 from topology.definitions import Arguments, Queue
 from topology.models import Broker, State, Topology
+from topology.operations import provision
+from topology.operations.connect import add_broker
+from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_pair.params import KIND, parse
-from topology.rows import create_topology
 
 DEMO_BROKER = "Demo broker"
 WORK = "orders"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology import provision
 from topology.models import Broker, State, Topology
+from topology.operations import provision
+from topology.operations.topology_rows import create_topology
 from topology.patterns.table import PATTERNS
-from topology.rows import create_topology
 
 
 def standing(broker: Broker, kind: str, params: Any) -> Topology | None:

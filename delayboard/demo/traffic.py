@@ -9,9 +9,9 @@ from threading import Event
 
 from delayboard.demo.seed import PARKED, WORK
 from topology.broker.address import Address
-from topology.broker.consumer import Consumer, Delivery
-from topology.broker.properties import build_properties
-from topology.broker.publisher import Publisher, publisher
+from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
 from topology.message import Publish
 

@@ -19,7 +19,7 @@ from django.http import HttpRequest
 from delayboard.live import subjects
 from delayboard.live.feed import feed
 from delayboard.live.messages import Shown, State
-from topology.database_errors import explain
+from topology.database.errors import explain
 
 logger = logging.getLogger(__name__)
 

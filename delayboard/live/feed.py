@@ -17,7 +17,7 @@ from django.db import close_old_connections, connection
 
 from delayboard.live.messages import State
 from delayboard.live.subjects import Subject
-from topology.database_errors import explain
+from topology.database.errors import explain
 
 logger = logging.getLogger(__name__)
 Deliver = Callable[[State], None]

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
 from analytics.models import Run
-from delayboard.flows import FlowLine
 from delayboard.models import ReplayBatch
-from delayboard.now import Waits
+from delayboard.now.board import Waits
+from delayboard.now.throughput import FlowLine
 from delayboard.publishing.track import Track
 from topology.delays import in_words
-from topology.graph.cells import count_text, snapshot_cells, snapshot_marks
+from topology.graph.live_values import count_text, snapshot_cells, snapshot_marks
 from topology.latest import Latest
 from topology.snapshot import Snapshot
 

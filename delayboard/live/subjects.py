@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from analytics.models import Run
-from delayboard.flows import flow_lines
 from delayboard.live.messages import (
     State,
     batch_state,
@@ -22,9 +21,11 @@ from delayboard.live.messages import (
     track_state,
 )
 from delayboard.models import BatchState, Publication, ReplayBatch
-from delayboard.now import duties_of, waits
+from delayboard.now.board import duties_of, waits
+from delayboard.now.throughput import flow_lines
 from delayboard.publishing.track import track
-from topology import access, latest, paging
+from topology import access, latest
+from topology.database import paging
 from topology.models import Broker, Role
 
 STATE_SECONDS = 0.7

@@ -14,8 +14,8 @@ from delayboard.management.commands.export_dead_letters import broker_of
 from delayboard.models import LetterGroup, ReplayBatch
 from delayboard.models.replay import Order, TargetMode
 from topology import access
+from topology.content.text import fold
 from topology.models import Broker, Role, Topology
-from topology.text import fold
 
 USAGE_CODE = 2
 MOST_QUEUES = 10_000

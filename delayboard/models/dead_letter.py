@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 
 from delayboard.models.letter_group import LetterGroup
-from topology.broker.properties import read_properties
+from topology.broker.properties.read import read_properties
 from topology.message import Message
 from topology.models import Broker
 

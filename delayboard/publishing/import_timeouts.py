@@ -17,10 +17,10 @@ from django.conf import settings
 
 from delayboard.publishing.timeout_desk import Desk, Item, Tally, Verdict
 from topology import audit
+from topology.broker.amqp.pipeline import Answer, Pipeline, pipeline
 from topology.broker.errors import BrokerError
-from topology.broker.pipeline import Answer, Pipeline, pipeline
 from topology.models import State, Topology
-from topology.ownership import Refusal
+from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.transfer.move import Step, move
 

@@ -17,14 +17,14 @@ from django.utils import timezone
 from analytics import facts
 from delayboard.models import Publication
 from delayboard.models.publication import Sent
-from delayboard.publishing.owning import owning
+from delayboard.publishing.own_declared import owning
 from delayboard.publishing.predict import Prediction, observed_by
 from topology import audit, latest
+from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.broker.errors import BrokerError, Conflict, OutcomeUnknown, Returned
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties
-from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.definitions import Definitions
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import Broker, State, Topology
@@ -32,7 +32,7 @@ from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
 # The plugin routes what it keeps to no queue at first, so a mandatory publish comes back; what it
-# failed to store comes back in the same way (topology.routing.delayed; read and not tried).
+# failed to store comes back in the same way (routing/matching/delayed_exchange.py; read and not tried).
 KEPT_UNCONFIRMED = (
     "The broker gave it back, as it does with all that a delayed exchange keeps: it is kept there "
     "if the plugin could store it, and nothing confirms that."

@@ -25,7 +25,7 @@ from delayboard.publishing.timeouts import (
     route_at,
 )
 from topology.broker.errors import Blocked, BrokerError, Unreachable
-from topology.broker.fields import FieldError
+from topology.broker.properties.field_values import FieldError
 from topology.definitions import Definitions
 from topology.delays import format_delay
 from topology.message import Publish, Route

@@ -15,12 +15,12 @@ from typing import IO, Any
 from uuid import UUID
 
 from analytics.recorder.copies import NSERVICEBUS_TIME
-from topology.broker.fields import FieldError
-from topology.broker.properties import build_properties, strip_for_replay
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.read import build_properties, strip_for_replay
+from topology.content.text import is_encodable, make_encodable
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.patterns.delay_levels.params import Params
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.text import is_encodable, make_encodable
 
 LONGEST_LINE = 64 * 1024 * 1024
 TEXTS = (

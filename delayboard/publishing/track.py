@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from analytics.events import CLOCK_RESOLUTION_MS
-from analytics.scheduled import listing
-from analytics.scheduled.listing import Observation
+from analytics.scheduled.queries import listing
+from analytics.scheduled.queries.listing import Observation
 from delayboard.models import Duty, Publication
 from delayboard.models.duty import recorder_key
 from delayboard.models.publication import Sent

@@ -13,7 +13,7 @@ from analytics.retention.log_files import LOG
 from analytics.retention.rules import Alive, RowRule, Rows, delete_batches, key_batches
 from delayboard.models import ImportedTimeout, LetterState, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.models.replay import ENDED_BATCH
-from delayboard.retention.parked_messages import PARKED
+from delayboard.retention.parked_rows import PARKED
 
 _IN_DELAY = ReplayItem.objects.filter(batch=OuterRef("pk"), letter__state=LetterState.HANDED)
 

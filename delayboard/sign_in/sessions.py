@@ -20,7 +20,7 @@ from django.core import signing
 from django.http import HttpRequest
 from django.utils import timezone
 
-from topology.optional_writes import note_refusal, try_write, waiting_briefly
+from topology.database.optional_writes import note_refusal, try_write, waiting_briefly
 
 SIGNED_IN_AT, USED_AT = "signed_in_at", "used_at"
 # In a signed cookie: the key of its row. In a session that began without a row: its last moment.

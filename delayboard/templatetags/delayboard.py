@@ -15,10 +15,10 @@ from django.utils.safestring import SafeString
 
 from delayboard.models import DeadLetterQueue, Duty
 from delayboard.models.duty import parker_key, waiter_key
-from delayboard.troubles import Link
+from delayboard.now.problems import Link
 from topology import access, latest
 from topology.delays import format_delay
-from topology.graph.cells import count_text
+from topology.graph.live_values import count_text
 from topology.models import Broker, State, Topology
 
 register = template.Library()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django import template
 from django.utils.safestring import SafeData
 
-from topology.graph.geometry import visible as made_visible
-from topology.graph.isolate import isolated as isolate
+from topology.graph.isolate_names import isolated as isolate
+from topology.graph.layout.geometry import visible as made_visible
 
 register = template.Library()
 

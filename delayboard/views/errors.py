@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.views.defaults import server_error
 
-from topology.database_errors import Trouble, explain
+from topology.database.errors import Trouble, explain
 
 logger = logging.getLogger(__name__)
 

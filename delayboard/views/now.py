@@ -11,10 +11,10 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from delayboard.dead_letters.replay import told
-from delayboard.now import overview
+from delayboard.now.board import overview
 from delayboard.templatetags.delayboard import bytesize
 from topology import access
-from topology.replace_tap import list_stream_taps
+from topology.operations.replace_tap import list_stream_taps
 
 LIST_AGE = timedelta(seconds=5)
 

@@ -18,12 +18,12 @@ from delayboard.models import Publication
 from delayboard.publishing.predict import Prediction, predict
 from delayboard.publishing.send import AlreadySent, Letter, send
 from delayboard.publishing.track import track
-from delayboard.views.production import Effect, confirmation
+from delayboard.views.confirm_production import Effect, confirmation
 from topology import access, latest
 from topology.broker.errors import alarm_sentence
-from topology.broker.fields import FieldError
+from topology.broker.properties.field_values import FieldError
 from topology.models import Broker, Role
-from topology.rows import waiters_at
+from topology.operations.topology_rows import waiters_at
 from topology.snapshot import Snapshot
 
 

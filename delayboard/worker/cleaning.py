@@ -8,7 +8,7 @@ from threading import Event
 
 from analytics.retention.rules import clean
 from delayboard.models.duty import CLEANING, Duty
-from delayboard.retention.parked_messages import measure_size
+from delayboard.retention.parked_rows import measure_size
 from delayboard.retention.table import RULES
 
 Beat = Callable[[Mapping[str, object]], None]

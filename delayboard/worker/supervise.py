@@ -20,10 +20,10 @@ from django.utils import timezone
 from analytics.log import LogError
 from analytics.recorder.record import RecordingFailed
 from delayboard.models import Duty
-from delayboard.worker.duties import Task, wanted
 from delayboard.worker.memory import collect_rarely
+from delayboard.worker.tasks import Task, wanted
 from topology.broker.errors import BrokerError
-from topology.database_errors import explain
+from topology.database.errors import explain
 
 logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from threading import Event
 
-from analytics.scheduled.destinations import update_missing_bindings
+from analytics.scheduled.summaries.destinations import update_missing_bindings
 from topology import latest
 from topology.models import Broker, MissingBinding, State, Topology
 from topology.patterns.pattern import ParamsError

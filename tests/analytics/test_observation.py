@@ -9,9 +9,9 @@ from analytics import observation
 from analytics.models import Firehose, ScheduledMessage
 from tests.builders import make_broker, make_pair
 from topology.models import Broker, State, Topology
+from topology.operations.topology_rows import create_topology
 from topology.patterns.hold_queues import params as hold_queues_params
 from topology.patterns.hold_queues.pattern import hold_queues
-from topology.rows import create_topology
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 HOUR = timedelta(hours=1)

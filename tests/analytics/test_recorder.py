@@ -16,8 +16,8 @@ from analytics.recorder.batches import Recorder
 from analytics.recorder.copies import KEPT_BODY_BYTES
 from analytics.recorder.overflow import TOO_SLOW, Overflow
 from tests.analytics.builders import DELAY, NOON, follow_log, ms
-from topology.broker.consumer import Delivery
-from topology.broker.management import Management
+from topology.broker.amqp.consumer import Delivery
+from topology.broker.management.client import Management
 from topology.message import Message, Properties
 from topology.models import Topology
 

@@ -27,7 +27,7 @@ from analytics.retention.index_rows import GAPS, LEFT, MINUTES, OVERDUE
 from analytics.retention.index_rows import RULES as TABLE
 from analytics.retention.log_files import DELETING, LOG
 from analytics.retention.rules import BadSetting, clean
-from analytics.scheduled import projection
+from analytics.scheduled.rows import projection
 from tests.analytics.builders import a_trip, an_entry, an_exit, write_log
 from topology.models import State, Topology
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from analytics.events import MessageEvent
 from analytics.models import ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED
-from analytics.scheduled import listing, projection
+from analytics.scheduled.queries import listing
+from analytics.scheduled.rows import projection
 from tests.analytics.builders import DELAY, NOON, a_trip, an_entry, an_event, an_exit, ms
 from topology.models import Topology
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from analytics.scheduled.completeness import Lost, Seen, judge
+from analytics.scheduled.summaries.completeness import Lost, Seen, judge
 from tests.analytics.builders import NOON
 
 DAY, HOUR, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1)

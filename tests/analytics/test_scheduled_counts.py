@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
 from analytics.models import Firehose, ScheduledMessage
-from analytics.scheduled import counts, due, histogram, listing, summary
-from analytics.scheduled.filter import parse
+from analytics.scheduled.queries import listing
+from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.rows import due
+from analytics.scheduled.summaries import counts, histogram, summary
 from tests.analytics.builders import NOON, ms
 from topology.models import Broker, State, Topology
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.scheduled.filter import (
+from analytics.scheduled.queries.filter import (
     EARLIEST,
     LATEST,
     Filter,

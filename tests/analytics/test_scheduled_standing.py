@@ -8,8 +8,9 @@ import pytest
 from analytics.events import encode
 from analytics.log import hour_folder
 from analytics.models import Firehose, Gap, LogPosition, Minute, Recording
-from analytics.scheduled import counts, lag, projection, standing
-from analytics.scheduled.standing import Standing
+from analytics.scheduled.rows import lag, projection
+from analytics.scheduled.summaries import counts, status
+from analytics.scheduled.summaries.status import Standing
 from tests.analytics.builders import an_entry
 from topology.latest import Latest
 from topology.models import State, Topology
@@ -42,7 +43,7 @@ def doubts(
     snapshot = Snapshot("4.3.0", taken_at, topology.definitions, topology.definitions, numbers)
     latest = {topology.broker_id: Latest(snapshot, taken_at, error)}
     scope = counts.scope([topology.broker], NOW)
-    return standing.doubts(scope, [topology], latest)
+    return status.doubts(scope, [topology], latest)
 
 
 def test_a_list_that_equals_its_queues_is_not_doubted(applied: Topology) -> None:
@@ -95,12 +96,12 @@ def test_without_tap_or_firehose_only_our_own_is_listed(applied: Topology) -> No
     )
     Recording.objects.create(topology=holds, read_at=NOW)
     scope = counts.scope([applied.broker], NOW)
-    (found,) = standing.doubts(scope, [holds], {})
+    (found,) = status.doubts(scope, [holds], {})
     assert "Nothing copies what enters it" in found.doubt.why[0]
     Firehose.objects.create(broker=applied.broker, switched_on_by="ada", read_at=NOW)
-    assert standing.doubts(scope, [holds], {}) == []
+    assert status.doubts(scope, [holds], {}) == []
     Firehose.objects.update(read_at=AGO)
-    (found,) = standing.doubts(scope, [holds], {})
+    (found,) = status.doubts(scope, [holds], {})
     assert found.doubt.since == AGO
 
 

@@ -13,10 +13,10 @@ from django.db import DatabaseError, Error, InterfaceError
 from analytics.events import MessageEvent
 from analytics.log import EventLog, LogError, read_day
 from analytics.models import Gap, Minute, Recording, ScheduledMessage
-from analytics.recorder import retired, streams
+from analytics.recorder import retired_taps, streams
 from analytics.recorder.batches import RecordingFailed, StreamRecorder
 from tests.analytics.builders import NOON, follow_log, ms
-from topology.broker.consumer import Delivery
+from topology.broker.amqp.consumer import Delivery
 from topology.message import Message, Properties
 from topology.models import Topology
 
@@ -257,10 +257,10 @@ def test_a_retired_stream_that_falls_silent_is_closed_once_its_newest_copy_is_re
     closed: list[Topology] = []
     monkeypatch.setattr(streams, "SILENCE_SECONDS", 0.0)
     monkeypatch.setattr(streams, "Consumer", Last)
-    monkeypatch.setattr(retired, "Management", Last)
-    monkeypatch.setattr(retired, "_close", closed.append)
+    monkeypatch.setattr(retired_taps, "Management", Last)
+    monkeypatch.setattr(retired_taps, "_close", closed.append)
     recorder = started(topology, event_log)
-    end = retired.End()
+    end = retired_taps.End()
     for newest, last, is_over in ((9, -1, False), (9, 4, False), (9, 9, True), (-1, -1, True)):
         monkeypatch.setattr(Last, "offset", newest)
         recorder.position = replace(recorder.position, offset=last, is_verified=True)

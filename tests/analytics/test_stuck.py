@@ -18,16 +18,18 @@ from analytics import observation
 from analytics.minutes import tally
 from analytics.models import Firehose, ScheduledMessage, ScheduledText
 from analytics.observation import MOST_RANGES, stuck_ranges
-from analytics.scheduled import counts, listing, projection, texts, unseen
-from analytics.scheduled.destinations import COUNTED_WITHIN, update_missing_bindings
+from analytics.scheduled.queries import listing, not_observed, texts
+from analytics.scheduled.rows import projection
+from analytics.scheduled.summaries import counts
+from analytics.scheduled.summaries.destinations import COUNTED_WITHIN, update_missing_bindings
 from tests.analytics.builders import an_entry, an_exit, ms
 from tests.topology.builders import a_snapshot
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Broker, MissingBinding, Role, State, Topology
 from topology.models.grant import Grant
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.params import Params, delivery_name, level_name
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.rows import create_topology
 from topology.snapshot import QueueNumbers, Snapshot
 
 pytestmark = pytest.mark.both_databases
@@ -263,7 +265,7 @@ def test_exports_and_the_command_tell_the_state(stuck: Topology, viewer: Client)
 
 
 def test_switching_the_firehose_on_does_not_write_down_that_they_left(stuck: Topology) -> None:
-    assert unseen.settle([stuck], NOW) == 1
+    assert not_observed.settle([stuck], NOW) == 1
     left = ScheduledMessage.objects.filter(left_at__isnull=False)
     assert [row.key for row in left] == ["billing -35"]
 

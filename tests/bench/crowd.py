@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db import connection
 
-from topology.connect import add_broker
 from topology.models import Broker, State, Topology
+from topology.operations.connect import add_broker
 
 TOPOLOGIES = 10
 # One of the million holds it, all do, none does.

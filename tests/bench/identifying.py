@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.bench.figures import say, seconds
-from topology.broker.properties import build_properties
+from topology.broker.properties.read import build_properties
 from topology.message import Message
 
 

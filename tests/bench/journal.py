@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import Model
 
-from delayboard.dead_letters.failure import Failure
+from delayboard.dead_letters.parked.failure import Failure
 from delayboard.dead_letters.search import content
 from delayboard.migrations._search_index import SEARCH_INDEX
 from delayboard.models import (
@@ -23,7 +23,7 @@ from delayboard.models import (
     LetterPosition,
     LetterText,
 )
-from topology.broker.properties import build_properties
+from topology.broker.properties.read import build_properties
 from topology.models import Broker
 
 # Columns of one kind of row, in the order of its table.

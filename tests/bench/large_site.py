@@ -15,7 +15,7 @@ from typing import Any
 
 import django
 
-from topology.rows import take_over
+from topology.operations.topology_rows import take_over
 
 
 def main() -> None:
@@ -25,8 +25,8 @@ def main() -> None:
 
     from tests.builders import eventually
     from topology import latest
-    from topology.connect import add_broker
     from topology.models import Broker
+    from topology.operations.connect import add_broker
     from topology.provisioning.recognition import recognise
 
     call_command("migrate", verbosity=0)
@@ -58,7 +58,7 @@ def _topology(broker: Any) -> Any:
 def _looks(broker: Any) -> dict[str, float]:
     """What an action waits for that changes a pair, or the 28 levels, of a broker that is known."""
     from topology import latest
-    from topology.broker.management import Management
+    from topology.broker.management.client import Management
     from topology.patterns.delay_levels import params as delay_levels_params
     from topology.patterns.delay_levels.pattern import delay_levels
     from topology.patterns.retry_pair import params as retry_pair_params

@@ -8,10 +8,10 @@ from pathlib import Path
 from delayboard.demo.node import PrivateNode
 from tests.bench.figures import say, seconds
 from topology.broker.address import Address, parse_address
-from topology.broker.management import Management
-from topology.broker.pipeline import Answer, pipeline
-from topology.broker.properties import build_properties
-from topology.broker.publisher import Publisher, publisher
+from topology.broker.amqp.pipeline import Answer, pipeline
+from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Queue
 from topology.message import Publish
 from topology.transfer.move import Step, move

@@ -14,7 +14,7 @@ from django.db import connection
 from django.db.models import Sum
 from django.utils import timezone
 
-from delayboard.dead_letters.parking.keep import Room
+from delayboard.dead_letters.parking.store_batch import Room
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.demo.node import PrivateNode
 from delayboard.models import DeadLetterQueue, LetterGroup
@@ -23,8 +23,8 @@ from tests.bench.recording import PATIENCE_SECONDS
 from tests.brokers import Vhost, call_api, root_of
 from tests.builders import address_of, make_broker
 from tests.flood.generator import Flood
-from topology.broker.depths import live_depths
-from topology.broker.management import Management
+from topology.broker.amqp.depths import live_depths
+from topology.broker.management.client import Management
 from topology.definitions import Arguments, Binding, Exchange, Queue
 
 MESSAGES = 20_000

@@ -21,7 +21,7 @@ from tests.brokers import Vhost, call_api, root_of
 from tests.builders import address_of, applied_pair
 from tests.flood.counting import LineCount
 from tests.flood.generator import Flood
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.definitions import Binding, Queue
 from topology.models import Topology
 from topology.provisioning.taps import TapType

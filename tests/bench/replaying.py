@@ -34,10 +34,10 @@ from tests.faults import processes
 from tests.faults.alarms import control
 from tests.faults.processes import environment, kill
 from topology import work
-from topology.broker.depths import live_depths
-from topology.broker.management import Management
-from topology.broker.pipeline import pipeline
-from topology.broker.properties import build_properties
+from topology.broker.amqp.depths import live_depths
+from topology.broker.amqp.pipeline import pipeline
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Queue
 from topology.message import Message, Publish
 from topology.models import Broker, Work

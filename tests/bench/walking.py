@@ -9,7 +9,7 @@ from tests.bench.figures import say, seconds
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.routing.index import Index
+from topology.routing.matching.index import Index
 from topology.routing.walk import walk
 
 

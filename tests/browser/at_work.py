@@ -9,8 +9,8 @@ from functools import partial
 
 from django.db import connection
 
-from delayboard.worker.duties import wanted
 from delayboard.worker.supervise import Supervisor
+from delayboard.worker.tasks import wanted
 
 
 @contextmanager

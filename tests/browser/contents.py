@@ -8,9 +8,9 @@ from typing import Any
 
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Exchange, Queue
 from topology.delays import parse_delay
 from topology.message import Publish

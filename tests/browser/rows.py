@@ -22,7 +22,7 @@ from analytics.models import (
     ScheduledBody,
     ScheduledMessage,
 )
-from analytics.scheduled import due
+from analytics.scheduled.rows import due
 from delayboard.models import (
     BatchState,
     DeadLetter,

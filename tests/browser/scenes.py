@@ -23,13 +23,13 @@ from tests.browser.sights import Scene, Sight, press
 from tests.builders import eventually, make_broker, make_pair
 from topology import latest
 from topology.models import Broker, State, Topology, WorkState
+from topology.operations.provision import apply
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues import params as hold_queues_params
 from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.table import PATTERNS
-from topology.provision import apply
-from topology.rows import create_topology
 
 YESTERDAY = datetime.now(UTC).date() - timedelta(days=1)
 PARKED = "orders-parked"

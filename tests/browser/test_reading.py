@@ -15,7 +15,7 @@ from playwright.sync_api import Page, WebSocket, expect
 from tests.browser.sign_in import sign_in
 from tests.builders import make_broker
 from topology import latest
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.models import Broker
 
 QUEUES = 3_000

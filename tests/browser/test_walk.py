@@ -14,10 +14,10 @@ from tests.brokers import Vhost
 from tests.browser.album import Album
 from tests.browser.at_work import worker_at_work
 from tests.builders import address_of, eventually, make_user
-from topology.broker.consumer import Consumer
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Queue
 from topology.message import Publish
 from topology.models import AuditEntry, Role

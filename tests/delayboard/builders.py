@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from delayboard.dead_letters import journal
-from delayboard.dead_letters.browse import Letter, number
+from delayboard.dead_letters.parked import store
+from delayboard.dead_letters.queues.peek import Letter, number
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.models import (
     BatchState,
@@ -23,7 +23,7 @@ from delayboard.models import (
 )
 from delayboard.models.publication import Sent
 from tests.topology.builders import NOON, a_queue
-from topology.broker.properties import build_properties
+from topology.broker.properties.read import build_properties
 from topology.deaths import Death
 from topology.definitions import TAP_PREFIX, Binding, Definitions, Exchange, Queue, Thing
 from topology.message import Message
@@ -174,4 +174,4 @@ def parked(
 ) -> list[DeadLetter]:
     """Rows of the journal, as parking writes them."""
     with transaction.atomic():
-        return journal.put(broker, queue, messages, at=at)
+        return store.put(broker, queue, messages, at=at)

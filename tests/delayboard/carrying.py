@@ -10,7 +10,7 @@ from delayboard.dead_letters.replay.send import replay
 from delayboard.models import DeadLetter, LetterGroup, LetterState, ReplayBatch
 from tests.delayboard.builders import states
 from topology import work
-from topology.broker.pipeline import Answer
+from topology.broker.amqp.pipeline import Answer
 from topology.models import Work, WorkState
 
 RETURNED = Answer("returned", "no queue")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from delayboard.dead_letters.replay import send as sending
+from topology.broker.amqp.pipeline import CONFIRMED, Answer
 from topology.broker.errors import BrokerError
-from topology.broker.pipeline import CONFIRMED, Answer
 from topology.definitions import Definitions
 from topology.message import REPLAY_HEADER, Publish
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from delayboard.dead_letters import browse
-from delayboard.dead_letters.browse import Letter, history_id, number, permission
-from delayboard.dead_letters.look_budget import Budget
+from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.queues.peek import Letter, history_id, number, permission
+from delayboard.dead_letters.queues.peek_limit import Budget
 from tests.delayboard.builders import a_death, a_message, deaths_header
 from tests.topology.builders import a_queue, a_snapshot
-from topology.broker.consumer import Delivery
+from topology.broker.amqp.consumer import Delivery
 from topology.broker.errors import Unsupported
 from topology.definitions import Definitions
 from topology.message import Message
@@ -144,16 +144,16 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Source]:
         def getter(*args: Any, **kwargs: Any) -> Iterator[Source]:
             yield source
 
-        monkeypatch.setattr(browse, "getter", getter)
+        monkeypatch.setattr(peek, "getter", getter)
         return source
 
     return fill
 
 
-def look(*, limit: int = browse.MAXIMUM_MESSAGES) -> tuple[tuple[Letter, ...], bool]:
+def look(*, limit: int = peek.MAXIMUM_MESSAGES) -> tuple[tuple[Letter, ...], bool]:
     queue = a_queue("dead")
     broker = Broker(host="h", management_url="http://h")
-    found = browse.look(broker, queue, a_snapshot(Definitions.of([queue])), limit)
+    found = peek.look(broker, queue, a_snapshot(Definitions.of([queue])), limit)
     return found.letters, found.more
 
 
@@ -171,11 +171,11 @@ def test_a_look_ends_with_the_queue_or_one_after_its_limit(filled: Callable[...,
 def test_a_look_stops_at_so_many_bytes_and_so_many_seconds(
     filled: Callable[..., Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(browse, "MAXIMUM_BYTES", 3)
+    monkeypatch.setattr(peek, "MAXIMUM_BYTES", 3)
     source = filled(a_message(b"12"), a_message(b"34"), a_message(b"56"))
     letters, more = look()
     assert (len(letters), more, source.taken) == (2, True, 2)
-    monkeypatch.setattr(browse, "HOLDING_SECONDS", -1.0)
+    monkeypatch.setattr(peek, "HOLDING_SECONDS", -1.0)
     source = filled(a_message(b"1"), a_message(b"2"))
     letters, more = look()
     assert (len(letters), more, source.taken) == (1, True, 1)
@@ -185,4 +185,4 @@ def test_a_queue_that_may_not_be_looked_into_is_not_touched() -> None:
     queue = a_queue("q", type="quorum", x_delivery_limit=-1)
     there = a_snapshot(Definitions.of([queue]), version="4.0.5")
     with pytest.raises(Unsupported, match=END):
-        browse.look(Broker(), queue, there)
+        peek.look(Broker(), queue, there)

@@ -19,8 +19,8 @@ from tests.topology.builders import a_queue, a_snapshot
 from topology import latest
 from topology.definitions import Binding, Definitions, Exchange, Thing
 from topology.models import Broker, State, Topology
+from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_ladder.pattern import retry_ladder
-from topology.rows import create_topology
 from topology.snapshot import QueueNumbers, Snapshot
 
 pytestmark = pytest.mark.django_db

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.candidates import Candidate, candidates
-from delayboard.dead_letters.feeds import feeds, reasons
+from delayboard.dead_letters.queues.candidates import Candidate, candidates
+from delayboard.dead_letters.queues.feeds import feeds, reasons
 from tests.topology.builders import PAIR, a_queue, a_snapshot
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.patterns.table import PATTERNS

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.causes import (
+from delayboard.dead_letters.parked.causes import (
     Origin,
     class_of_trace,
     exception_of,
     message_type_of,
     origin_of,
 )
-from delayboard.dead_letters.failure import LONGEST, REPUBLISHED, Failure, failure_of
+from delayboard.dead_letters.parked.failure import LONGEST, REPUBLISHED, Failure, failure_of
 from tests.delayboard.builders import a_death, a_message, deaths_header
-from topology.broker.properties import build_properties
+from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
 from topology.message import Message, Properties
 

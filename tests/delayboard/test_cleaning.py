@@ -16,7 +16,7 @@ from analytics.retention import rules
 from delayboard.models import Duty
 from delayboard.models.duty import CLEANING
 from delayboard.worker.cleaning import keep_clean
-from delayboard.worker.duties import wanted
+from delayboard.worker.tasks import wanted
 from topology.models import Topology
 
 

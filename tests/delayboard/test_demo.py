@@ -14,10 +14,10 @@ from delayboard.demo.traffic import GIVE_UP_AFTER, work_on_orders
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, running
 from topology.broker.address import Address
-from topology.broker.consumer import Getter, getter
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import Publisher, publisher
+from topology.broker.amqp.consumer import Getter, getter
+from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
 from topology.definitions import Queue
 from topology.message import Message, Publish

@@ -12,7 +12,7 @@ from django.utils import timezone
 from analytics.models import Firehose, Run
 from delayboard.models import Duty
 from delayboard.models.duty import LATE, firehose_key, recorder_key
-from delayboard.worker import duties, schedule
+from delayboard.worker import schedule, tasks
 from delayboard.worker.schedule import due_day, keep_schedule, lacking, settled_at
 from delayboard.worker.supervise import LONGEST_PAUSE, pause
 from tests.builders import make_broker, make_pair
@@ -82,24 +82,24 @@ def test_what_is_wanted_follows_the_rows() -> None:
     always = {"facts", "bindings", "index", "replay", "schedule", "nightly", "cleaning", "depths"}
     always |= {"parking", "letters", "letter-index", "replay-2", "replay-3"}
     always |= {"replay-prepare", "replay-outcomes"}
-    assert set(duties.wanted("me")) == always
+    assert set(tasks.wanted("me")) == always
     topology.state = State.APPLIED
     topology.save()
-    wanted = duties.wanted("me")
+    wanted = tasks.wanted("me")
     task = wanted[recorder_key(topology.slug)]
     assert (task.name, task.broker_id) == ("Recorder of orders", topology.broker_id)
-    assert set(duties.wanted("me", only="recorder")) == {task.key, "facts", "index"}
+    assert set(tasks.wanted("me", only="recorder")) == {task.key, "facts", "index"}
     topology.state = State.TORN_DOWN
     topology.save()
-    assert task.key not in duties.wanted("me")
+    assert task.key not in tasks.wanted("me")
 
 
 @pytest.mark.django_db
 def test_a_firehose_that_is_wanted_is_recorded() -> None:
     broker = make_broker()
-    assert firehose_key(broker.slug) not in duties.wanted("me")
+    assert firehose_key(broker.slug) not in tasks.wanted("me")
     row = Firehose.objects.create(broker=broker, switched_on_by="ada")
-    task = duties.wanted("me", only="recorder")[firehose_key(broker.slug)]
+    task = tasks.wanted("me", only="recorder")[firehose_key(broker.slug)]
     assert (task.name, task.broker_id) == ("Firehose of Test broker", broker.pk)
     row.delete()
     # One that is wanted no longer ends at once.
@@ -131,7 +131,7 @@ def test_the_replay_duties_carry_out_what_they_claim(
     def beat(details: Any) -> None:
         stop.set()
 
-    duties.wanted("me")[key].run(stop=stop, beat=beat)
+    tasks.wanted("me")[key].run(stop=stop, beat=beat)
     assert done == [1]
 
 

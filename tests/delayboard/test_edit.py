@@ -21,14 +21,14 @@ from delayboard.dead_letters.replay.edit import EditError, Typed, edit, shown_he
 from delayboard.dead_letters.replay.headers import edited, headers_of
 from delayboard.dead_letters.replay.options import Options
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem, TargetMode
-from delayboard.retention.parked_messages import PARKED
+from delayboard.retention.parked_rows import PARKED
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, shop
 from tests.delayboard.preparing import know, known, routes_of
 from tests.topology import strategies
 from tests.topology.builders import NOON
-from topology import masks
-from topology.broker.fields import table_entries
-from topology.broker.properties import build_properties, read_properties
+from topology import redaction
+from topology.broker.properties.field_values import table_entries
+from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Arguments, Binding, Exchange
 from topology.message import REPLAYS_HEADER
 from topology.models import AuditEntry, Broker, MaskKind, MaskRule
@@ -299,7 +299,7 @@ def test_what_is_hidden_from_somebody_is_not_theirs_to_change(user: User, broker
     ):
         with pytest.raises(EditError, match="hidden from you"):
             edit(user, item_of(batch), **change)
-    hidden = masks.rules_for(user, broker)
+    hidden = redaction.rules_for(user, broker)
     locked = {header.name: header.lock for header in shown_headers(item_of(batch), hidden)}
     assert locked["tenant"] == locked["nested"] == editing.HIDDEN
     texts = [header.text for header in shown_headers(item_of(batch), hidden)]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from analytics.models import Firehose, Minute, Recording
-from delayboard.flows import FlowLine, behind_by, flow_lines
 from delayboard.models import Duty
+from delayboard.now.throughput import FlowLine, behind_by, flow_lines
 from topology.models import Broker, State, Topology
 from topology.patterns.retry_pair.pattern import retry_pair
 

@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from delayboard.dead_letters.browse import history_id
 from delayboard.dead_letters.discard import DISCARD, change_these
+from delayboard.dead_letters.queues.peek import history_id
 from delayboard.dead_letters.replay import desk, prepare, select
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.lacking import left_out

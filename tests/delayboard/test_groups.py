@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters import states as changing
-from delayboard.dead_letters.failure import Failure
-from delayboard.dead_letters.groups import Asked, by_state, grouped, page, parse
-from delayboard.dead_letters.groups_trend import BARS, DAY, HOUR, SPANS, begin, counted
-from delayboard.dead_letters.states import change_letters
+from delayboard.dead_letters.parked import states as changing
+from delayboard.dead_letters.parked.failure import Failure
+from delayboard.dead_letters.parked.group_trend import BARS, DAY, HOUR, SPANS, begin, counted
+from delayboard.dead_letters.parked.groups import Asked, by_state, grouped, page, parse
+from delayboard.dead_letters.parked.states import change_letters
 from delayboard.models import DeadLetter, LetterGroup, LetterState
 from tests.delayboard.builders import a_death, a_message, deaths_header, letters, parked
 from topology.models import Broker

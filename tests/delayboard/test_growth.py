@@ -6,8 +6,8 @@ from threading import Event
 
 import pytest
 
-from delayboard.dead_letters import growth
-from delayboard.dead_letters.growth import KEPT, Growth, growths, keep_sampling, sample
+from delayboard.dead_letters.queues import growth
+from delayboard.dead_letters.queues.growth import KEPT, Growth, growths, keep_sampling, sample
 from delayboard.models import DeadLetterQueue, QueueDepth
 from tests.builders import make_broker
 from tests.topology.builders import a_snapshot

@@ -10,11 +10,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from delayboard.dead_letters import journal
+from delayboard.dead_letters.parked import store
 from delayboard.models import Body, DeadLetter, GroupHour, LetterGroup
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.topology.builders import NOON
-from topology.broker.properties import read_properties
+from topology.broker.properties.read import read_properties
 from topology.message import Message, Properties
 from topology.models import Broker
 
@@ -40,7 +40,7 @@ def test_a_letter_gives_its_message_back(broker: Broker, message: Message) -> No
 
 
 def test_letters_are_numbered_in_their_order_and_share_equal_bodies(broker: Broker) -> None:
-    count = journal.AT_ONCE + 3
+    count = store.AT_ONCE + 3
     messages = [a_message(b"%d" % (number % 2), message_id=f"m{number}") for number in range(count)]
     letters = parked(broker, *messages)
     assert [letter.message_id for letter in letters] == [f"m{number}" for number in range(count)]
@@ -92,7 +92,7 @@ def test_groups_are_counted_in_the_order_of_their_keys(broker: Broker) -> None:
 def test_no_header_keeps_a_letter_out(broker: Broker, odd: dict[str, Any]) -> None:
     (letter,) = parked(broker, Message("", "dead", a_properties(odd), b"{}"))
     assert letter.died_at in (None, NOON)
-    assert letter.deaths <= journal.MOST_DEATHS
+    assert letter.deaths <= store.MOST_DEATHS
     assert LetterGroup.objects.get().total == 1
 
 

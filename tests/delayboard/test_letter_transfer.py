@@ -18,21 +18,22 @@ from django.db import IntegrityError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters import discard, journal
+from delayboard.dead_letters import discard
+from delayboard.dead_letters.parked import store
+from delayboard.dead_letters.parked.states import change_letters
 from delayboard.dead_letters.search import matching
-from delayboard.dead_letters.states import change_letters
-from delayboard.dead_letters.transfer import bring as bringing
-from delayboard.dead_letters.transfer import export, record
-from delayboard.dead_letters.transfer.bring import bring
-from delayboard.dead_letters.transfer.lines import LineError, read_line
+from delayboard.dead_letters.transfer import export, serialize
+from delayboard.dead_letters.transfer import import_lines as bringing
+from delayboard.dead_letters.transfer.import_lines import bring
+from delayboard.dead_letters.transfer.parse_lines import LineError, read_line
 from delayboard.models import DeadLetter, LetterGroup, LetterState
 from tests.builders import make_broker
 from tests.delayboard.builders import a_message, parked
 from tests.topology.builders import NOON
-from topology.broker.properties import read_properties
-from topology.masks import NOTHING, Masks
+from topology.broker.properties.read import read_properties
 from topology.message import Message
 from topology.models import AuditEntry, Broker
+from topology.redaction import NOTHING, Masks
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
@@ -155,7 +156,7 @@ def test_an_import_goes_on_after_it_was_killed(
 
 def a_line(broker: Broker, **changes: Any) -> bytes:
     (letter,) = parked(broker, a_message(b"body"))
-    told = record.record(letter, b"body", NOTHING) | changes
+    told = serialize.record(letter, b"body", NOTHING) | changes
     return json.dumps({name: v for name, v in told.items() if v is not ...}).encode()
 
 
@@ -387,7 +388,7 @@ def test_no_sentence_on_a_line_is_long(broker: Broker, changes: dict[str, Any]) 
 
 
 def test_every_cell_is_quoted() -> None:
-    line = record.csv_line([1, "", "a;b", 'c"d', "e,f"])
+    line = serialize.csv_line([1, "", "a;b", 'c"d', "e,f"])
     assert line == b'"1","","a;b","c""d","e,f"\r\n'
 
 
@@ -395,7 +396,7 @@ def test_a_body_that_is_deleted_meanwhile_is_written_again(
     broker: Broker, other: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parked(broker, *odd_messages())
-    real, torn = journal.put, iter([True])
+    real, torn = store.put, iter([True])
 
     def put(*args: Any, **values: Any) -> Any:
         rows = real(*args, **values)
@@ -403,7 +404,7 @@ def test_a_body_that_is_deleted_meanwhile_is_written_again(
             raise IntegrityError("FOREIGN KEY constraint failed")
         return rows
 
-    monkeypatch.setattr(journal, "put", put)
+    monkeypatch.setattr(store, "put", put)
     tally = bring(None, other, "file", lines_of(broker))
     assert (tally.added, tally.known) == (6, 0)
     assert len(content(other)) == 6

@@ -8,9 +8,9 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.life import Step, life
-from delayboard.dead_letters.life_after import after
-from delayboard.dead_letters.life_path import MOST_DEATHS, path_graph, path_picture
+from delayboard.dead_letters.message.after_parking import after
+from delayboard.dead_letters.message.history import Step, life
+from delayboard.dead_letters.message.path import MOST_DEATHS, path_graph, path_picture
 from delayboard.models import BatchState, DeadLetter, ItemState, LetterState, ReplayBatch
 from delayboard.models.replay import Outcome, ReplayEdit
 from tests.builders import make_broker, make_user
@@ -19,8 +19,8 @@ from tests.delayboard.replay_rows import a_batch
 from tests.topology import strategies
 from tests.topology.builders import NOON
 from topology.deaths import Death, read_history
-from topology.masks import NOTHING, Masks
 from topology.message import REPLAY_HEADER, Message
+from topology.redaction import NOTHING, Masks
 
 pytestmark = pytest.mark.both_databases
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
-from delayboard.dead_letters import browse, look_budget
-from delayboard.dead_letters.look_budget import Budget, costs_of, deliveries
-from delayboard.dead_letters.parking import keep
-from delayboard.dead_letters.parking.keep import JournalFailed
+from delayboard.dead_letters.parking import store_batch
+from delayboard.dead_letters.parking.store_batch import JournalFailed
 from delayboard.dead_letters.parking.store_last import make_store
+from delayboard.dead_letters.queues import peek, peek_limit
+from delayboard.dead_letters.queues.peek_limit import Budget, costs_of, deliveries
 from delayboard.models import LookCount
 from tests.builders import make_broker
 from tests.delayboard.builders import a_message
@@ -39,7 +39,7 @@ def known(version: str = "4.0.5", **numbers: Any) -> Snapshot:
 
 
 def budget(broker: Broker, **numbers: Any) -> Budget:
-    found = look_budget.budget(broker, QUEUE, known(**numbers))
+    found = peek_limit.budget(broker, QUEUE, known(**numbers))
     assert found is not None
     return found
 
@@ -66,68 +66,66 @@ def test_each_look_is_counted_before_it_is_made_and_the_last_three_are_not_spent
 ) -> None:
     assert budget(broker).left == 20
     for made in range(1, 18):
-        assert look_budget.spend(broker, QUEUE, budget(broker)) == made
+        assert peek_limit.spend(broker, QUEUE, budget(broker)) == made
     assert (budget(broker).left, budget(broker).is_short) == (3, True)
     with pytest.raises(Unsupported, match="3 of 20 deliveries are left"):
-        look_budget.spend(broker, QUEUE, budget(broker))
+        peek_limit.spend(broker, QUEUE, budget(broker))
     assert LookCount.objects.get().looks == 17
 
 
 def test_two_looks_that_begin_at_once_cannot_both_take_the_last(broker: Broker) -> None:
-    look_budget.learn(
-        broker, QUEUE, look_budget.spend(broker, QUEUE, budget(broker)), 15, saw_all=False
+    peek_limit.learn(
+        broker, QUEUE, peek_limit.spend(broker, QUEUE, budget(broker)), 15, saw_all=False
     )
     before = budget(broker)
-    look_budget.spend(broker, QUEUE, before)
+    peek_limit.spend(broker, QUEUE, before)
     with pytest.raises(Unsupported):
-        look_budget.spend(broker, QUEUE, before)
+        peek_limit.spend(broker, QUEUE, before)
 
 
 def test_what_messages_say_raises_the_count_and_lowers_it_only_where_all_were_seen(
     broker: Broker,
 ) -> None:
-    counted = look_budget.spend(broker, QUEUE, budget(broker))
-    look_budget.learn(broker, QUEUE, counted, 9, saw_all=False)
+    counted = peek_limit.spend(broker, QUEUE, budget(broker))
+    peek_limit.learn(broker, QUEUE, counted, 9, saw_all=False)
     assert budget(broker).spent == 10
-    counted = look_budget.spend(broker, QUEUE, budget(broker))
-    look_budget.learn(broker, QUEUE, counted, 2, saw_all=False)
+    counted = peek_limit.spend(broker, QUEUE, budget(broker))
+    peek_limit.learn(broker, QUEUE, counted, 2, saw_all=False)
     assert budget(broker).spent == 11
-    other = look_budget.spend(broker, QUEUE, budget(broker))
+    other = peek_limit.spend(broker, QUEUE, budget(broker))
     assert other == 12
-    look_budget.learn(broker, QUEUE, counted, 2, saw_all=True)
+    peek_limit.learn(broker, QUEUE, counted, 2, saw_all=True)
     assert budget(broker).spent == 12
-    look_budget.learn(broker, QUEUE, other, 2, saw_all=True)
+    peek_limit.learn(broker, QUEUE, other, 2, saw_all=True)
     assert budget(broker).spent == 3
 
 
 def test_a_queue_that_was_empty_after_the_last_look_owes_nothing(broker: Broker) -> None:
     for _ in range(9):
-        look_budget.spend(broker, QUEUE, budget(broker))
+        peek_limit.spend(broker, QUEUE, budget(broker))
     LookCount.objects.update(last_at=NOON - timedelta(minutes=1))
     assert budget(broker, messages=1).left == 11
     empty = budget(broker, messages=0)
     assert empty.left == 20
-    assert look_budget.spend(broker, QUEUE, empty) == 1
-    assert look_budget.spend(broker, QUEUE, empty) == 2
+    assert peek_limit.spend(broker, QUEUE, empty) == 1
+    assert peek_limit.spend(broker, QUEUE, empty) == 2
 
 
 def test_numbers_from_before_the_last_look_forgive_nothing(broker: Broker) -> None:
     """They may say for seconds that a queue is empty which was filled and looked into since."""
     for made in range(1, 18):
-        assert look_budget.spend(broker, QUEUE, budget(broker, messages=0)) == made
+        assert peek_limit.spend(broker, QUEUE, budget(broker, messages=0)) == made
     with pytest.raises(Unsupported):
-        look_budget.spend(broker, QUEUE, budget(broker, messages=0))
+        peek_limit.spend(broker, QUEUE, budget(broker, messages=0))
     LookCount.objects.update(last_at=NOON - timedelta(seconds=2))
     assert budget(broker, messages=0).left == 3
 
 
 def test_queues_and_brokers_are_counted_apart(broker: Broker) -> None:
-    look_budget.spend(broker, QUEUE, budget(broker))
+    peek_limit.spend(broker, QUEUE, budget(broker))
     other = make_broker(name="Other")
     assert budget(other).left == 20
-    assert look_budget.budget(broker, a_queue("q\x00" * 60, type="quorum"), known()) == Budget(
-        20, 0
-    )
+    assert peek_limit.budget(broker, a_queue("q\x00" * 60, type="quorum"), known()) == Budget(20, 0)
 
 
 @pytest.mark.parametrize(
@@ -146,12 +144,12 @@ def test_deliveries_are_what_the_broker_counted(headers: dict[str, Any], count: 
 
 def test_without_the_policies_of_this_moment_nothing_is_peeked(broker: Broker) -> None:
     with pytest.raises(Unsupported, match="Without the queue's delivery limit, a peek may"):
-        browse.look(broker, QUEUE, known())
+        peek.look(broker, QUEUE, known())
     with pytest.raises(Unsupported, match="does not report its version"):
-        look_budget.read_now(broker, QUEUE, ())
+        peek_limit.read_now(broker, QUEUE, ())
     assert not LookCount.objects.exists()
-    assert look_budget.read_now(broker, QUEUE, (4, 3, 6)) == (QUEUE,)
-    assert look_budget.read_now(broker, a_queue("classic"), (4, 0, 5)) == (a_queue("classic"),)
+    assert peek_limit.read_now(broker, QUEUE, (4, 3, 6)) == (QUEUE,)
+    assert peek_limit.read_now(broker, a_queue("classic"), (4, 0, 5)) == (a_queue("classic"),)
 
 
 @pytest.fixture
@@ -161,8 +159,8 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
     def getter(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("A message was asked for.")
 
-    monkeypatch.setattr(look_budget, "read_now", lambda broker, queue, version: (queue,))
-    monkeypatch.setattr(browse, "getter", getter)
+    monkeypatch.setattr(peek_limit, "read_now", lambda broker, queue, version: (queue,))
+    monkeypatch.setattr(peek, "getter", getter)
 
 
 @contextmanager
@@ -185,7 +183,7 @@ def test_nothing_is_taken_that_costs_a_delivery_while_nothing_can_be_stored(
         full_disk("body"),
         pytest.raises(JournalFailed, match=r"disk is full.*stay in their queue"),
     ):
-        browse.look(broker, QUEUE, known(), store=store)
+        peek.look(broker, QUEUE, known(), store=store)
     assert not LookCount.objects.exists()
 
 
@@ -193,8 +191,8 @@ def test_nothing_is_taken_that_costs_a_delivery_by_who_can_store_nothing(
     broker: Broker, untouched: None
 ) -> None:
     """A queue may have got a delivery limit since the snapshot in which peeks were free."""
-    with pytest.raises(browse.PeekRefused, match="costs each message of this queue a delivery"):
-        browse.look(broker, QUEUE, known())
+    with pytest.raises(peek.PeekRefused, match="costs each message of this queue a delivery"):
+        peek.look(broker, QUEUE, known())
     assert not LookCount.objects.exists()
 
 
@@ -202,7 +200,7 @@ def test_nothing_is_taken_that_costs_a_delivery_by_who_can_store_nothing(
 def test_a_last_message_that_was_not_stored_is_not_said_to_stay(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    monkeypatch.setattr(keep, "HOLD_SECONDS", -1.0)
+    monkeypatch.setattr(store_batch, "HOLD_SECONDS", -1.0)
     store = make_store(broker, QUEUE.name, None)
     with full_disk(table), pytest.raises(JournalFailed, match="has dropped it or") as failed:
         store.keep(a_message())

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.masks_cause import hidden_columns, hides_history
+from delayboard.dead_letters.parked.redact_cause import hidden_columns, hides_history
 from delayboard.models import MaskKind, MaskRule
 from tests.builders import make_broker, make_user
-from topology import masks
-from topology.masks import HIDDEN, Masks, PatternError, check_pattern, rules_for
+from topology import redaction
 from topology.models import Role
+from topology.redaction import HIDDEN, Masks, PatternError, check_pattern, rules_for
 
 ORDER = b'{"customer": {"email": "a@b", "name": "Ada"}, "items": [{"card": 1.10}, {"card": 2}]}'
 
@@ -150,7 +150,7 @@ def test_rules_hide_below_their_role_on_their_broker_or_everywhere() -> None:
     operator = make_user("operator", Role.OPERATOR)
     assert rules_for(viewer, broker) == Masks(("token",), ("card",))
     assert rules_for(operator, broker) == Masks((), ("card",))
-    assert rules_for(operator, other) == masks.NOTHING
+    assert rules_for(operator, other) == redaction.NOTHING
     assert rules_for(operator, other).is_empty
     assert rules_for(make_user("admin", Role.ADMIN), broker).is_empty
     assert rules_for(make_user("nobody"), broker) == Masks(("token",), ("card",))
@@ -181,9 +181,9 @@ def test_each_path_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_long_body_or_one_of_many_names_is_hidden_whole() -> None:
     rules = Masks(body_paths=("card",))
-    long = json.dumps({"a": "x" * masks.MASKED_BYTES}).encode()
-    wide = json.dumps({f"{n:x}": 1 for n in range(masks.MOST_PATHS)}).encode()
-    assert len(wide) < masks.MASKED_BYTES
+    long = json.dumps({"a": "x" * redaction.MASKED_BYTES}).encode()
+    wide = json.dumps({f"{n:x}": 1 for n in range(redaction.MOST_PATHS)}).encode()
+    assert len(wide) < redaction.MASKED_BYTES
     for body in (long, wide):
         assert rules.body(body) == HIDDEN.encode()
         assert Masks(("card",)).body(body) == body

@@ -8,10 +8,11 @@ from types import ModuleType
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters import discard, groups, groups_trend, journal, states
-from delayboard.dead_letters.browse import number
-from delayboard.dead_letters.groups import Asked
-from delayboard.dead_letters.merge_groups import MOST_MERGED, MergeError, merge, undo
+from delayboard.dead_letters import discard
+from delayboard.dead_letters.parked import group_trend, groups, states, store
+from delayboard.dead_letters.parked.groups import Asked
+from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError, merge, undo
+from delayboard.dead_letters.queues.peek import number
 from delayboard.dead_letters.replay import freeze, select
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.options import Options
@@ -75,7 +76,7 @@ def test_an_undo_restores_every_group_with_its_messages_and_new_arrivals(
     merge(user, broker, [orders.pk, stock.pk], orders.pk, "  No   stock ")
     assert shown(broker) == [("No stock", 5)]
     later = NOW + timedelta(hours=1)
-    journal.put(broker, "dead", [died_in("stock", 7, later)], at=later)
+    store.put(broker, "dead", [died_in("stock", 7, later)], at=later)
     assert shown(broker) == [("No stock", 6)]
     (seen,) = groups.page(broker, Asked()).groups
     assert (seen.note, seen.last_at, seen.total) == ("Ask Ada", later, 6)
@@ -118,7 +119,7 @@ def test_a_search_a_trend_and_a_peek_mean_all_of_a_merged_group(broker: Broker, 
     assert search_by(None, broker, f"group:{stock.pk}", NOW).groups == both
     assert search_by(None, broker, f"group:{orders.pk}", NOW).groups == frozenset({orders.pk})
     assert search_by(None, broker, f"-group:{stock.pk}", NOW).groups == frozenset()
-    assert groups_trend.trends([stock], groups_trend.SPANS["day"], NOW)[stock.pk].total == 5
+    assert group_trend.trends([stock], group_trend.SPANS["day"], NOW)[stock.pk].total == 5
     newest = DeadLetter.objects.order_by("-pk").values_list("pk", flat=True)[0]
     assert groups.newest_of(stock) == newest
     (seen,) = groups.seen_in(broker, number([died_in("orders"), died_in("stock")]))

@@ -11,12 +11,12 @@ from django.utils import timezone
 
 from analytics.disk import Room
 from analytics.models import DueCount, Recording, ScheduledMessage
-from analytics.scheduled import counts
-from analytics.scheduled.due import change
-from delayboard import now
+from analytics.scheduled.rows.due import change
+from analytics.scheduled.summaries import counts
 from delayboard.models import Duty
+from delayboard.now import board
+from delayboard.now.problems import Trouble, find_overdue
 from delayboard.templatetags.delayboard import link_url
-from delayboard.troubles import Trouble, find_overdue
 from delayboard.views.now import said
 from tests.builders import make_pair
 from tests.topology.builders import a_snapshot
@@ -35,7 +35,7 @@ def a_broker_that_answers(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def with_room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    monkeypatch.setattr(now, "room", lambda folder: Room(free, 200 * 10**9))
+    monkeypatch.setattr(board, "room", lambda folder: Room(free, 200 * 10**9))
 
 
 def a_duty(key: str, *, error: str = "", **details: Any) -> Duty:
@@ -45,8 +45,8 @@ def a_duty(key: str, *, error: str = "", **details: Any) -> Duty:
     )
 
 
-def overview(broker: Broker) -> now.Overview:
-    return now.overview([broker], timezone.now(), timedelta(seconds=5))
+def overview(broker: Broker) -> board.Overview:
+    return board.overview([broker], timezone.now(), timedelta(seconds=5))
 
 
 def sentences(found: Iterable[Trouble]) -> tuple[str, ...]:
@@ -90,9 +90,9 @@ def test_being_behind_is_said_beyond_a_few_seconds_only(broker: Broker) -> None:
 def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: Topology) -> None:
     at = timezone.now()
     change(pair, {("orders", at - timedelta(hours=2)): 3, ("orders", at + timedelta(hours=2)): 4})
-    assert overview(broker).waits == now.Waits(waiting=7, overdue=3)
+    assert overview(broker).waits == board.Waits(waiting=7, overdue=3)
     DueCount.objects.all().delete()
-    assert overview(broker).waits == now.Waits(0, 0)
+    assert overview(broker).waits == board.Waits(0, 0)
 
 
 def test_what_a_duty_says_of_itself_is_for_people() -> None:

@@ -31,13 +31,13 @@ from tests.analytics.builders import NOON, an_entry, an_event, an_exit
 from tests.builders import make_broker
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.delayboard.replay_rows import a_batch
-from topology.broker.properties import build_properties
+from topology.broker.properties.read import build_properties
 from topology.definitions import DELAY_HEADER
 from topology.message import ATTEMPT_HEADER, REPLAY_HEADER, REPLAYS_HEADER, Headers, Message
 from topology.models import Broker, State, Topology
+from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.delayed_exchange.pattern import delayed_exchange
-from topology.rows import create_topology
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 # As taps tell of what the first item sent.

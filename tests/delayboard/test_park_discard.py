@@ -18,16 +18,16 @@ from django.utils import timezone
 from analytics import facts
 from analytics.retention.rules import clean
 from delayboard.dead_letters import discard
-from delayboard.dead_letters import states as changing
 from delayboard.dead_letters.discard import DISCARD, RESTORE
+from delayboard.dead_letters.parked import states as changing
 from delayboard.dead_letters.search import QueryError
 from delayboard.dead_letters.search.index import begin, keep_up
 from delayboard.models import DeadLetter, LetterChange, LetterGroup, LetterState
-from delayboard.retention.parked_messages import PARKED
+from delayboard.retention.parked_rows import PARKED
 from tests.builders import make_broker
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from topology import work
-from topology.broker.properties import read_properties
+from topology.broker.properties.read import read_properties
 from topology.message import Message
 from topology.models import AuditEntry, Broker, Work, WorkState
 

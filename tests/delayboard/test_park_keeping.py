@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from analytics.retention.rules import Alive, BadSetting, clean
 from delayboard.dead_letters import discard
-from delayboard.dead_letters.states import change_letters
+from delayboard.dead_letters.parked.states import change_letters
 from delayboard.models import (
     BatchState,
     Body,
@@ -29,14 +29,8 @@ from delayboard.models import (
     ReplayEdit,
 )
 from delayboard.models.duty import CLEANING
-from delayboard.retention import parked_messages
-from delayboard.retention.parked_messages import (
-    DISCARDED,
-    PARKED,
-    REPLAYED,
-    SIZE,
-    measure_size,
-)
+from delayboard.retention import parked_rows
+from delayboard.retention.parked_rows import DISCARDED, PARKED, REPLAYED, SIZE, measure_size
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.desk import signed_in, text_of
@@ -101,7 +95,7 @@ def test_a_letter_stays_as_long_as_a_possible_repeat_of_it(broker: Broker, user:
 def test_by_size_the_longest_discarded_go_first_and_only_as_many_as_must(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parked_messages, "SIZE_BATCH", 1)
+    monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
     a, b, c, _, _ = some(broker, *"abcde", size=LARGE)
     discarded(user, b, days=3)
     discarded(user, a, days=2)
@@ -180,7 +174,7 @@ def test_bodies_are_deleted_unread(broker: Broker, user: User) -> None:
 def test_by_size_is_measured_at_the_beginning_and_the_end(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parked_messages, "SIZE_BATCH", 1)
+    monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
     discarded(user, *some(broker, *"abcdef", size=LARGE))
     monkeypatch.setenv(SIZE.setting, "1")
     measured: list[int] = []
@@ -190,7 +184,7 @@ def test_by_size_is_measured_at_the_beginning_and_the_end(
         measured.append(real())
         return measured[-1]
 
-    monkeypatch.setattr(parked_messages, "measure_size", size)
+    monkeypatch.setattr(parked_rows, "measure_size", size)
     assert clean_parked()[SIZE.setting] == 3
     assert len(measured) == 2
 
@@ -198,7 +192,7 @@ def test_by_size_is_measured_at_the_beginning_and_the_end(
 def test_bodies_that_two_share_free_nothing_before_the_last(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parked_messages, "SIZE_BATCH", 1)
+    monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
     letters = parked(broker, *(a_message(b"x" * 1_100_000, message_id=n) for n in "ab"))
     discarded(user, *letters)
     monkeypatch.setenv(SIZE.setting, "1")
@@ -261,7 +255,7 @@ def test_letters_of_a_replay_that_runs_stay(
 def test_by_size_a_letter_of_a_replay_that_runs_stays(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parked_messages, "SIZE_BATCH", 1)
+    monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
     letters = some(broker, *"abcd", size=LARGE)
     resolved(LetterState.REPLAYED, *letters, days=1)
     a_batch(broker, letters[:1], BatchState.RUNNING, [ItemState.DONE])
@@ -273,7 +267,7 @@ def test_by_size_a_letter_of_a_replay_that_runs_stays(
 def test_by_size_discarded_and_replayed_ones_go_in_the_order_of_their_times(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parked_messages, "SIZE_BATCH", 1)
+    monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
     a, b, c, d = some(broker, *"abcd", size=LARGE)
     discarded(user, a, days=4)
     resolved(LetterState.REPLAYED, b, days=6)

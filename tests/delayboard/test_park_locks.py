@@ -14,7 +14,7 @@ from django.utils import timezone
 from analytics.retention.rules import clean
 from delayboard.dead_letters import discard
 from delayboard.models import DeadLetter, LetterGroup
-from delayboard.retention.parked_messages import PARKED
+from delayboard.retention.parked_rows import PARKED
 from tests.builders import make_broker
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from topology.models import Broker

@@ -12,20 +12,20 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 from django.utils import timezone
 
-from delayboard.dead_letters import journal
-from delayboard.dead_letters.parking import ask, keep, once, session
-from delayboard.dead_letters.parking.keep import JournalFailed, Keeper, Room
-from delayboard.dead_letters.parking.limits import Limits, limits_of, read
+from delayboard.dead_letters.parked import store
+from delayboard.dead_letters.parking import park_queue, park_request, session, store_batch
+from delayboard.dead_letters.parking.consume import Taking
+from delayboard.dead_letters.parking.in_flight_limit import Limits, limits_of, read
 from delayboard.dead_letters.parking.repeats import earlier, identity
-from delayboard.dead_letters.parking.taking import Taking
+from delayboard.dead_letters.parking.store_batch import JournalFailed, Keeper, Room
 from delayboard.models import Body, DeadLetter, DeadLetterQueue, Parking, ParkSession
 from tests.delayboard.builders import a_message
 from tests.topology.builders import a_snapshot
 from topology import work
-from topology.broker.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.errors import Conflict
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Definitions, Queue
 from topology.message import Message
 from topology.models import AuditEntry, Broker, Work, WorkState
@@ -47,7 +47,7 @@ def again(message: Message, **headers: Any) -> Message:
 
 
 def marked(session: ParkSession, *messages: Message) -> list[int | None]:
-    return earlier(session, [journal.prepare(message) for message in messages])
+    return earlier(session, [store.prepare(message) for message in messages])
 
 
 def of(name: str) -> Message:
@@ -214,7 +214,7 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 def test_those_behind_a_taken_one_of_equal_content_move_up(
     wanted: Sequence[str], taken: Sequence[str], left: Sequence[str]
 ) -> None:
-    assert once.left(wanted, taken) == left
+    assert park_queue.left(wanted, taken) == left
 
 
 @pytest.mark.django_db
@@ -270,8 +270,8 @@ def test_a_database_that_refuses_is_asked_again_and_then_given_up(
 
     with monkeypatch.context() as patch:
         patch.setattr(Keeper, "keep", refuse)
-        patch.setattr(keep, "HOLD_SECONDS", 0.1)
-        patch.setattr(keep, "RETRY_SECONDS", 0.05)
+        patch.setattr(store_batch, "HOLD_SECONDS", 0.1)
+        patch.setattr(store_batch, "RETRY_SECONDS", 0.05)
         with pytest.raises(JournalFailed, match="database or disk is full"):
             keeper.hold([a_message(b"12345")], stop=Event(), say=said.append)
     assert said
@@ -296,7 +296,7 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(
         raise OperationalError("server closed the connection unexpectedly")
 
     monkeypatch.setattr(Keeper, "_commit", lose)
-    monkeypatch.setattr(keep, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(store_batch, "RETRY_SECONDS", 0.0)
     letters = keeper.hold([of("a"), of("b")], stop=Event(), say=lambda trouble: None)
     rows = DeadLetter.objects.exclude(pk__in=first).order_by("pk")
     assert letters == list(rows.values_list("pk", flat=True))
@@ -341,9 +341,9 @@ def confirmed(broker: Broker, **stated: Any) -> DeadLetterQueue:
     ],
 )
 def test_what_may_not_be_parked(queue: Queue | None, why: str) -> None:
-    assert why in ask.refusal(None, queue)
-    assert "confirm it first" in ask.refusal(DeadLetterQueue(is_confirmed=False), DEAD)
-    assert ask.refusal(DeadLetterQueue(is_confirmed=True), DEAD) == ""
+    assert why in park_request.refusal(None, queue)
+    assert "confirm it first" in park_request.refusal(DeadLetterQueue(is_confirmed=False), DEAD)
+    assert park_request.refusal(DeadLetterQueue(is_confirmed=True), DEAD) == ""
 
 
 @pytest.mark.django_db
@@ -351,18 +351,18 @@ def test_watching_is_switched_once_and_written_down(broker: Broker, user: User) 
     row = confirmed(broker)
     snapshot = a_snapshot(Definitions.of([DEAD]))
     for _ in range(2):
-        ask.watch(user, broker, "dead", snapshot, on=True)
+        park_request.watch(user, broker, "dead", snapshot, on=True)
     row.refresh_from_db()
     assert (row.is_watched, row.watched_by) == (True, user)
-    ask.watch(user, broker, "dead", None, on=False)
+    park_request.watch(user, broker, "dead", None, on=False)
     row.refresh_from_db()
     assert not row.is_watched
     actions = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
     assert list(actions) == ["queue watched", "queue no longer watched"]
-    with pytest.raises(ask.ParkError, match="does not answer"):
-        ask.watch(user, broker, "dead", None, on=True)
-    with pytest.raises(ask.ParkError):
-        ask.watch(user, broker, "other", snapshot, on=False)
+    with pytest.raises(park_request.ParkError, match="does not answer"):
+        park_request.watch(user, broker, "dead", None, on=True)
+    with pytest.raises(park_request.ParkError):
+        park_request.watch(user, broker, "other", snapshot, on=False)
 
 
 ODD_HANDLE = "é" * 32 + ".00000000.1"
@@ -372,8 +372,8 @@ ODD_HANDLE = "é" * 32 + ".00000000.1"
 @pytest.mark.parametrize("handles", [[], ["x"], ["a" * 32], ["a" * 32 + ".1"], [ODD_HANDLE]])
 def test_only_handles_of_a_list_are_taken(broker: Broker, user: User, handles: list[str]) -> None:
     confirmed(broker)
-    with pytest.raises(ask.ParkError, match="Choose messages"):
-        ask.park_these(user, broker, "dead", a_snapshot(Definitions.of([DEAD])), handles)
+    with pytest.raises(park_request.ParkError, match="Choose messages"):
+        park_request.park_these(user, broker, "dead", a_snapshot(Definitions.of([DEAD])), handles)
     assert not Work.objects.exists()
 
 
@@ -382,20 +382,20 @@ def test_a_parking_whose_database_is_full_is_given_back_and_says_why(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     confirmed(broker)
-    parking = ask.park_all(user, broker, "dead", a_snapshot(Definitions.of([DEAD])))
-    claimed = work.claim((once.KIND,), "worker")
+    parking = park_request.park_all(user, broker, "dead", a_snapshot(Definitions.of([DEAD])))
+    claimed = work.claim((park_queue.KIND,), "worker")
     assert claimed is not None
 
     def refuse(self: Room) -> None:
-        raise keep.failed(OperationalError("database or disk is full"))
+        raise store_batch.failed(OperationalError("database or disk is full"))
 
     monkeypatch.setattr(Room, "check", refuse)
-    once.park(claimed, stop=Event())
+    park_queue.park(claimed, stop=Event())
     row = Parking.objects.get(pk=parking.pk).work
     assert row is not None
     assert row.state == WorkState.WAITING
     assert "cannot be written" in row.error
-    ask.cancel(user, Parking.objects.get())
+    park_request.cancel(user, Parking.objects.get())
     assert Parking.objects.get().is_ended
-    with pytest.raises(ask.ParkError):
-        ask.cancel(user, Parking.objects.get())
+    with pytest.raises(park_request.ParkError):
+        park_request.cancel(user, Parking.objects.get())

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.causes import exception_message_of
-from delayboard.dead_letters.failure import failure_of
-from delayboard.dead_letters.placeholders import LONGEST, READ_CHARACTERS, RULES, put_placeholders
+from delayboard.dead_letters.parked.causes import exception_message_of
+from delayboard.dead_letters.parked.failure import failure_of
+from delayboard.dead_letters.parked.placeholders import (
+    LONGEST,
+    READ_CHARACTERS,
+    RULES,
+    put_placeholders,
+)
 from tests.delayboard.builders import a_death, a_message, deaths_header
 from topology.deaths import read_history
 from topology.message import Message

@@ -34,8 +34,8 @@ from tests.delayboard.builders import (
 )
 from tests.delayboard.carrying import RETURNED, adds_up, carried, changed, errors, letter_states
 from tests.delayboard.pipes import Pipes
-from topology.broker.pipeline import Answer
-from topology.broker.properties import build_properties
+from topology.broker.amqp.pipeline import Answer
+from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.message import DEATH_HEADERS, REPLAYS_HEADER, Properties
 from topology.models import Broker, WorkState

@@ -36,8 +36,8 @@ from tests.delayboard.builders import TAPPED, a_route, started, states
 from tests.delayboard.carrying import RETURNED, adds_up, carried, changed, letter_states
 from tests.delayboard.pipes import Pipes
 from topology import work
+from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import OutcomeUnknown, Unreachable
-from topology.broker.pipeline import Answer
 from topology.definitions import Definitions
 from topology.message import Publish
 from topology.models import Broker, Work, WorkState

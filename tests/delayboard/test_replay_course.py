@@ -28,7 +28,7 @@ from tests.delayboard.builders import a_message, frozen, parked, started, states
 from tests.delayboard.carrying import adds_up, carried, changed, errors, letter_states
 from tests.delayboard.pipes import Pipes, opened
 from topology import work
-from topology.broker.pipeline import Answer
+from topology.broker.amqp.pipeline import Answer
 from topology.models import Broker, WorkState
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]

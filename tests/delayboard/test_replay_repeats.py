@@ -13,15 +13,15 @@ from django.db import transaction
 from django.utils import timezone
 
 from analytics.recorder.index import index
-from delayboard.dead_letters import journal
 from delayboard.dead_letters.discard import DISCARD, change_these
-from delayboard.dead_letters.life_after import after
+from delayboard.dead_letters.message.after_parking import after
+from delayboard.dead_letters.parked import store
+from delayboard.dead_letters.parked.states import change_letters
+from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import claims, edit, following, freeze, outcome, prepare, select
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.options import Options
-from delayboard.dead_letters.replay.same import Came
-from delayboard.dead_letters.states import change_letters
 from delayboard.management import replay_words as words
 from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, TargetMode
 from delayboard.models.replay import Outcome, replay_id
@@ -233,8 +233,8 @@ def test_a_copy_that_is_parked_twice_is_one(broker: Broker, pipes: Pipes) -> Non
     batch = replayed(twins(broker, 2))
     message = a_letter(0, replay_id(batch.uid, 1))
     (one,) = parked(broker, message)
-    journal.put_prepared(
-        broker, "dead", [journal.prepare(message)], at=timezone.now(), repeats=[one.pk]
+    store.put_prepared(
+        broker, "dead", [store.prepare(message)], at=timezone.now(), repeats=[one.pk]
     )
     assert outcomes(batch) == [("died", one.pk), ("", None), ("", None)]
 
@@ -245,7 +245,7 @@ def test_copies_in_a_queue_are_found_again_at_each_look(broker: Broker, pipes: P
     message = a_letter(0, name)
     prepared = (message.properties, message.content_id, "")
     for copies, died in ((1, 1), (1, 1), (2, 2), (2, 2)):
-        outcome.noted(broker, [(name, Came(*prepared))] * copies, at)
+        outcome.record_returned(broker, [(name, ReturnedMessage(*prepared))] * copies, at)
         batch.refresh_from_db()
         assert batch.died == died
     parked(broker, message, message)

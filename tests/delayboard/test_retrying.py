@@ -8,16 +8,16 @@ import pytest
 
 from analytics.models import Firehose
 from analytics.models import ScheduledMessage as Row
-from analytics.scheduled.due import change
-from analytics.scheduled.filter import parse
+from analytics.scheduled.queries.filter import parse
+from analytics.scheduled.rows.due import change
 from delayboard.dead_letters import retrying
 from delayboard.dead_letters.retrying import Desk
 from tests.builders import make_broker
 from tests.topology.builders import a_snapshot
-from topology.masks import NOTHING
 from topology.models import Broker, State, Topology
+from topology.operations.topology_rows import create_topology
 from topology.patterns.table import PATTERNS
-from topology.rows import create_topology
+from topology.redaction import NOTHING
 from topology.snapshot import QueueNumbers, Snapshot
 
 pytestmark = pytest.mark.django_db

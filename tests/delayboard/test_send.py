@@ -32,7 +32,7 @@ from topology.broker.errors import (
     Returned,
     Unreachable,
 )
-from topology.broker.fields import FieldError
+from topology.broker.properties.field_values import FieldError
 from topology.definitions import (
     DELAYED_TYPE,
     TAP_PREFIX,
@@ -44,9 +44,9 @@ from topology.definitions import (
 )
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER, Publish, Route
 from topology.models import AuditEntry, Broker, Topology
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.rows import create_topology
 
 SECOND = timedelta(seconds=1)
 LEVELS = delay_levels_params.Params("own", "shop", 4)

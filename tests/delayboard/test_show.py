@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.show import (
+from delayboard.dead_letters.message.presentation import (
     Row,
     rows,
     show,
@@ -22,8 +22,8 @@ from delayboard.dead_letters.show import (
 from tests.delayboard.builders import a_message, letters, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
-from topology.bodies import HEX_BYTES, SHOWN_BYTES, hex_dump, show_body
-from topology.masks import Masks
+from topology.content.bodies import HEX_BYTES, SHOWN_BYTES, hex_dump, show_body
+from topology.redaction import Masks
 
 
 def exactly(text: str) -> Any:

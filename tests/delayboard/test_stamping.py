@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from delayboard.dead_letters.replay.judging import replays_of
 from delayboard.dead_letters.replay.stamping import replays_in, stamped, take_apart
 from tests.topology import strategies
-from topology.broker.fields import FieldError
-from topology.broker.properties import build_properties, read_properties, strip_for_replay
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.read import build_properties, read_properties, strip_for_replay
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER
 
 DUE = {"due": 5, "x-delay": 7}

@@ -10,8 +10,8 @@ from delayboard.dead_letters.replay.straight_limits import (
     near_its_end,
     prefetch_of,
 )
-from topology.broker.deliveries import Arrival
-from topology.broker.properties import build_properties
+from topology.broker.amqp.deliveries import Arrival
+from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Queue
 from topology.routing.consumer import delivery_limit
 

@@ -10,8 +10,8 @@ import pytest
 
 from delayboard.models import Duty
 from delayboard.worker import supervise
-from delayboard.worker.duties import Beat, Task
 from delayboard.worker.supervise import Supervisor, keep_running
+from delayboard.worker.tasks import Beat, Task
 from tests.builders import eventually
 from topology.broker.errors import Unreachable
 

@@ -28,7 +28,7 @@ from topology.definitions import (
 from topology.message import REPLAYS_HEADER
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.routing.waiting import of_others
+from topology.routing.waiter import of_others
 from topology.routing.walk import walk
 
 WAITS = {"hold"}

@@ -11,14 +11,14 @@ from django.core.management import CommandError, call_command
 from delayboard.models.duty import waiter_key
 from delayboard.publishing.predict import predict
 from delayboard.publishing.send import Letter
-from delayboard.worker import duties
+from delayboard.worker import tasks
 from tests.topology.builders import a_queue, a_snapshot
 from topology.broker.errors import Unreachable
 from topology.definitions import Definitions
 from topology.models import Broker, State, Topology
+from topology.operations.topology_rows import create_topology, take_over, waiters_at
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.rows import create_topology, take_over, waiters_at
 from topology.snapshot import QueueNumbers
 
 pytestmark = pytest.mark.django_db
@@ -37,18 +37,18 @@ def hooks(broker: Broker) -> Topology:
 def test_a_waiter_is_wanted_as_long_as_its_topology_is_applied(
     pair: Topology, hooks: Topology
 ) -> None:
-    wanted = duties.wanted("me")
+    wanted = tasks.wanted("me")
     task = wanted[waiter_key(hooks.slug)]
     assert (task.name, task.broker_id) == ("Waiter of hooks", hooks.broker_id)
     assert waiter_key(pair.slug) not in wanted
-    assert task.key not in duties.wanted("me", only="recorder")
+    assert task.key not in tasks.wanted("me", only="recorder")
     hooks.state = State.TORN_DOWN
     hooks.save()
-    assert task.key not in duties.wanted("me")
+    assert task.key not in tasks.wanted("me")
 
 
 def test_a_waiter_without_a_broker_fails_with_a_sentence(hooks: Topology) -> None:
-    task = duties.wanted("me")[waiter_key(hooks.slug)]
+    task = tasks.wanted("me")[waiter_key(hooks.slug)]
     with pytest.raises(Unreachable, match="Nothing listens at"):
         task.run(stop=Event(), beat=lambda details: None)
 

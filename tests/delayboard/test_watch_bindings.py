@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from django.utils import timezone
 
-from analytics.scheduled import projection
+from analytics.scheduled.rows import projection
 from delayboard.worker import watch_bindings
 from delayboard.worker.watch_bindings import BindingWatch, keep_watching_bindings
 from tests.analytics.builders import an_entry
@@ -17,9 +17,9 @@ from tests.topology.builders import a_snapshot
 from topology import latest
 from topology.latest import Latest
 from topology.models import Broker, MissingBinding, State, Topology
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.rows import create_topology
 
 PARAMS = delay_levels_params.Params("own", "shop", 3)
 

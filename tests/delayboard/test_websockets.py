@@ -27,7 +27,7 @@ from tests.delayboard.builders import a_message, a_publication, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.topology.builders import a_snapshot
 from topology import latest
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.definitions import Definitions, Queue
 from topology.models import Broker, Grant, Role
 from topology.snapshot import QueueNumbers, Snapshot

@@ -14,19 +14,19 @@ from tests.brokers import Vhost
 from tests.builders import address_of, make_broker
 from tests.faults.truth import Letter
 from topology.broker.address import Address
-from topology.broker.consumer import Consumer
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import Publisher, publisher
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Queue
 from topology.message import Publish
 from topology.models import Broker
+from topology.operations.provision import apply
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.provision import apply
-from topology.rows import create_topology
 
 STEP = timedelta(milliseconds=100)
 SEEN = delay_levels_params.Params("own", "seen", 8, STEP, "classic")

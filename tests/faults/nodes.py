@@ -9,7 +9,7 @@ from pathlib import Path
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api, root_of
 from tests.builders import address_of
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.definitions import Arguments, Queue
 
 KINDS = ("classic", "quorum")

@@ -13,14 +13,14 @@ from django.utils import timezone
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.models import DeadLetter, ItemState, LetterGroup, LetterState, ReplayBatch
 from delayboard.models.replay import COUNTED, ReplayRoute
-from delayboard.worker.duties import replayer
 from delayboard.worker.supervise import keep_running
+from delayboard.worker.tasks import replayer
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, running
 from tests.delayboard.builders import a_message, a_route, frozen, parked
-from topology.broker.consumer import Consumer
-from topology.broker.depths import live_depths
-from topology.broker.management import Management
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.depths import live_depths
+from topology.broker.management.client import Management
 from topology.definitions import Arguments, ArgumentValue, Queue
 from topology.models import Broker, Work
 

@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from analytics.log import days
 from analytics.models import DueCount, LogPosition, ScheduledMessage
-from analytics.scheduled import projection
+from analytics.scheduled.rows import projection
 from tests.analytics.builders import an_entry, write_log
 from tests.builders import eventually, make_broker, make_pair
 from tests.faults.forking import forked

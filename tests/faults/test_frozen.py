@@ -25,11 +25,11 @@ from tests.builders import address_of, applied_pair, eventually, make_broker, ma
 from tests.faults.every_page import QUERIES, addresses
 from tests.faults.freezing import answered_before, frozen
 from topology import latest
-from topology.broker.background import in_background
-from topology.broker.consumer import getter
+from topology.broker.amqp.consumer import getter
+from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.broker.errors import BrokerError
-from topology.broker.properties import build_properties
-from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
+from topology.broker.properties.read import build_properties
+from topology.broker.time_limit import in_background
 from topology.definitions import Definitions, Queue
 from topology.message import Publish
 from topology.models import Role, Topology

@@ -11,8 +11,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from analytics.recorder import watch
-from delayboard.dead_letters.parking.limits import limits_of
+from analytics.recorder import firehose_watch
+from delayboard.dead_letters.parking.in_flight_limit import limits_of
 from tests.builders import eventually, make_broker, make_pair, make_user
 from tests.faults.every_page import QUERIES, addresses
 from tests.faults.hostile_management import (
@@ -33,12 +33,12 @@ from tests.faults.hostile_management import (
 )
 from topology import latest
 from topology.broker.address import Address
-from topology.broker.answers import SETTING
 from topology.broker.errors import Unreachable, Unsupported
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.connect import try_connection
+from topology.broker.management.answers import SETTING
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.models import Broker, Role
+from topology.operations.connect import try_connection
 
 # Generous: no page takes so long, however slow the machine is.
 PAGE_SECONDS = 20.0
@@ -213,4 +213,4 @@ def test_commands_and_workers_fail_with_the_sentence(
     with pytest.raises(Unreachable, match=sentence):
         limits_of(broker, "dead")
     with pytest.raises(Unreachable, match=sentence):
-        watch.look(address, "tap", lambda: True)
+        firehose_watch.look(address, "tap", lambda: True)

@@ -21,8 +21,8 @@ from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually
 from tests.faults.forking import forked
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.publisher import publisher
+from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import Topology
 

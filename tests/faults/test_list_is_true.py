@@ -20,7 +20,7 @@ from pytest_django import Settings
 
 from analytics.log import read_day
 from analytics.models import Gap, ScheduledMessage
-from analytics.scheduled import listing
+from analytics.scheduled.queries import listing
 from delayboard.models import Duty
 from delayboard.models.duty import recorder_key
 from tests.brokers import Vhost, newest_generation

@@ -9,11 +9,11 @@ import pytest
 
 from tests.faults.odd_node import OddNode, odd_node
 from topology.broker.address import Address
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Unsupported
-from topology.broker.management import Management
-from topology.broker.publisher import publisher
-from topology.connect import try_connection
+from topology.broker.management.client import Management
 from topology.definitions import Arguments, Definitions, Queue
+from topology.operations.connect import try_connection
 
 
 @pytest.fixture(scope="module")

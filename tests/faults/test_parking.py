@@ -26,18 +26,18 @@ from delayboard.dead_letters.replay.options import Options
 from delayboard.demo.node import PrivateNode
 from delayboard.models import BatchState, DeadLetter, DeadLetterQueue, Duty, LetterGroup, TargetMode
 from delayboard.models.duty import parker_key
-from delayboard.worker.duties import parker_of
 from delayboard.worker.supervise import keep_running
+from delayboard.worker.tasks import parker_of
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, running
 from tests.faults.forking import forked
 from tests.faults.nodes import KINDS, vhost_of
 from topology import work
-from topology.broker.depths import live_depths
+from topology.broker.amqp.depths import live_depths
+from topology.broker.amqp.pipeline import CONFIRMED, pipeline
 from topology.broker.errors import BrokerError
-from topology.broker.management import Management
-from topology.broker.pipeline import CONFIRMED, pipeline
-from topology.broker.properties import build_properties
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Queue
 from topology.message import Publish
 from topology.models import Broker

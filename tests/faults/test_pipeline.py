@@ -10,9 +10,9 @@ from tests.builders import address_of
 from tests.faults.alarms import alarmed
 from tests.faults.freezing import frozen
 from tests.topology.numbers import Numbers
+from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import Blocked, Unreachable
-from topology.broker.management import Management
-from topology.broker.pipeline import pipeline
+from topology.broker.management.client import Management
 from topology.definitions import Queue
 from topology.message import Publish
 from topology.transfer.move import move

@@ -18,14 +18,14 @@ from tests.builders import address_of, make_broker, make_user
 from tests.faults.alarms import alarmed
 from topology import latest
 from topology.broker.address import Address
+from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
 from topology.broker.errors import OutcomeUnknown, Refused, Unsupported
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
-from topology.connect import try_connection
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Definitions, Exchange, Queue
 from topology.message import Publish
 from topology.models import Role
+from topology.operations.connect import try_connection
 
 LONGEST_SECONDS = 5.0
 

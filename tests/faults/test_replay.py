@@ -40,7 +40,7 @@ from tests.faults.replays import (
     unsettled,
 )
 from tests.faults.test_parking import full_database
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.definitions import Exchange
 from topology.models import Work
 

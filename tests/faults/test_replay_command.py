@@ -28,8 +28,8 @@ from tests.faults.forking import Fork, forked
 from tests.faults.processes import environment, started
 from tests.topology.builders import a_queue
 from topology import work
-from topology.broker.consumer import getter
-from topology.broker.management import Management
+from topology.broker.amqp.consumer import getter
+from topology.broker.management.client import Management
 from topology.definitions import Binding, Exchange
 from topology.message import REPLAY_HEADER
 from topology.models import AuditEntry, Broker, Role, Work, WorkState

@@ -16,22 +16,23 @@ from analytics import firehose
 from analytics.models import Minute, Recording, ScheduledMessage
 from analytics.recorder.follow import Follower
 from analytics.recorder.record import record
-from analytics.scheduled import counts
-from delayboard import now
+from analytics.scheduled.summaries import counts
 from delayboard.demo.node import PrivateNode
+from delayboard.now import board
 from delayboard.worker.watch_bindings import BindingWatch
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, running
 from tests.real_broker.holding import recording
 from tests.real_broker.retrying_soon import retrying_soon
 from tests.real_broker.test_celery import BOUND, DELAY, a_worker, delay_a_note
-from topology import latest, provision
-from topology.broker.management import Management
-from topology.broker.observe import observe
+from topology import latest
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.models import AuditEntry, Topology
+from topology.operations import provision
+from topology.operations.topology_rows import take_over
 from topology.patterns.delay_levels.params import Params
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.rows import take_over
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FRESH = timedelta(milliseconds=200)
@@ -78,7 +79,7 @@ def test_tasks_without_a_binding_are_reported_and_arrive_late_when_it_is_restore
                 latest._latest.clear()
                 if not watch.look()["stuck"]:
                     return ""
-                first, *_ = now.overview([broker], datetime.now(UTC), FRESH).troubles
+                first, *_ = board.overview([broker], datetime.now(UTC), FRESH).troubles
                 return first.sentence
 
             sentence = eventually(stuck, "the task is reported as stuck")

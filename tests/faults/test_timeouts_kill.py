@@ -17,8 +17,8 @@ from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
 from tests.faults.forking import forked
 from tests.faults.processes import environment, started
-from topology.broker.consumer import getter
-from topology.broker.management import Management
+from topology.broker.amqp.consumer import getter
+from topology.broker.management.client import Management
 from topology.definitions import Queue
 from topology.patterns.delay_levels.params import Params
 

@@ -13,9 +13,9 @@ from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api
 from tests.builders import address_of
 from topology.broker.address import Address
-from topology.broker.consumer import Consumer
+from topology.broker.amqp.consumer import Consumer
 from topology.broker.errors import Unreachable
-from topology.connect import Trial, try_connection
+from topology.operations.connect import Trial, try_connection
 
 LONGEST_SECONDS = 5.0
 

@@ -18,17 +18,17 @@ from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker
 from tests.faults.forking import forked
 from tests.faults.processes import environment, started
-from topology.broker.consumer import Consumer
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Queue
 from topology.message import Publish
 from topology.models import Topology
+from topology.operations.provision import apply
+from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.provision import apply
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LAP = timedelta(milliseconds=100)

@@ -18,7 +18,7 @@ import pika.frame
 import pika.spec
 
 from topology.broker.address import Address
-from topology.broker.properties import build_properties
+from topology.broker.properties.read import build_properties
 
 BURST = 100
 CHANNEL = 1

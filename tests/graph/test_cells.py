@@ -4,7 +4,7 @@ import pytest
 
 from tests.graph.pictures import LADDER, bound, level_set, pair, seen
 from topology.definitions import Arguments, Binding, Definitions, Queue
-from topology.graph.cells import (
+from topology.graph.live_values import (
     MARK_WORDS,
     count_text,
     held,

@@ -5,7 +5,7 @@ import pytest
 from tests.graph.pictures import HOSTILE, LONG
 from topology.graph.build import Node
 from topology.graph.edges import Edge
-from topology.graph.geometry import (
+from topology.graph.layout.geometry import (
     LABEL_CELLS,
     NAME_CELLS,
     box_of,

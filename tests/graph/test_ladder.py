@@ -8,8 +8,8 @@ import pytest
 
 from tests.graph.pictures import LADDER, bound, ladder_of, level_set, seen
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.graph.ladder import Cell, Ladder, Rung, short_delay, whole_seconds
-from topology.graph.rungs import build_ladder
+from topology.graph.delay_levels.build import build_ladder
+from topology.graph.delay_levels.diagram import Cell, Ladder, Rung, short_delay, whole_seconds
 from topology.snapshot import QueueNumbers, Snapshot
 
 WANTED = level_set()

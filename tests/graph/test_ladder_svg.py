@@ -10,10 +10,10 @@ import pytest
 from tests.graph.pictures import HOSTILE, LADDER, LONG, bound, ladder_of, level_set, seen
 from tests.graph.test_svg import SVG, Reader
 from topology.definitions import Definitions
-from topology.graph.cells import snapshot_cells, snapshot_marks
-from topology.graph.ladder import Ladder, Levels
-from topology.graph.ladder_svg import draw_ladder
-from topology.graph.rungs import build_ladder
+from topology.graph.delay_levels.build import build_ladder
+from topology.graph.delay_levels.diagram import Ladder, Levels
+from topology.graph.delay_levels.svg import draw_ladder
+from topology.graph.live_values import snapshot_cells, snapshot_marks
 from topology.snapshot import QueueNumbers, Snapshot
 
 

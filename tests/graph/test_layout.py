@@ -9,11 +9,11 @@ import pytest
 from tests.graph.pictures import HOSTILE, LONG, delay_queue, pair, seen
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.graph.build import build, with_badges
-from topology.graph.geometry import Box, Direction, Layout
-from topology.graph.layers import arrange_layers, ranks
-from topology.graph.layout import BADGE_ROOM, LayoutError, arrange, arrange_by_dot
-from topology.graph.ring import arrange_ring
-from topology.graph.star import arrange_star
+from topology.graph.layout.cycle import arrange_ring
+from topology.graph.layout.dot import BADGE_ROOM, LayoutError, arrange, arrange_by_dot
+from topology.graph.layout.fan_in import arrange_star
+from topology.graph.layout.geometry import Box, Direction, Layout
+from topology.graph.layout.layers import arrange_layers, ranks
 from topology.snapshot import QueueNumbers
 
 FAN = Definitions.of(

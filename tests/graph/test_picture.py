@@ -23,7 +23,7 @@ from topology.patterns.hold_queues.params import Params as HoldParams
 from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.table import PATTERNS
 from topology.snapshot import QueueNumbers
-from topology.views.picture import MOST_MEMBERS, WAITER_NOTE, Picture, draw, explanation_picture
+from topology.views.diagram import MOST_MEMBERS, WAITER_NOTE, Picture, draw, explanation_picture
 
 
 def topology(kind: str, params: Any) -> Topology:

@@ -24,13 +24,13 @@ from tests.builders import eventually, make_broker, make_user
 from tests.faults.processes import kill
 from tests.real_broker.replaying import draft, park, recorded, replayed
 from tests.site.desk import signed_in, text_of
-from topology import provision
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.deaths import read_history
 from topology.definitions import Queue
 from topology.models import Broker, Role, Topology
+from topology.operations import provision
+from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_loop.pattern import retry_loop
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

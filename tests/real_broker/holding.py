@@ -20,10 +20,10 @@ from tests.brokers import call_api
 from tests.builders import eventually
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Topology
+from topology.operations.provision import apply
+from topology.operations.topology_rows import create_topology
 from topology.patterns.hold_queues import params as hold_queues_params
 from topology.patterns.hold_queues.pattern import hold_queues
-from topology.provision import apply
-from topology.rows import create_topology
 
 DELAY_MS = 1500
 SECONDS = 30.0

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
-from delayboard.dead_letters.parking import ask, once
+from delayboard.dead_letters.parking import park_queue, park_request
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import here, outcome, select
 from delayboard.dead_letters.replay.options import Options
@@ -32,10 +32,10 @@ from tests.brokers import Vhost
 from tests.builders import address_of, eventually
 from tests.topology.builders import a_queue
 from topology import latest, work
-from topology.broker.consumer import Consumer, Delivery, getter
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import Consumer, Delivery, getter
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Message, Properties, Publish
 from topology.models import Broker, Topology, Work
@@ -95,9 +95,9 @@ def park(user: User, broker: Broker, number: int, queue: str = DEAD) -> list[Dea
     confirmed(broker, queue)
     eventually(lambda: depth(broker, queue) >= number, "all are dead", seconds=SECONDS)
     before = DeadLetter.objects.count()
-    parking = ask.park_all(user, broker, queue, latest.poll(broker, 20).snapshot)
+    parking = park_request.park_all(user, broker, queue, latest.poll(broker, 20).snapshot)
     while not parking.is_ended:
-        worked_off(once.KIND, once.park)
+        worked_off(park_queue.KIND, park_queue.park)
         parking.refresh_from_db()
     assert DeadLetter.objects.count() == before + number
     return list(DeadLetter.objects.order_by("pk")[before:])

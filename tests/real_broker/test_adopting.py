@@ -22,15 +22,15 @@ from tests.analytics.builders import follow_log
 from tests.brokers import NEWEST, Vhost, call_api
 from tests.builders import address_of, eventually, make_broker, make_pair
 from tests.topology.builders import is_complete
-from topology import adopting, provision
-from topology.broker.management import Management
-from topology.broker.observe import observe
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.models import Broker, State, Topology
-from topology.ownership import Refusal
+from topology.operations import adopt, provision
+from topology.operations.ownership import Refusal
+from topology.operations.replace_tap import read_streams, replace_tap
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.recognition import Found, recognise
-from topology.replace_tap import read_streams, replace_tap
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -122,7 +122,7 @@ def defined(node: PrivateNode, vhost: Vhost) -> list[str]:
 
 def adopt_all(vhost: Vhost, broker: Broker) -> dict[str, Topology]:
     return {
-        kind: adopting.adopt(None, broker, kind, one.use.name)[0]
+        kind: adopt.adopt(None, broker, kind, one.use.name)[0]
         for kind, one in found_in(vhost).items()
     }
 

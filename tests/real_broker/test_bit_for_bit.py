@@ -10,16 +10,16 @@ from django.db import transaction
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from delayboard.dead_letters import journal
+from delayboard.dead_letters.parked import store
 from delayboard.models import DeadLetter
 from tests.brokers import Vhost
 from tests.builders import address_of, make_broker
 from tests.topology.builders import NOON, a_queue
-from topology.broker.consumer import Getter, getter
-from topology.broker.fields import Reader, read_value, table_entries
-from topology.broker.management import Management
-from topology.broker.properties import read_properties, strip_for_replay
-from topology.broker.publisher import Publisher, publisher
+from topology.broker.amqp.consumer import Getter, getter
+from topology.broker.amqp.publisher import Publisher, publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.field_values import Reader, read_value, table_entries
+from topology.broker.properties.read import read_properties, strip_for_replay
 from topology.message import Message, Properties, Publish
 from topology.models import Broker
 
@@ -183,7 +183,7 @@ def taken(source: Getter) -> Message:
 def parked(broker: Broker, message: Message) -> Message:
     """Through the journal and out of the database again."""
     with transaction.atomic():
-        (row,) = journal.put(broker, "dead", [message], at=NOON)
+        (row,) = store.put(broker, "dead", [message], at=NOON)
     return DeadLetter.objects.select_related("body").get(pk=row.pk).message
 
 

@@ -20,20 +20,20 @@ from analytics.recorder.copies import content_of
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
 from tests.real_broker.holding import recording, seen
-from topology import provision
-from topology.broker.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError, Nacked, NotFound, Returned
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Queue
 from topology.message import PUBLISHED_AT_HEADER, Publish
 from topology.models import Topology
-from topology.ownership import Refusal
+from topology.operations import provision
+from topology.operations.ownership import Refusal
+from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait.params import Params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.rows import create_topology
 from topology.transfer.waiter import Passing, wait
 
 MS = timedelta(milliseconds=1)

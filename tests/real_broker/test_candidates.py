@@ -7,15 +7,15 @@ from urllib.parse import quote
 
 import pytest
 
-from delayboard.dead_letters.candidates import Candidate, candidates
+from delayboard.dead_letters.queues.candidates import Candidate, candidates
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually
 from tests.topology.builders import a_queue
-from topology.broker.consumer import Consumer, getter
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import Consumer, getter
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.deaths import newest_death
 from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
 from topology.message import Publish

@@ -15,9 +15,9 @@ import pytest
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually
 from tests.faults.processes import kill
-from topology.broker.consumer import Consumer
-from topology.broker.management import Management
-from topology.broker.observe import observe
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.message import Message
 from topology.patterns.delay_levels.params import Params

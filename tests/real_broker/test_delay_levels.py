@@ -15,23 +15,24 @@ from delayboard.worker.watch_bindings import BindingWatch
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_levels, eventually, make_broker
 from tests.real_broker.retrying_soon import retrying_soon
-from topology import latest, provision
-from topology.broker.consumer import Consumer, getter
+from topology import latest
+from topology.broker.amqp.consumer import Consumer, getter
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import AuditEntry, State, Topology
-from topology.ownership import Refusal, own_declared
+from topology.operations import provision
+from topology.operations.ownership import Refusal, own_declared
+from topology.operations.restore_binding import restore_binding
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import pattern as delay_levels_pattern
 from topology.patterns.delay_levels.params import Params, level_name
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.pattern import Copy
-from topology.restore_binding import restore_binding
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 

@@ -6,15 +6,15 @@ import pytest
 
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, make_broker
-from topology import provision
-from topology.broker.management import Management
-from topology.broker.observe import observe
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.definitions import Queue
 from topology.models import State
-from topology.ownership import Refusal
+from topology.operations import provision
+from topology.operations.ownership import Refusal
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delayed_exchange import params as delayed_exchange_params
 from topology.patterns.delayed_exchange.pattern import delayed_exchange
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 

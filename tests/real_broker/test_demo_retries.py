@@ -14,8 +14,8 @@ from delayboard.demo import retries
 from delayboard.demo.retries import TRADES, Trade, new_work, prepare, send, trade
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, running
-from topology.broker.consumer import getter
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import getter
+from topology.broker.amqp.publisher import publisher
 from topology.message import Waiter
 from topology.models import Topology
 from topology.transfer.waiter import Passing, wait

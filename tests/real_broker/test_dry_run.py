@@ -24,14 +24,16 @@ from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.topology.builders import a_queue
-from topology import latest, provision, work
-from topology.broker.consumer import getter
-from topology.broker.depths import live_depths
-from topology.broker.management import Management
+from topology import latest, work
+from topology.broker.amqp.consumer import getter
+from topology.broker.amqp.depths import live_depths
+from topology.broker.management.client import Management
 from topology.deaths import Death
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.message import REPLAYS_HEADER
 from topology.models import Broker, Role
+from topology.operations import provision
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues import params as hold_queues_params
@@ -40,7 +42,6 @@ from topology.patterns.pattern import Tap
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.taps import tap_definitions
-from topology.rows import create_topology
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
 

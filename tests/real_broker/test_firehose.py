@@ -15,21 +15,22 @@ from django.contrib.auth.models import User
 from analytics import firehose, observation
 from analytics.events import MessageEvent
 from analytics.models import DueCount, Firehose, Gap, ScheduledMessage
-from analytics.recorder import watch
+from analytics.recorder import firehose_watch
 from analytics.recorder.copies import content_of
 from analytics.recorder.firehose import FirehoseRecorder
 from analytics.recorder.follow import Follower
-from analytics.scheduled import due, listing
+from analytics.scheduled.queries import listing
+from analytics.scheduled.rows import due
 from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import logged
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, applied_levels, eventually, make_broker
 from tests.real_broker.holding import DELAY_MS, foreign, hold, holds, is_tracing, recording, seen
-from topology.broker.consumer import Consumer
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Refused, Unsupported
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Binding
 from topology.message import Publish
 from topology.models import AuditEntry, Broker, Topology
@@ -325,7 +326,7 @@ def test_somebody_elses_switching_off_is_put_back_and_leaves_a_gap(
         call_api(broker_node, "PUT", f"vhosts/{vhost.name}", {"tracing": False})
         eventually(lambda: is_tracing(broker_node, vhost.name), "it is on again")
         (gap,) = eventually(lambda: list(Gap.objects.all()), "the gap is written down")
-        assert (gap.topology, gap.why) == (topology, watch.NOT_COPYING)
+        assert (gap.topology, gap.why) == (topology, firehose_watch.NOT_COPYING)
         assert gap.from_at < gap.until_at
         with foreign(vhost.amqp_url) as channel:
             hold(channel, "", "m1")
@@ -387,10 +388,12 @@ def test_a_queue_that_was_full_before_it_was_read_leaves_a_gap(
     with foreign(vhost.amqp_url) as channel:
         for _ in range(40):
             channel.basic_publish("", "nowhere", bytes(1000))
-    eventually(lambda: (firehose.standing(broker, row).full or 0) >= watch.FULL, "it is full")
+    eventually(
+        lambda: (firehose.standing(broker, row).full or 0) >= firehose_watch.FULL, "it is full"
+    )
     with recording(broker):
         (gap,) = eventually(lambda: list(Gap.objects.all()), "the gap is written down")
-    assert (gap.topology, gap.why, gap.at_most) == (topology, watch.DROPPED, None)
+    assert (gap.topology, gap.why, gap.at_most) == (topology, firehose_watch.DROPPED, None)
     assert gap.from_at == row.switched_on_at
     assert 0 < len(seen(event_log, kind="published")) < 40
 
@@ -401,11 +404,11 @@ def test_what_waited_longer_than_copies_are_kept_leaves_a_gap(
     broker = make_broker(vhost)
     holds(broker)
     firehose.switch_on(admin, broker)
-    Firehose.objects.update(read_at=datetime.now(UTC) - 2 * watch.KEPT)
+    Firehose.objects.update(read_at=datetime.now(UTC) - 2 * firehose_watch.KEPT)
     with recording(broker):
         (gap,) = eventually(lambda: list(Gap.objects.all()), "the gap is written down")
-    assert gap.why == watch.OUTDATED
-    assert gap.until_at - gap.from_at >= 2 * watch.KEPT
+    assert gap.why == firehose_watch.OUTDATED
+    assert gap.until_at - gap.from_at >= 2 * firehose_watch.KEPT
 
 
 def test_an_account_that_loses_its_tag_is_told_while_reading_goes_on(

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from analytics import firehose
 from analytics.models import Firehose, Gap
-from analytics.recorder import watch
+from analytics.recorder import firehose_watch
 from delayboard.demo.node import PrivateNode
 from tests.brokers import NEWEST, Vhost, generations, root_of
 from tests.builders import eventually, make_broker
@@ -46,7 +46,7 @@ def test_after_a_restart_of_the_broker_it_is_on_again_and_the_gap_is_told(
         assert firehose.standing(broker, row).error == ""
         eventually(lambda: is_tracing(node, "%2F"), "it is on again", seconds=60)
         (gap,) = eventually(lambda: list(Gap.objects.all()), "the gap is written down")
-        assert (gap.topology, gap.why) == (topology, watch.NOT_COPYING)
+        assert (gap.topology, gap.why) == (topology, firehose_watch.NOT_COPYING)
         assert gap.until_at > gap.from_at
         with foreign(node.amqp_url) as channel:
             hold(channel, "", "after", 60_000)

@@ -10,10 +10,10 @@ from delayboard.dead_letters.replay.headers import EditError, Typed, edited
 from tests.brokers import Vhost
 from tests.builders import address_of
 from tests.topology.builders import a_queue
+from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import BrokerError
-from topology.broker.management import Management
-from topology.broker.pipeline import pipeline
-from topology.broker.properties import read_properties
+from topology.broker.management.client import Management
+from topology.broker.properties.read import read_properties
 from topology.message import Publish
 
 PLACES = ("plain", "table", "list")

@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from delayboard.dead_letters import browse
-from delayboard.dead_letters.parking.limits import limits_of
+from delayboard.dead_letters.parking.in_flight_limit import limits_of
 from delayboard.dead_letters.parking.store_last import make_store
+from delayboard.dead_letters.queues import peek
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
-from topology.broker.consumer import Consumer, Delivery, getter
+from topology.broker.amqp.consumer import Consumer, Delivery, getter
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Conflict, Unsupported
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.deaths import newest_death, read_history
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Message, Publish
@@ -88,7 +88,7 @@ def quorum_letters(vhost: Vhost, management: Management) -> tuple[Queue, Snapsho
     return found, snapshot
 
 
-def as_it_is(look: browse.Look, count: str = "x-acquired-count") -> list[tuple[object, ...]]:
+def as_it_is(look: peek.Look, count: str = "x-acquired-count") -> list[tuple[object, ...]]:
     """What was seen, in order, without the broker's own count of looks."""
     return [
         (
@@ -170,13 +170,13 @@ def test_a_look_into_a_quorum_queue_harms_nothing_or_is_refused(
     version = snapshot.version_tuple
     if version < (4, 0):
         with pytest.raises(Unsupported, match="out of their order"):
-            browse.look(broker, queue, snapshot)
+            peek.look(broker, queue, snapshot)
     else:
         store = make_store(broker, queue.name, None)
-        first = browse.look(broker, queue, snapshot, store=store)
+        first = peek.look(broker, queue, snapshot, store=store)
         for _ in range(LOOKS):
             try:
-                again = browse.look(broker, queue, snapshot, store=store)
+                again = peek.look(broker, queue, snapshot, store=store)
             except Unsupported as refused:
                 assert version < (4, 3)
                 assert "not spent on looks" in str(refused)  # noqa: PT017

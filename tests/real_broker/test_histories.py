@@ -8,16 +8,16 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from delayboard.dead_letters.life import life
-from delayboard.dead_letters.life_path import path_graph
+from delayboard.dead_letters.message.history import life
+from delayboard.dead_letters.message.path import path_graph
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.delayboard.builders import parked
 from tests.topology.builders import a_queue
-from topology.broker.consumer import Consumer, Delivery, getter
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import Consumer, Delivery, getter
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.deaths import History, read_history
 from topology.definitions import Queue
 from topology.message import Message, Publish

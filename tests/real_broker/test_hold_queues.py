@@ -10,21 +10,21 @@ import pytest
 
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
-from topology import provision
-from topology.broker.consumer import Consumer
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Conflict, NotFound
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.message import Publish
 from topology.models import Topology
-from topology.ownership import Refusal, own_declared
+from topology.operations import provision
+from topology.operations.ownership import Refusal, own_declared
+from topology.operations.topology_rows import create_topology
 from topology.patterns.hold_queues.params import Params, queue_name
 from topology.patterns.hold_queues.pattern import hold_queues
 from topology.patterns.pattern import Copy
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 

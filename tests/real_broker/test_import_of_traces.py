@@ -22,13 +22,13 @@ from tests.analytics.builders import logged, write_log
 from tests.analytics.retry_oracle import count
 from tests.brokers import NEWEST, Vhost, call_api, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_pair
-from topology import provision
-from topology.broker.consumer import Consumer, getter
+from topology.broker.amqp.consumer import Consumer, getter
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Returned
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
 from topology.message import Publish
+from topology.operations import provision
 from topology.provisioning.taps import NO_TAP
 
 pytestmark = pytest.mark.django_db

@@ -14,9 +14,9 @@ from pytest_django import Settings
 
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_levels, eventually
-from topology.broker.consumer import Consumer, Delivery
-from topology.broker.management import Management
-from topology.broker.observe import observe
+from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.message import PUBLISHED_AT_HEADER, TRACKING_HEADER
 from topology.models import Topology

@@ -12,20 +12,20 @@ from urllib.parse import quote
 
 import pytest
 
-from delayboard.dead_letters import browse
-from delayboard.dead_letters.look_budget import deliveries
 from delayboard.dead_letters.parking.store_last import make_store
+from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.queues.peek_limit import deliveries
 from delayboard.demo.node import PrivateNode
 from delayboard.models import DeadLetter, LookCount
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker
 from tests.topology.builders import NOON, a_queue
 from topology import latest
-from topology.broker.consumer import Consumer, getter
+from topology.broker.amqp.consumer import Consumer, getter
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Unsupported
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Queue
 from topology.message import Message, Publish
 from topology.models import Broker
@@ -95,7 +95,7 @@ def looked(broker: Broker, queue: Queue, snapshot: Snapshot, times: int) -> tupl
     store = make_store(broker, queue.name, None)
     for _ in range(times):
         try:
-            found = browse.look(broker, queue, snapshot, store=store).letters
+            found = peek.look(broker, queue, snapshot, store=store).letters
         except Unsupported:
             continue
         made += 1
@@ -165,7 +165,7 @@ def test_a_look_ends_at_a_message_with_few_deliveries_left(vhost: Vhost) -> None
     queue, snapshot = seen(broker, "dead")
     if snapshot.version_tuple < (4, 3):
         store = make_store(broker, queue.name, None)
-        found = browse.look(broker, queue, snapshot, store=store)
+        found = peek.look(broker, queue, snapshot, store=store)
         assert (len(found.letters), found.more) == (1, True)
         assert looked(broker, queue, snapshot, 1) == (0, [])
         assert LookCount.objects.get().looks == 18
@@ -269,12 +269,12 @@ def test_what_others_left_no_delivery_is_stored_before_it_is_acknowledged(
     queue, snapshot = seen(broker, "dead")
     set_limit(broker_node, vhost, 6)
     store = make_store(broker, "dead", None)
-    found = browse.look(broker, queue, snapshot, store=store)
+    found = peek.look(broker, queue, snapshot, store=store)
     is_counted = snapshot.version_tuple < (4, 3)
     assert (len(found.letters), found.has_stored) == ((1, True) if is_counted else (3, False))
     if is_counted:
         assert bytes(DeadLetter.objects.get().body.data) == b"body 0"
-        with pytest.raises(browse.PeekRefused):
-            browse.look(broker, queue, snapshot, store=store)
+        with pytest.raises(peek.PeekRefused):
+            peek.look(broker, queue, snapshot, store=store)
     left = [body for _, body, _ in content(vhost, "dead")]
     assert left == [b"body 0", b"body 1", b"body 2"][is_counted:]

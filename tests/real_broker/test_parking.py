@@ -16,21 +16,21 @@ from django.db import connection
 from django.utils import timezone
 
 from analytics import facts
-from delayboard.dead_letters import browse
-from delayboard.dead_letters.browse import Letter
-from delayboard.dead_letters.parking import ask, once
-from delayboard.dead_letters.parking.keep import Keeper, Room
+from delayboard.dead_letters.parking import park_queue, park_request
+from delayboard.dead_letters.parking.store_batch import Keeper, Room
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.parking.watch import watch
+from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.queues.peek import Letter
 from delayboard.models import DeadLetter, DeadLetterQueue, LetterGroup, Parking, ParkSession
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from topology import latest, work
-from topology.broker.consumer import getter
+from topology.broker.amqp.consumer import getter
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound
-from topology.broker.management import Management
-from topology.broker.properties import build_properties, read_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Arguments, Queue
 from topology.message import Message, Properties, Publish
 from topology.models import Broker, Role, Work, WorkState
@@ -79,7 +79,7 @@ def send(
 
 
 def handle(message: Message, occurrence: int = 1) -> str:
-    (letter,) = browse.number([message])
+    (letter,) = peek.number([message])
     return f"{letter.handle.rpartition('.')[0]}.{occurrence}"
 
 
@@ -87,7 +87,7 @@ def looked(
     broker: Broker, queue: Queue, snapshot: Snapshot, number: int
 ) -> tuple[Letter, ...] | None:
     """What is at its head once there are so many."""
-    found = browse.look(broker, queue, snapshot, store=make_store(broker, queue.name, None)).letters
+    found = peek.look(broker, queue, snapshot, store=make_store(broker, queue.name, None)).letters
     return found if len(found) == number else None
 
 
@@ -147,9 +147,9 @@ def done(parking: Parking) -> Parking:
             return parking
         long_ago = datetime.now(UTC) - timedelta(seconds=1)
         Work.objects.update(leased_until_at=long_ago, not_before_at=None)
-        claimed = work.claim((once.KIND,), "test worker")
+        claimed = work.claim((park_queue.KIND,), "test worker")
         assert claimed is not None
-        once.park(claimed, stop=Event())
+        park_queue.park(claimed, stop=Event())
 
 
 def test_a_watched_queue_moves_into_the_journal_as_it_comes(
@@ -233,8 +233,10 @@ def test_all_that_is_there_is_parked_and_not_what_comes_meanwhile(
     vhost: Vhost, row: DeadLetterQueue, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(vhost, *(f"a{number}" for number in range(40)))
-    eventually(lambda: once._depth(Parking(broker=row.broker, queue=DEAD)) == 40, "all are there")
-    parking = ask.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
+    eventually(
+        lambda: park_queue._depth(Parking(broker=row.broker, queue=DEAD)) == 40, "all are there"
+    )
+    parking = park_request.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
     keep = Keeper.keep
 
     def more(self: Keeper, *args: Any) -> list[int]:
@@ -266,10 +268,10 @@ def test_chosen_ones_are_parked_and_the_others_stay_in_their_order(
     handles = [handle(messages["b"], 2), handle(messages["d"]), gone]
     snapshot = snapshot_of(row.broker)
     if queue.type == "quorum" and snapshot.version_tuple < (4, 3):
-        with pytest.raises(ask.ParkError, match="harms the others"):
-            ask.park_these(user, row.broker, DEAD, snapshot, handles)
+        with pytest.raises(park_request.ParkError, match="harms the others"):
+            park_request.park_these(user, row.broker, DEAD, snapshot, handles)
         return
-    parking = done(ask.park_these(user, row.broker, DEAD, snapshot, handles))
+    parking = done(park_request.park_these(user, row.broker, DEAD, snapshot, handles))
     assert (parking.asked, parking.parked, parking.handles) == (3, 2, [gone])
     assert parked() == {"b": 1, "d": 1}
     assert [m.properties.message_id for m in left(vhost)] == ["a", "b", "c"]
@@ -280,8 +282,8 @@ def test_when_the_head_moves_an_equal_one_that_died_otherwise_is_not_taken_for_i
 ) -> None:
     snapshot = snapshot_of(row.broker)
     if queue.type == "quorum" and snapshot.version_tuple < (4, 3):
-        with pytest.raises(ask.ParkError, match="harms the others"):
-            ask.park_these(user, row.broker, DEAD, snapshot, [f"{'0' * 32}.{'0' * 8}.1"])
+        with pytest.raises(park_request.ParkError, match="harms the others"):
+            park_request.park_these(user, row.broker, DEAD, snapshot, [f"{'0' * 32}.{'0' * 8}.1"])
         return
     stated = build_properties(message_id="same", delivery_mode=2)
     died = Arguments(
@@ -298,9 +300,9 @@ def test_when_the_head_moves_an_equal_one_that_died_otherwise_is_not_taken_for_i
     assert one.content_id == other.content_id
     with getter(address_of(vhost), DEAD) as source:
         source.ack(eventually(source.get, "a consumer takes the first"))
-    parking = done(ask.park_these(user, row.broker, DEAD, snapshot, [one.handle]))
+    parking = done(park_request.park_these(user, row.broker, DEAD, snapshot, [one.handle]))
     assert (parking.parked, parking.handles) == (0, [one.handle])
-    parking = done(ask.park_these(user, row.broker, DEAD, snapshot, [other.handle]))
+    parking = done(park_request.park_these(user, row.broker, DEAD, snapshot, [other.handle]))
     assert (parking.parked, parking.handles) == (1, [])
     assert LetterGroup.objects.get().died_in == "second"
     assert left(vhost) == []
@@ -310,12 +312,12 @@ def test_a_parking_is_cancelled_and_what_was_not_parked_stays(
     vhost: Vhost, row: DeadLetterQueue, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(vhost, *(f"a{number}" for number in range(20)))
-    parking = ask.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
+    parking = park_request.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
     keep = Keeper.keep
 
     def cancel(self: Keeper, *args: Any) -> list[int]:
         letters = keep(self, *args)
-        ask.cancel(user, parking)
+        park_request.cancel(user, parking)
         return letters
 
     monkeypatch.setattr(Keeper, "keep", cancel)
@@ -331,7 +333,7 @@ def test_a_parking_is_cancelled_and_what_was_not_parked_stays(
 def test_a_parking_of_a_queue_that_is_gone_ends_and_says_so(
     vhost: Vhost, row: DeadLetterQueue, user: User
 ) -> None:
-    parking = ask.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
+    parking = park_request.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
     with Management(address_of(vhost)) as management:
         management.delete_queue(DEAD, only_if_empty=False)
     parking = done(parking)
@@ -345,10 +347,10 @@ def test_a_parking_goes_on_after_a_crash_and_asks_for_no_more_than_before(
     vhost: Vhost, row: DeadLetterQueue, user: User, monkeypatch: pytest.MonkeyPatch, crash: bool
 ) -> None:
     send(vhost, *(f"a{number}" for number in range(20)))
-    depth = partial(once._depth, Parking(broker=row.broker, queue=DEAD))
+    depth = partial(park_queue._depth, Parking(broker=row.broker, queue=DEAD))
     eventually(lambda: depth() == 20, "all are there")
-    parking = ask.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
-    claimed = work.claim((once.KIND,), "doomed worker")
+    parking = park_request.park_all(user, row.broker, DEAD, snapshot_of(row.broker))
+    claimed = work.claim((park_queue.KIND,), "doomed worker")
     assert claimed is not None
     keep = Keeper.keep
 
@@ -360,7 +362,7 @@ def test_a_parking_goes_on_after_a_crash_and_asks_for_no_more_than_before(
     with monkeypatch.context() as patch:
         patch.setattr(Keeper, "keep", die)
         with pytest.raises(KeyboardInterrupt):
-            once.park(claimed, stop=Event())
+            park_queue.park(claimed, stop=Event())
     parking = done(parking)
     assert (parking.parked - parking.repeats, left(vhost)) == (20, [])
     assert set(parked()) == {f"a{number}" for number in range(20)}

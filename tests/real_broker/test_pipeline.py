@@ -11,14 +11,14 @@ import pytest
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually
 from tests.topology.numbers import Numbers
-from topology.broker import pipeline as wiring
-from topology.broker.deliveries import Arrival
-from topology.broker.depths import live_depths
+from topology.broker.amqp import pipeline as wiring
+from topology.broker.amqp.deliveries import Arrival
+from topology.broker.amqp.depths import live_depths
+from topology.broker.amqp.fast_consumer import Intake, intake
+from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import BrokerError, NotFound
-from topology.broker.intake import Intake, intake
-from topology.broker.management import Management
-from topology.broker.pipeline import Answer, pipeline
-from topology.broker.properties import build_properties
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import REPLAY_HEADER, Properties, Publish
 from topology.transfer.move import move

@@ -8,16 +8,16 @@ import pytest
 
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_pair
-from topology import provision
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Conflict
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Publish
 from topology.models import AuditEntry, State
-from topology.ownership import Refusal
+from topology.operations import provision
+from topology.operations.ownership import Refusal
 from topology.snapshot import Snapshot
 
 pytestmark = pytest.mark.django_db

@@ -19,11 +19,11 @@ from delayboard.publishing.track import Track, track
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_user
 from topology import latest
-from topology.broker.consumer import getter
-from topology.broker.fields import read_table, table_entries
-from topology.broker.management import Management
-from topology.broker.properties import read_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import getter
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.field_values import read_table, table_entries
+from topology.broker.properties.read import read_properties
 from topology.message import Publish
 from topology.models import Role, Topology
 

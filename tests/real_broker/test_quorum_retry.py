@@ -12,20 +12,20 @@ import pytest
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
 from tests.real_broker.holding import foreign
-from topology import provision
-from topology.broker.consumer import Consumer
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties, read_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties, read_properties
 from topology.deaths import read_history
 from topology.message import Message, Publish
 from topology.models import Topology
-from topology.ownership import Refusal
+from topology.operations import provision
+from topology.operations.ownership import Refusal
+from topology.operations.topology_rows import create_topology
 from topology.patterns.pattern import Copy
 from topology.patterns.quorum_retry import params as quorum_retry_params
 from topology.patterns.quorum_retry.pattern import quorum_retry
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 

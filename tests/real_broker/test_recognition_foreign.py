@@ -16,11 +16,12 @@ from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker
 from tests.site.desk import signed_in, text_of
-from topology import adopting, latest
-from topology.broker.management import Management
-from topology.broker.observe import observe
+from topology import latest
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.models import Broker, Role, State, Topology
-from topology.ownership import Refusal
+from topology.operations import adopt
+from topology.operations.ownership import Refusal
 from topology.provisioning.recognition import Found, recognise
 
 pytestmark = [pytest.mark.django_db(transaction=True), every_generation]
@@ -293,9 +294,9 @@ def test_it_is_shown_adopted_where_it_can_be_and_the_broker_is_left_as_it_was(
         if one.plan is None:
             assert "Delayboard can show this topology but not adopt it." in shown
             with pytest.raises(Refusal, match="can be shown and not be managed"):
-                adopting.adopt(None, broker, kind, name)
+                adopt.adopt(None, broker, kind, name)
         else:
-            topology, _ = adopting.adopt(None, broker, kind, name)
+            topology, _ = adopt.adopt(None, broker, kind, name)
             assert (topology.state, topology.owned) == (State.APPLIED, [])
     assert Topology.objects.count() == sum(one.plan is not None for one in found.values())
     latest.forget(broker.pk)

@@ -18,19 +18,19 @@ from analytics import nightly, results
 from analytics.log import LogError
 from analytics.models import Gap, Minute, ScheduledMessage
 from analytics.recorder.record import record
-from analytics.scheduled import listing
+from analytics.scheduled.queries import listing
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import NEWEST, Vhost, every_generation
 from tests.builders import address_of, applied_pair
 from topology.broker.address import Address
-from topology.broker.consumer import Consumer
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.message import TRACKING_HEADER, Publish
 from topology.models import Topology
-from topology.provision import apply
+from topology.operations.provision import apply
 
 pytestmark = pytest.mark.django_db
 DELAY_MS = 300

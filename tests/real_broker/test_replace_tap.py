@@ -14,20 +14,20 @@ from django.conf import settings
 from django.db import connection
 
 from analytics.models import Gap, Recording, ScheduledMessage
-from analytics.recorder import retired, streams
+from analytics.recorder import retired_taps, streams
 from analytics.recorder.record import record
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import NEWEST, Vhost
 from tests.builders import address_of, applied_pair, eventually, running
 from tests.real_broker.test_stream_taps import DECIMAL
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound, Unreachable
-from topology.broker.management import Management
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import AuditEntry, Topology
-from topology.provision import check, remove
-from topology.replace_tap import read_streams, replace_tap
+from topology.operations.provision import check, remove
+from topology.operations.replace_tap import read_streams, replace_tap
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.generations(NEWEST, only=True)]
 STREAM, CLASSIC = "delayboard.tap.orders", "delayboard.tap.orders.classic"
@@ -160,7 +160,7 @@ def test_a_recorder_that_dies_after_the_last_copy_repeats_none_and_deletes_the_s
         raise Unreachable("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(retired, "delete_read", die)
+        patched.setattr(retired_taps, "delete_read", die)
         with pytest.raises(Unreachable):
             record(topology.pk, stop=Event(), beat=lambda counters: None)
     topology.refresh_from_db()

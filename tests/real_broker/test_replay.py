@@ -39,17 +39,18 @@ from tests.real_broker.replaying import (
     states,
 )
 from tests.real_broker.test_bit_for_bit import every_type, told
-from topology import latest, provision
-from topology.broker.consumer import Consumer
-from topology.broker.management import Management
-from topology.broker.properties import build_properties, read_properties, strip_for_replay
-from topology.broker.publisher import publisher
+from topology import latest
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties, read_properties, strip_for_replay
 from topology.definitions import Queue
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Publish
 from topology.models import Broker, Role
+from topology.operations import provision
+from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_ladder import params as retry_ladder_params
 from topology.patterns.retry_ladder.pattern import retry_ladder
-from topology.rows import create_topology
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("event_log")]
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
-from delayboard.dead_letters.parking.keep import Room
+from delayboard.dead_letters.parking.store_batch import Room
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.replay import following, outcome
 from delayboard.dead_letters.replay.edit import Typed, edit
@@ -38,10 +38,10 @@ from tests.real_broker.replaying import (
     shop,
 )
 from topology import latest
-from topology.broker.consumer import Consumer
-from topology.broker.management import Management
-from topology.broker.properties import build_properties, edit_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties, edit_properties
 from topology.definitions import Queue
 from topology.message import REPLAY_HEADER, Publish
 from topology.models import Broker, Role

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters import browse
-from delayboard.dead_letters.parking import once
+from delayboard.dead_letters.parking import park_queue
 from delayboard.dead_letters.parking.store_last import make_store
+from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import select
 from delayboard.dead_letters.replay.options import Options
@@ -40,10 +40,10 @@ from tests.real_broker.replaying import (
 )
 from tests.real_broker.test_bit_for_bit import entries
 from topology import latest
-from topology.broker.fields import table_entries
-from topology.broker.management import Management
-from topology.broker.properties import build_properties, read_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.field_values import table_entries
+from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Binding, Queue
 from topology.message import Message, Publish
 from topology.models import Broker, Role
@@ -148,9 +148,9 @@ def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
     assert snapshot is not None
     queue = snapshot.definitions.queue(DEAD)
     assert queue is not None
-    seen = browse.look(broker, queue, snapshot, store=make_store(broker, queue.name, None)).letters
+    seen = peek.look(broker, queue, snapshot, store=make_store(broker, queue.name, None)).letters
     batch = select.of_look(user, broker, DEAD, [seen[1].handle], Options())
-    worked_off(once.KIND, once.park)
+    worked_off(park_queue.KIND, park_queue.park)
     batch = at_rest(batch)
     assert (batch.state, batch.selected) == (BatchState.DRAFT, 1)
     assert replayed(user, batch).done == 1

@@ -10,22 +10,22 @@ import pytest
 
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, make_broker
-from topology import provision
-from topology.broker.consumer import Consumer, Delivery
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
 from topology.definitions import Arguments, Definitions, Queue
 from topology.message import Publish
 from topology.models import Topology
-from topology.ownership import Refusal
+from topology.operations import provision
+from topology.operations.ownership import Refusal
+from topology.operations.topology_rows import create_topology
 from topology.patterns.pattern import Copy
 from topology.patterns.retry_ladder import params as retry_ladder_params
 from topology.patterns.retry_ladder.params import rung_name
 from topology.patterns.retry_ladder.pattern import retry_ladder
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 

@@ -13,21 +13,21 @@ import pytest
 
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
-from topology import provision
-from topology.broker.consumer import Consumer, Delivery
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
 from topology.definitions import Binding, Queue
 from topology.message import Publish
 from topology.models import Broker, Topology
+from topology.operations import provision
+from topology.operations.topology_rows import create_topology
 from topology.patterns.pattern import Copy
 from topology.patterns.retry_loop.form import parse
 from topology.patterns.retry_loop.params import Params
 from topology.patterns.retry_loop.pattern import RETRY_COUNT, retry_loop
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 

@@ -11,13 +11,13 @@ import pytest
 from delayboard.demo.node import PrivateNode
 from tests.brokers import SUITES, Vhost, root_of
 from tests.builders import address_of, eventually, make_broker
-from topology import provision
 from topology.broker.errors import NotFound
-from topology.broker.management import Management
-from topology.broker.observe import observe
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.models import Topology
+from topology.operations import provision
+from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_loop.pattern import retry_loop
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 

@@ -11,10 +11,10 @@ import pytest
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair
 from topology.broker.address import Address
-from topology.broker.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound, Returned
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
 from topology.message import Publish
 

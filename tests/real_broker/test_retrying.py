@@ -17,14 +17,14 @@ from tests.analytics.builders import follow_log
 from tests.brokers import Vhost
 from tests.builders import address_of, make_broker
 from tests.site.desk import signed_in, text_of
-from topology import provision
-from topology.broker.consumer import Consumer
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import publisher
+from topology.broker.properties.read import build_properties
 from topology.message import Publish
 from topology.models import Role, Topology
+from topology.operations import provision
+from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_loop.pattern import retry_loop
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 SECONDS = 30.0

@@ -15,9 +15,9 @@ from tests.brokers import SUITES, call_api, root_of
 from tests.builders import eventually
 from tests.topology.builders import is_complete
 from topology.broker.address import Address, parse_address
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.publisher import publisher
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.definitions import Queue
 from topology.message import Properties, Publish
 from topology.provisioning.recognition import recognise

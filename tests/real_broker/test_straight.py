@@ -17,11 +17,11 @@ from delayboard.models.replay import Source, parse_replay_id
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
 from topology import work
-from topology.broker.consumer import Consumer, Delivery
-from topology.broker.depths import live_depths
-from topology.broker.management import Management
-from topology.broker.pipeline import pipeline
-from topology.broker.properties import build_properties
+from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.depths import live_depths
+from topology.broker.amqp.pipeline import pipeline
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties
 from topology.definitions import TAP_PREFIX, Arguments, Binding, Queue
 from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER, Publish
 from topology.models import Work, WorkState

@@ -32,11 +32,11 @@ from tests.real_broker.test_straight import (
     state,
 )
 from topology import work
-from topology.broker.amqp import connected
+from topology.broker.amqp.connection import connected
+from topology.broker.amqp.fast_consumer import Intake
+from topology.broker.amqp.pipeline import Pipeline
 from topology.broker.errors import Blocked, BrokerError
-from topology.broker.intake import Intake
-from topology.broker.management import Management
-from topology.broker.pipeline import Pipeline
+from topology.broker.management.client import Management
 from topology.definitions import Queue
 from topology.message import REPLAYS_HEADER
 from topology.models import Work, WorkState

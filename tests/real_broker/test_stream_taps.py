@@ -18,11 +18,11 @@ from tests.analytics.builders import follow_log, logged
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually
 from topology.broker.address import Address
-from topology.broker.consumer import Consumer, getter
+from topology.broker.amqp.consumer import Consumer, getter
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError
-from topology.broker.management import Management
-from topology.broker.properties import read_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import read_properties
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Properties, Publish
 from topology.models import Topology

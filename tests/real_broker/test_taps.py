@@ -23,15 +23,15 @@ from delayboard.demo.node import PrivateNode
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import NEWEST, Vhost, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_pair
-from topology.broker.consumer import Consumer, getter
+from topology.broker.amqp.consumer import Consumer, getter
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import NotFound
-from topology.broker.management import Management
-from topology.broker.properties import build_properties, read_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Arguments, ArgumentValue, Queue
 from topology.message import Message, Publish
 from topology.models import Topology
-from topology.provision import apply
+from topology.operations.provision import apply
 from topology.provisioning import taps
 from topology.provisioning.taps import TapType
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 from django.test import Client
 from django.urls import reverse
 
-from delayboard.dead_letters import browse
+from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay import select
 from delayboard.dead_letters.replay.options import Options
 from delayboard.models import LetterChange, Parking, Publication, ReplayBatch, TargetMode
@@ -47,8 +47,8 @@ def signed_in(role: Role | None = None, broker: Broker | None = None) -> Client:
     return client
 
 
-def letters(*bodies: bytes) -> tuple[browse.Letter, ...]:
-    return browse.number([Message("", "parked", Properties(), body) for body in bodies])
+def letters(*bodies: bytes) -> tuple[peek.Letter, ...]:
+    return peek.number([Message("", "parked", Properties(), body) for body in bodies])
 
 
 def draft(broker: Broker, *, key: str = "parked-work") -> ReplayBatch:

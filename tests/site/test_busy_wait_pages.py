@@ -11,9 +11,9 @@ from delayboard.models import Publication
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role, State, Topology
+from topology.operations.topology_rows import create_topology, take_over
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.rows import create_topology, take_over
 
 pytestmark = pytest.mark.django_db
 HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))

@@ -6,7 +6,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from delayboard.dead_letters import browse
+from delayboard.dead_letters.queues import peek
 from delayboard.models import DeadLetterQueue, ReplayBatch, TargetMode
 from tests.site.desk import know, letters, signed_in, text_of
 from topology.definitions import Queue
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def looked(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Client:
     seen = letters(b'{"n": 1}', b"<script>alert(2)</script>", bytes(range(40)), b"")
-    allowed = browse.Permission(True, ("It is safe.",))
-    monkeypatch.setattr(browse, "look", lambda *_, **__: browse.Look(seen, False, allowed))
+    allowed = peek.Permission(True, ("It is safe.",))
+    monkeypatch.setattr(peek, "look", lambda *_, **__: peek.Look(seen, False, allowed))
     know(broker, Queue("parked"), Queue("work"))
     return signed_in(Role.OPERATOR)
 

@@ -15,7 +15,7 @@ from delayboard.models import Duty
 from tests.brokers import Vhost
 from tests.builders import make_broker
 from tests.site.desk import signed_in, text_of
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.models import AuditEntry, Broker, Role
 
 pytestmark = pytest.mark.django_db

@@ -18,6 +18,7 @@ from tests.topology.test_provision import broker_says, takes_changes
 from tests.topology.test_recognition import crowd
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
+from topology.operations.topology_rows import take_over
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
@@ -28,9 +29,8 @@ from topology.patterns.retry_loop.pattern import retry_loop
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.recognition import Recognition, recognise
-from topology.rows import take_over
 from topology.snapshot import Snapshot
-from topology.views.soon import Soon
+from topology.views.background import Soon
 
 pytestmark = pytest.mark.django_db
 
@@ -42,7 +42,7 @@ ODD = a_queue("orders", dlx="orders-retry", type="quorum")
 @pytest.fixture(autouse=True)
 def nothing_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of different tests may have one number."""
-    monkeypatch.setattr("topology.views.found._soon", Soon())
+    monkeypatch.setattr("topology.views.discovered._soon", Soon())
 
 
 def test_a_delay_queue_named_after_another_time_is_told(broker: Broker) -> None:
@@ -167,7 +167,7 @@ def test_what_would_claim_too_much_is_filtered_too(broker: Broker) -> None:
         Use("delay_queues", "late", None, frozenset([("queue", "hold-late")])),
     )
     seen = recognise(know(broker, *WHOLE))
-    with patch("topology.views.found.recognise", lambda _: replace(seen, overlapping=uses)):
+    with patch("topology.views.discovered.recognise", lambda _: replace(seen, overlapping=uses)):
         assert "2 more topologies overlap" in page(broker)
         assert "1 more topologies overlap" in page(broker, kind="delay_queues")
         text = page(broker, q="HOLD-")
@@ -248,8 +248,8 @@ def test_of_thousands_a_page_does_not_wait_until_they_are_recognised(
         assert may_end.wait(30)
         return recognise(snapshot)
 
-    monkeypatch.setattr("topology.views.found.recognise", slow)
-    monkeypatch.setattr("topology.views.found.AT_ONCE", 5)
+    monkeypatch.setattr("topology.views.discovered.recognise", slow)
+    monkeypatch.setattr("topology.views.discovered.AT_ONCE", 5)
     know(broker, *WHOLE)
     for text in (page(broker), page(broker, q="orders"), one(broker)):
         assert "Analysis in progress" in text

@@ -13,8 +13,8 @@ from delayboard.models import MaskRule
 from tests.delayboard.builders import a_message, parked
 from tests.site.desk import know, signed_in, text_of
 from topology.definitions import Queue
-from topology.masks import MASKED_BYTES
 from topology.models import Broker, Role
+from topology.redaction import MASKED_BYTES
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 

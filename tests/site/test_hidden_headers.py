@@ -15,8 +15,8 @@ from delayboard.models import DeadLetter, LetterGroup, MaskRule, SavedSearch
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.site.desk import know, signed_in, text_of
 from topology.definitions import Queue
-from topology.masks import HIDDEN
 from topology.models import Broker, Role
+from topology.redaction import HIDDEN
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from delayboard.dead_letters import groups
+from delayboard.dead_letters.parked import groups
 from delayboard.models import GroupHour, LetterGroup, MaskKind, MaskRule
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked

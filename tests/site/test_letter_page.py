@@ -16,7 +16,7 @@ from tests.delayboard.builders import a_death, a_message, deaths_header, parked,
 from tests.site.desk import know, signed_in, text_of
 from tests.topology import strategies
 from tests.topology.builders import NOON
-from topology.broker.properties import read_properties
+from topology.broker.properties.read import read_properties
 from topology.message import Message
 from topology.models import AuditEntry, Broker, Role
 

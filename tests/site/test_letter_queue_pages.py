@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from delayboard.dead_letters.queues import Line
+from delayboard.dead_letters.queues.confirmed import Line
 from delayboard.dead_letters.search import matching
 from delayboard.models import DeadLetterQueue, Parking, QueueDepth
 from tests.delayboard.builders import a_message, parked

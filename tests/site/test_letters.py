@@ -8,9 +8,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from delayboard.dead_letters.parked.states import change_letters
 from delayboard.dead_letters.search import index as indexer
 from delayboard.dead_letters.search import listing
-from delayboard.dead_letters.states import change_letters
 from delayboard.models import DeadLetter, LetterState, MaskKind, MaskRule, SavedSearch
 from tests.builders import make_broker
 from tests.delayboard.search.builders import index, put

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from django.urls import reverse
 
-from delayboard.dead_letters import browse, groups
-from delayboard.dead_letters.look_budget import Budget
+from delayboard.dead_letters.parked import groups
+from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.queues.peek_limit import Budget
 from delayboard.models import (
     DeadLetterQueue,
     LetterGroup,
@@ -81,18 +82,18 @@ def test_where_a_look_would_harm_parking_is_offered_with_the_reason(
 
 def looked(monkeypatch: pytest.MonkeyPatch, budget: Budget | None = None) -> None:
     message = a_message(b'{"card": 4111, "name": "Ada"}', headers={"token": "s3cret"})
-    allowed = browse.Permission(True, (), budget)
-    seen = browse.Look(browse.number([message]), False, allowed)
-    monkeypatch.setattr(browse, "look", lambda *_, **__: seen)
+    allowed = peek.Permission(True, (), budget)
+    seen = peek.Look(peek.number([message]), False, allowed)
+    monkeypatch.setattr(peek, "look", lambda *_, **__: seen)
 
 
 def test_a_message_that_could_not_be_put_back_is_reported_as_parked(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known(broker, a_queue("dead", type="quorum"))
-    allowed = browse.Permission(False, ("No delivery is left.",), Budget(20, 21))
-    seen = browse.Look(browse.number([a_message()]), True, allowed, has_stored=True)
-    monkeypatch.setattr(browse, "look", lambda *_, **__: seen)
+    allowed = peek.Permission(False, ("No delivery is left.",), Budget(20, 21))
+    seen = peek.Look(peek.number([a_message()]), True, allowed, has_stored=True)
+    monkeypatch.setattr(peek, "look", lambda *_, **__: seen)
     text = look()
     assert "Delayboard parked this message. The others are back in the queue." in text
     assert "all of them are still in the queue" not in text
@@ -124,8 +125,8 @@ def test_a_look_shows_what_they_died_of_above_them(
     often = [a_message(b"%d" % n, deaths_header(a_death("orders"))) for n in range(3)]
     parked(broker, often[0])
     group = LetterGroup.objects.get()
-    seen = browse.Look(browse.number([rare, *often]), False, browse.Permission(True, ()))
-    monkeypatch.setattr(browse, "look", lambda *_, **__: seen)
+    seen = peek.Look(peek.number([rare, *often]), False, peek.Permission(True, ()))
+    monkeypatch.setattr(peek, "look", lambda *_, **__: seen)
     rows = groups.seen_in(broker, seen.letters)
     assert [(row.group.died_in, row.number, row.first) for row in rows] == [
         ("orders", 3, 2),
@@ -159,9 +160,9 @@ def test_a_hidden_history_is_not_told_by_a_look(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known(broker, a_queue("dead"))
-    seen = browse.number([a_message()])
+    seen = peek.number([a_message()])
     monkeypatch.setattr(
-        browse, "look", lambda *_, **__: browse.Look(seen, False, browse.Permission(True, ()))
+        peek, "look", lambda *_, **__: peek.Look(seen, False, peek.Permission(True, ()))
     )
     assert "rejected" in look()
     MaskRule.objects.create(kind=MaskKind.HEADER, pattern="X-Death", least_role=Role.ADMIN)

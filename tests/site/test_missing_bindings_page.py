@@ -12,9 +12,9 @@ from django.utils import timezone
 from tests.site.desk import know, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import AuditEntry, Broker, MissingBinding, Role, State, Topology
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 PARAMS = delay_levels_params.Params("own", "shop", 3)

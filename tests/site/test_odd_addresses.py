@@ -6,8 +6,8 @@ import pytest
 from django.urls import reverse
 
 from tests.site.desk import draft, signed_in, text_of
+from topology.database.paging import row_number
 from topology.models import Broker, Role
-from topology.paging import row_number
 
 pytestmark = pytest.mark.django_db
 

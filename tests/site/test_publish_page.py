@@ -9,8 +9,8 @@ from delayboard.models import Publication
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role, State, Topology
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 

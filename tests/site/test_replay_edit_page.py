@@ -12,7 +12,7 @@ from delayboard.models import BatchState, DeadLetter, MaskKind, MaskRule, Replay
 from tests.delayboard.builders import SHOP, a_death, a_message, deaths_header, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.desk import know, signed_in, text_of
-from topology.broker.properties import read_properties
+from topology.broker.properties.read import read_properties
 from topology.models import Broker, Role
 
 pytestmark = pytest.mark.django_db

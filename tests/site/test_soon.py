@@ -11,7 +11,7 @@ import pytest
 from tests.builders import eventually
 from tests.topology.builders import a_snapshot
 from topology.definitions import Definitions
-from topology.views.soon import STALE, Soon, Worked
+from topology.views.background import STALE, Soon, Worked
 
 FIRST = a_snapshot(Definitions())
 NEXT = replace(FIRST, taken_at=FIRST.taken_at + timedelta(seconds=5))

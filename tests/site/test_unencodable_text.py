@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from analytics.events import bounded_headers, decode, encode
 from analytics.models import ScheduledMessage
-from analytics.scheduled import projection
-from delayboard.dead_letters.show import show_whole
-from delayboard.dead_letters.transfer.bring import bring
+from analytics.scheduled.rows import projection
+from delayboard.dead_letters.message.presentation import show_whole
+from delayboard.dead_letters.transfer.import_lines import bring
 from delayboard.models import DeadLetter, MaskKind, MaskRule
 from tests.analytics.builders import an_entry
 from tests.builders import make_broker

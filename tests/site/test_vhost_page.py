@@ -17,7 +17,7 @@ from topology.patterns.delay_queues.pattern import delay_queues
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.provisioning.recognition import Recognition, recognise
 from topology.snapshot import Snapshot
-from topology.views.picture import WAITER_NOTE
+from topology.views.diagram import WAITER_NOTE
 from topology.views.queues import PAGE
 from topology.views.vhost import MOST
 

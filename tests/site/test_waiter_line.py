@@ -14,9 +14,9 @@ from delayboard.models.duty import waiter_key
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role, State, Topology
+from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1),))

@@ -15,9 +15,9 @@ from tests.topology.builders import a_queue
 from topology import latest
 from topology.definitions import DELAYED_TYPE, Arguments, Binding, Exchange, Queue
 from topology.models import Broker, Role, State, Topology
+from topology.operations.topology_rows import create_topology, take_over
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.rows import create_topology, take_over
 
 pytestmark = pytest.mark.django_db
 

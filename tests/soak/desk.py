@@ -10,20 +10,20 @@ from django.conf import settings
 
 from analytics.log import days, read_day
 from analytics.models import Gap, ScheduledMessage
-from analytics.scheduled.listing import overdue, waiting
+from analytics.scheduled.queries.listing import overdue, waiting
 from delayboard.demo.seed import DEMO_BROKER
 from delayboard.models import Duty
 from delayboard.models.duty import recorder_key
 from tests.soak.parcels import Recorded
 from tests.soak.traffic import DELAY, LEVELS, PARKED, WORK, number_of
 from topology.broker.errors import BrokerError
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.definitions import Arguments, Queue
 from topology.models import Broker, Topology
+from topology.operations.provision import apply
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.provision import apply
-from topology.rows import create_topology
 
 
 def prepare() -> list[Topology]:

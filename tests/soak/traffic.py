@@ -9,10 +9,10 @@ from types import TracebackType
 
 from tests.soak.parcels import Ledger, parcel
 from topology.broker.address import Address
-from topology.broker.consumer import Consumer, Delivery
+from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.errors import BrokerError, OutcomeUnknown
-from topology.broker.properties import build_properties
-from topology.broker.publisher import Publisher, publisher
+from topology.broker.properties.read import build_properties
 from topology.deaths import read_history
 from topology.message import Publish
 from topology.patterns.delay_levels import params as delay_levels_params

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from topology.broker.pipeline import Answer
+from topology.broker.amqp.pipeline import Answer
 from topology.message import Publish
 from topology.transfer.move import Step
 

@@ -16,20 +16,20 @@ from analytics.models import ScheduledMessage
 from analytics.observation import untapped
 from analytics.recorder.record import record
 from delayboard.models.duty import recorder_key, waiter_key
-from delayboard.worker.duties import wanted as wanted_duties
+from delayboard.worker.tasks import wanted as wanted_duties
 from tests.builders import make_broker, make_pair, make_user
 from tests.topology.builders import a_queue, a_snapshot
 from tests.topology.test_provision import API, broker_says, last_entry, takes_changes
-from topology import adopting, provision
 from topology.broker.errors import Refused, Unreachable
 from topology.definitions import Arguments, Binding, Definitions, Identity, Queue, Thing
 from topology.models import Broker, Role, State, Topology
-from topology.ownership import Refusal
+from topology.operations import adopt, provision
+from topology.operations.ownership import Refusal
+from topology.operations.topology_rows import create_topology
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.recognition import recognise
-from topology.rows import create_topology
 
 pytestmark = pytest.mark.django_db
 
@@ -54,7 +54,7 @@ def event_log(tmp_path: Path, settings: Settings) -> Path:
 
 def adopted(broker: Broker, there: Definitions = WHOLE) -> Topology:
     broker_says(others=tuple(there))
-    return adopting.adopt(make_user("ann", Role.OPERATOR), broker, "retry_pair", "orders")[0]
+    return adopt.adopt(make_user("ann", Role.OPERATOR), broker, "retry_pair", "orders")[0]
 
 
 def requests_made() -> list[str]:
@@ -90,7 +90,7 @@ def test_what_is_adopted_stands_as_planned_and_is_not_recorded(broker: Broker) -
 def adopted_wait(broker: Broker, *without: Identity) -> Topology:
     broker_says(others=tuple(WAIT.without(without)))
     name = busy_wait.title(busy_wait.EXAMPLE)
-    return adopting.adopt(None, broker, "busy_wait", name)[0]
+    return adopt.adopt(None, broker, "busy_wait", name)[0]
 
 
 @responses.activate
@@ -193,7 +193,7 @@ def test_what_is_not_there_is_not_adopted(
 ) -> None:
     broker_says(others=tuple(there))
     with pytest.raises(Refusal, match=sentence):
-        adopting.adopt(None, broker, kind, name)
+        adopt.adopt(None, broker, kind, name)
     assert Topology.objects.count() == 0
 
 
@@ -204,7 +204,7 @@ def test_what_is_managed_is_not_adopted_again_unless_it_was_torn_down(broker: Br
         adopted(broker)
     Topology.objects.filter(pk=mine.pk).update(state=State.TORN_DOWN)
     user = make_user("bob", Role.OPERATOR)
-    row, plan = adopting.adopt(user, broker, "retry_pair", "orders")
+    row, plan = adopt.adopt(user, broker, "retry_pair", "orders")
     assert row.pk != mine.pk
     assert plan.is_empty
 
@@ -282,7 +282,7 @@ def test_what_was_due_before_it_was_recorded_is_not_overdue_for_ever(
 def seen_as(*things: Thing) -> list[tuple[str, str]]:
     """How the pair among these things is said to be."""
     snapshot = a_snapshot(Definitions.of(things))
-    (one,) = adopting.sightings(make_broker(), recognise(snapshot).found, snapshot)
+    (one,) = adopt.sightings(make_broker(), recognise(snapshot).found, snapshot)
     return one.standing
 
 
@@ -312,6 +312,6 @@ def test_a_sighting_knows_the_topology_that_it_is(
     mine = make_pair(broker)
     Topology.objects.update(state=state, kind=kind)
     snapshot = a_snapshot(WHOLE)
-    (one,) = adopting.sightings(broker, recognise(snapshot).found, snapshot)
+    (one,) = adopt.sightings(broker, recognise(snapshot).found, snapshot)
     assert (one.managed == mine) is is_managed
     assert one.is_adoptable is not is_managed

@@ -10,7 +10,8 @@ import pytest
 from pika.adapters.utils import connection_workflow as workflow
 
 from tests.topology.builders import an_address
-from topology.broker.amqp import RawProperties, close_quietly, parameters, translated
+from topology.broker.amqp.connection import RawProperties, close_quietly, parameters, translated
+from topology.broker.amqp.publisher import Publisher
 from topology.broker.errors import (
     Blocked,
     BrokerError,
@@ -22,8 +23,7 @@ from topology.broker.errors import (
     Returned,
     Unreachable,
 )
-from topology.broker.properties import build_properties
-from topology.broker.publisher import Publisher
+from topology.broker.properties.read import build_properties
 from topology.message import Publish
 
 ADDRESS = an_address("orders")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology import bodies
-from topology.bodies import (
+from topology.content import bodies
+from topology.content.bodies import (
     FOLDED_DEPTH,
     FOLDED_LINES,
     UNPACKED_BYTES,

@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
-from topology.broker.consumer import take_offset
+from topology.broker.amqp.consumer import take_offset
 from topology.broker.errors import Unreachable
-from topology.broker.properties import build_properties, read_properties
+from topology.broker.properties.read import build_properties, read_properties
 from topology.message import content_id
 
 OFFSET = b"\x0fx-stream-offsetl" + struct.pack(">q", 7_000_000_000)

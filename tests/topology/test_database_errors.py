@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from django import db
 
-from topology.database_errors import Trouble, explain
+from topology.database.errors import Trouble, explain
 
 
 def wrapped(cause: Exception, kind: type[db.Error] = db.OperationalError) -> db.Error:

@@ -15,7 +15,7 @@ from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.provisioning.taps import tap_definitions
 from topology.provisioning.verify import verify
-from topology.views.picture import explanation_picture
+from topology.views.diagram import explanation_picture
 
 SECOND = timedelta(seconds=1)
 NONE = timedelta(0)

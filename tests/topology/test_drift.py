@@ -6,10 +6,10 @@ import pytest
 
 from tests.builders import make_broker, make_pair
 from tests.topology.builders import a_queue, a_snapshot
-from topology import drift, provision
 from topology.definitions import Definitions
-from topology.drift import find_drift
 from topology.models import State, Topology
+from topology.operations import drift, provision
+from topology.operations.drift import find_drift
 from topology.provisioning.plan import Plan
 from topology.snapshot import Snapshot
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.topology import strategies
 from tests.topology.strategies import sized
-from topology.broker.fields import (
+from topology.broker.properties.field_values import (
     MAXIMUM_NESTING,
     FieldError,
     Reader,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.json_tree import Tree, read_json, write_json
+from topology.content.json_tree import Tree, read_json, write_json
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -16,10 +16,10 @@ import responses
 from tests.builders import eventually, make_broker
 from tests.topology.builders import MANAGEMENT, NOON, an_address
 from topology import latest
-from topology.broker.large import LARGE
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.policies import put_in_force
+from topology.broker.management.client import Management
+from topology.broker.management.list_queues import LARGE
+from topology.broker.management.observe import observe
+from topology.broker.management.policies import put_in_force
 from topology.definitions import Definitions
 from topology.latest import Latest
 from topology.models import Broker

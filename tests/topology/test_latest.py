@@ -14,14 +14,15 @@ from responses import matchers
 
 from tests.builders import eventually, make_broker
 from tests.topology.builders import NOON
-from topology import connect, latest
+from topology import latest
 from topology.broker.address import Address
 from topology.broker.errors import alarm_sentence
-from topology.broker.management import Management
-from topology.connect import Trial, try_connection
+from topology.broker.management.client import Management
 from topology.definitions import Definitions
 from topology.latest import Latest
 from topology.models import Broker
+from topology.operations import connect
+from topology.operations.connect import Trial, try_connection
 from topology.snapshot import Snapshot
 
 pytestmark = pytest.mark.django_db

@@ -16,7 +16,7 @@ from tests.topology.broker.slow import API, Slow, slow
 from tests.topology.builders import NOON
 from topology import latest
 from topology.broker.errors import Unreachable
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.definitions import Definitions, Queue
 from topology.latest import Latest
 from topology.models import Broker

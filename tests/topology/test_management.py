@@ -11,7 +11,7 @@ import responses
 from pika.exceptions import ChannelClosedByBroker
 
 from tests.topology.builders import MANAGEMENT, an_address
-from topology.broker.amqp import translated
+from topology.broker.amqp.connection import translated
 from topology.broker.errors import (
     BrokerError,
     Conflict,
@@ -21,7 +21,7 @@ from topology.broker.errors import (
     Unsupported,
     alarm_sentence,
 )
-from topology.broker.management import Management, path
+from topology.broker.management.client import Management, path
 from topology.definitions import Queue
 
 PASSWORD = "hunter2-ü"

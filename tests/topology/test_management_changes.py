@@ -10,7 +10,7 @@ from tests.topology.builders import MANAGEMENT, an_address
 from topology.broker.errors import (
     Conflict,
 )
-from topology.broker.management import Management, path
+from topology.broker.management.client import Management, path
 from topology.definitions import Arguments, Binding, Exchange, Queue
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.builders import make_broker, make_user
-from topology import masks
-from topology.masks import Masks
+from topology import redaction
 from topology.models import MaskKind, MaskRule, Role
+from topology.redaction import Masks
 
 pytestmark = pytest.mark.django_db
 
@@ -18,17 +18,17 @@ def test_rules_of_many_brokers_are_those_of_each(django_assert_num_queries: Any)
     MaskRule.objects.create(kind=MaskKind.BODY, pattern="card", broker=brokers[1])
     people = {
         make_user("viewer", Role.VIEWER): (Masks(("token",)), Masks(("token",), ("card",))),
-        make_user("operator", Role.OPERATOR): (masks.NOTHING, Masks((), ("card",))),
-        make_user("admin", Role.ADMIN, brokers[1]): (Masks(("token",)), masks.NOTHING),
+        make_user("operator", Role.OPERATOR): (redaction.NOTHING, Masks((), ("card",))),
+        make_user("admin", Role.ADMIN, brokers[1]): (Masks(("token",)), redaction.NOTHING),
     }
     for user, (elsewhere, there) in people.items():
         with django_assert_num_queries(2):
-            found = masks.rules_by_broker(user, brokers)
+            found = redaction.rules_by_broker(user, brokers)
         assert list(found.values()) == [elsewhere, there, elsewhere]
-        assert found == {broker.pk: masks.rules_for(user, broker) for broker in brokers}
+        assert found == {broker.pk: redaction.rules_for(user, broker) for broker in brokers}
 
 
 @pytest.mark.parametrize("pattern", ["a\x00", "\ud800", "a" * 256])
 def test_a_pattern_that_no_database_holds_is_none(pattern: str) -> None:
-    with pytest.raises(masks.PatternError):
-        masks.check_pattern(MaskKind.HEADER, pattern)
+    with pytest.raises(redaction.PatternError):
+        redaction.check_pattern(MaskKind.HEADER, pattern)

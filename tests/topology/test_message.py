@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology import strategies
-from topology.broker.fields import MAXIMUM_NESTING
-from topology.broker.properties import build_properties, read_properties, strip_for_replay
+from topology.broker.properties.field_values import MAXIMUM_NESTING
+from topology.broker.properties.read import build_properties, read_properties, strip_for_replay
 from topology.message import CHANGED_ON_THE_WAY, Message, Properties, content_id
 
 on_the_way = st.dictionaries(

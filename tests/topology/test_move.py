@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology.numbers import Numbers
+from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import OutcomeUnknown
-from topology.broker.pipeline import Answer
 from topology.message import Publish
 from topology.transfer.move import TURN_SECONDS, Step, move
 

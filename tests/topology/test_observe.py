@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.topology.builders import MANAGEMENT, NOON, an_address
-from topology.broker.management import Management
-from topology.broker.observe import observe, read_snapshot
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe, read_snapshot
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.snapshot import QueueNumbers, Snapshot
 

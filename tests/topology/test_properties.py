@@ -10,14 +10,19 @@ from hypothesis import strategies as st
 
 from tests.topology import strategies
 from tests.topology.strategies import short, sized
-from topology.broker.fields import FieldError, read_table, table_entries, write_entry
-from topology.broker.properties import (
+from topology.broker.properties.field_values import (
+    FieldError,
+    read_table,
+    table_entries,
+    write_entry,
+)
+from topology.broker.properties.raw import strip_raw
+from topology.broker.properties.read import (
     build_properties,
     edit_properties,
     read_properties,
     strip_for_replay,
 )
-from topology.broker.undecoded import strip_raw
 from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER, Properties
 
 REMOVED = DEATH_HEADERS | {"CC", "BCC"}

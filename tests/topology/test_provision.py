@@ -14,11 +14,13 @@ from django.utils import timezone
 
 from tests.builders import make_broker, make_pair, make_user
 from tests.topology.builders import NOON, a_snapshot
-from topology import latest, provision
+from topology import latest
 from topology.broker.errors import Unreachable
 from topology.definitions import Binding, Exchange, Queue, Thing
 from topology.models import AuditEntry, Broker, Role, State, Topology
-from topology.ownership import Refusal
+from topology.operations import provision
+from topology.operations.ownership import Refusal
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.params import level_name
 from topology.patterns.delay_levels.pattern import delay_levels
@@ -26,7 +28,6 @@ from topology.patterns.quorum_retry import params as quorum_retry_params
 from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.teardown import Occupied, Teardown
-from topology.rows import create_topology
 from topology.snapshot import QueueNumbers
 
 pytestmark = pytest.mark.django_db

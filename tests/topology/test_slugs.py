@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.slugs import RESERVED, new_slug
+from topology.database.slugs import RESERVED, new_slug
 
 
 @given(st.text(), st.integers(0, 3))

@@ -6,8 +6,8 @@ import pytest
 
 from tests.topology.builders import a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange
+from topology.provisioning.durations_in_names import stated_ms, untrue_names
 from topology.provisioning.recognition import recognise
-from topology.provisioning.stated_times import stated_ms, untrue_names
 
 
 @pytest.mark.parametrize(

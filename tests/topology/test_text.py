@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.text import is_encodable, make_encodable
+from topology.content.text import is_encodable, make_encodable
 
 # All code points, halves of surrogate pairs and NUL included.
 any_text = st.text(st.characters())

@@ -9,8 +9,8 @@ import responses
 
 from tests.topology.builders import MANAGEMENT, an_address
 from topology.broker.errors import Refused, Unsupported
-from topology.broker.management import Management, path
-from topology.broker.tracing import switched
+from topology.broker.management.client import Management, path
+from topology.broker.management.vhost_update import switched
 
 # As the management API of these versions answers.
 OLD = {

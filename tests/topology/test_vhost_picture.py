@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from tests.topology.builders import PAIR, TAP, a_queue, a_snapshot
 from topology.definitions import Binding, Definitions, Exchange, Queue
-from topology.graph.cards import MOST_LINKED, arrange_cards, draw_cards, things
-from topology.graph.cells import queue_mark
 from topology.graph.edges import waiter_edges
-from topology.graph.geometry import PADDING, SMALL_CELL, cells
-from topology.graph.survey import EXCHANGES, MISSING, QUEUES, Group, Survey, part, survey
-from topology.graph.vhost import Card, Overview, members, overview
+from topology.graph.layout.geometry import PADDING, SMALL_CELL, cells
+from topology.graph.live_values import queue_mark
+from topology.graph.vhost.build import Card, Overview, members, overview
+from topology.graph.vhost.owners import EXCHANGES, MISSING, QUEUES, Group, Survey, part, survey
+from topology.graph.vhost.svg import MOST_LINKED, arrange_cards, draw_cards, things
 from topology.message import Waiter
 from topology.snapshot import QueueNumbers
 

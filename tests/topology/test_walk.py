@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.topology import strategies
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-from topology.routing.index import Index
-from topology.routing.match import match
+from topology.routing.matching.index import Index
+from topology.routing.matching.match import match
 from topology.routing.outcome import Outcome, Walk
 from topology.routing.walk import MAXIMUM_COPIES, MAXIMUM_OUTCOMES, walk
 

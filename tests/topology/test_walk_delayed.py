@@ -18,15 +18,17 @@ from topology.definitions import (
     Exchange,
     Queue,
 )
-from topology.routing import delayed
 from topology.routing.consumer import Consumer
-from topology.routing.question import Question, ask
+from topology.routing.matching import delayed_exchange
+from topology.routing.trace_route import Question, ask
 from topology.routing.walk import walk
 
 
 def later(name: str = "later", kind: str = "direct", **arguments: str) -> Exchange:
     stated = {n.replace("_", "-"): value for n, value in arguments.items()}
-    return Exchange(name, delayed.DELAYED, arguments=Arguments({"x-delayed-type": kind} | stated))
+    return Exchange(
+        name, delayed_exchange.DELAYED, arguments=Arguments({"x-delayed-type": kind} | stated)
+    )
 
 
 DIRECT = of(later(), Queue("work"), Binding("later", "work", "k"))
@@ -37,8 +39,8 @@ DIRECT = of(later(), Queue("work"), Binding("later", "work", "k"))
     [
         (1, 1),
         (5000, 5000),
-        (delayed.LONGEST_MS, delayed.LONGEST_MS),
-        (delayed.LONGEST_MS + 1, 0),
+        (delayed_exchange.LONGEST_MS, delayed_exchange.LONGEST_MS),
+        (delayed_exchange.LONGEST_MS + 1, 0),
         (0, 0),
         (-5000, 0),
         ("250", 250),
@@ -88,7 +90,7 @@ def test_after_the_delay_it_chooses_as_its_delayed_type_does(
     assert (outcome.ending == "delivered", outcome.after) == (arrives, ms(40))
 
 
-@pytest.mark.parametrize("kind", ["x-consistent-hash", delayed.DELAYED, ""])
+@pytest.mark.parametrize("kind", ["x-consistent-hash", delayed_exchange.DELAYED, ""])
 def test_a_delayed_type_of_no_rule_of_ours_is_not_guessed(kind: str) -> None:
     found = of(later(kind=kind), Queue("work"), Binding("later", "work", "k"))
     assert only(walk(found, "later", "k", headers={"x-delay": 40})).ending == "uncertain"
@@ -166,8 +168,8 @@ def test_a_message_waits_in_delayed_exchanges_once_since_its_header_is_turned() 
         Binding("second", "work", ""),
     )
     assert only(walk(found, "first", "k", headers={"x-delay": 40})).after == ms(40)
-    assert delayed.released({"x-delay": "40", "a": 1}) == {"x-delay": -40, "a": 1}
-    assert delayed.released({"x-delay": True}) == {"x-delay": True}
+    assert delayed_exchange.released({"x-delay": "40", "a": 1}) == {"x-delay": -40, "a": 1}
+    assert delayed_exchange.released({"x-delay": True}) == {"x-delay": True}
 
 
 RING = of(later(), a_queue("work", ttl=10, dlx="later", key="k"), Binding("later", "work", "k"))
@@ -209,5 +211,5 @@ def test_the_way_through_a_delayed_exchange_is_shown_with_its_binding() -> None:
 
 def test_the_pattern_speaks_of_the_same_type_header_and_bound() -> None:
     """They stand on one floor and cannot ask each other."""
-    assert (DELAYED_TYPE, DELAY_HEADER) == (delayed.DELAYED, delayed.HEADER)
-    assert LONGEST_DELAY_MS == delayed.LONGEST_MS
+    assert (DELAYED_TYPE, DELAY_HEADER) == (delayed_exchange.DELAYED, delayed_exchange.HEADER)
+    assert LONGEST_DELAY_MS == delayed_exchange.LONGEST_MS

@@ -9,7 +9,7 @@ from tests.topology import strategies
 from tests.topology.walks import MIDDLE, NEW, OLD, ms, of
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.routing.consumer import Consumer
-from topology.routing.index import Index
+from topology.routing.matching.index import Index
 from topology.routing.walk import walk
 
 published = (

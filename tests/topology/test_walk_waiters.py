@@ -12,9 +12,9 @@ from tests.topology.walks import ms, of, only
 from topology.message import Message, Properties
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
-from topology.routing.question import Question, ask
 from topology.routing.remaining import remaining
-from topology.routing.waiting import from_now, of_others
+from topology.routing.trace_route import Question, ask
+from topology.routing.waiter import from_now, of_others
 from topology.routing.walk import walk
 
 HOOKS = busy_wait_params.Params("hooks", (timedelta(minutes=1), timedelta(minutes=5)))

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from tests.topology.builders import a_queue
 from topology.definitions import Binding, Definitions, Exchange, Queue
+from topology.routing.matching.topic import Trie
 from topology.routing.outcome import Outcome, Walk
-from topology.routing.topic import Trie
 
 OLD, MIDDLE, NEW = (3, 10, 8), (4, 0, 5), (4, 3, 6)
 AT_LEAST_ONCE = {

@@ -9,9 +9,9 @@ from typing import Literal
 
 from topology.definitions import Definitions, Exchange, Identity, Queue
 from topology.delays import format_delay
-from topology.graph.cells import queue_mark
 from topology.graph.edges import DEFAULT, Edge, edges_of
-from topology.graph.retry import Retry, retry_of
+from topology.graph.live_values import queue_mark
+from topology.graph.retry_badge import Retry, retry_of
 from topology.snapshot import QueueNumbers, Snapshot
 
 NOTHING = Definitions()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from topology.delays import format_delay
 from topology.graph.build import Node, sentence
-from topology.graph.cells import MARK_WORDS, queue_cells, rate_text
-from topology.graph.geometry import (
+from topology.graph.layout.geometry import (
     LINE_HEIGHT,
     PADDING,
     SMALL_CELL,
@@ -15,7 +14,8 @@ from topology.graph.geometry import (
     Point,
     label_width,
 )
-from topology.graph.ink import (
+from topology.graph.live_values import MARK_WORDS, queue_cells, rate_text
+from topology.graph.svg_elements import (
     attribute,
     bar,
     content,

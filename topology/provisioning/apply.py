@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.definitions import Binding, Exchange, Queue, Thing
 from topology.provisioning.plan import Plan
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from topology.broker.errors import BrokerError, NotFound
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.definitions import TAP_PREFIX, Arguments, ArgumentValue, Binding, Definitions, Queue
 
 TRACE_EXCHANGE = "amq.rabbitmq.trace"

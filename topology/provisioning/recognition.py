@@ -10,8 +10,8 @@ from functools import lru_cache
 from topology.definitions import Definitions, Exchange, Identity, Queue, Thing
 from topology.patterns.pattern import Use
 from topology.patterns.table import PATTERNS
+from topology.provisioning.durations_in_names import untrue_names
 from topology.provisioning.plan import Change, Plan, compare, shown, title
-from topology.provisioning.stated_times import untrue_names
 from topology.snapshot import Snapshot
 
 # What has the more particular structure comes first: a part of it may look like a later one.

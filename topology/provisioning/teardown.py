@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from topology.broker.management import Management
+from topology.broker.management.client import Management
 from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, Thing, is_tap
 from topology.provisioning.plan import ends
 from topology.snapshot import QueueNumbers, Snapshot

@@ -11,16 +11,16 @@ from topology.definitions import Definitions, Queue
 from topology.delays import milliseconds
 from topology.message import Message, Waiter
 from topology.routing import sentences
-from topology.routing.circumstances import Circumstances, consuming
 from topology.routing.consumer import Consumer
-from topology.routing.copies import Copy, added
+from topology.routing.context import Circumstances, consuming
 from topology.routing.cycle import Entries, is_interpreted, published_deaths
-from topology.routing.headers import NEWEST
-from topology.routing.index import Index
-from topology.routing.match import keys_of
+from topology.routing.matching.headers import NEWEST
+from topology.routing.matching.index import Index
+from topology.routing.matching.match import keys_of
+from topology.routing.message_copy import Copy, added
 from topology.routing.outcome import Outcome, Walk
-from topology.routing.stay import Dies, Stays, stay
-from topology.routing.waiting import from_now, hand_on
+from topology.routing.queue_wait import Dies, Stays, stay
+from topology.routing.waiter import from_now, hand_on
 from topology.routing.walk import follow, leave, read_expiration
 
 

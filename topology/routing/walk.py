@@ -10,10 +10,9 @@ from typing import Any
 
 from topology.definitions import MAXIMUM_TTL_MS, Definitions, Exchange, Queue
 from topology.message import Waiter
-from topology.routing import delayed, sentences
-from topology.routing.circumstances import Circumstances, consuming
+from topology.routing import sentences
 from topology.routing.consumer import Consumer
-from topology.routing.copies import Copy, added
+from topology.routing.context import Circumstances, consuming
 from topology.routing.cycle import (
     headers_of_dead,
     is_cycle,
@@ -21,12 +20,14 @@ from topology.routing.cycle import (
     published_deaths,
     record,
 )
-from topology.routing.headers import NEWEST
-from topology.routing.index import Index
-from topology.routing.match import Matched, keys_of, match
+from topology.routing.matching import delayed_exchange
+from topology.routing.matching.headers import NEWEST
+from topology.routing.matching.index import Index
+from topology.routing.matching.match import Matched, keys_of, match
+from topology.routing.message_copy import Copy, added
 from topology.routing.outcome import Ending, Hop, Outcome, Walk
-from topology.routing.stay import Dies, Stays, stay
-from topology.routing.waiting import from_now, hand_on
+from topology.routing.queue_wait import Dies, Stays, stay
+from topology.routing.waiter import from_now, hand_on
 
 __all__ = ["Consumer", "Ending", "Hop", "Index", "Outcome", "Walk", "walk"]
 
@@ -134,12 +135,12 @@ def _route_later(
     No queue waits for it any longer, and no ring is cut: the plugin routes it by itself, and not
     as a dead letter (route in rabbit_delayed_message.erl).
     """
-    ms = delayed.keeps_ms(exchange, copy.headers) or 0
+    ms = delayed_exchange.keeps_ms(exchange, copy.headers) or 0
     why = sentences.kept(exchange.name, ms)
     later = replace(
         copy,
         exchange=exchange.name,
-        headers=delayed.released(copy.headers),
+        headers=delayed_exchange.released(copy.headers),
         why=why,
         after=copy.after + ms,
         kept=copy.kept if copy.hops else why,

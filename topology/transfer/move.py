@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from topology.broker.pipeline import Answer, Pipeline
+from topology.broker.amqp.pipeline import Answer, Pipeline
 from topology.message import Publish
 
 # So long an answer is waited for in one turn (seconds): a pause or an end acts within a few.

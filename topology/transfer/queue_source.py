@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from topology.broker.deliveries import Arrival
-from topology.broker.intake import Intake
-from topology.broker.pipeline import Answer
+from topology.broker.amqp.deliveries import Arrival
+from topology.broker.amqp.fast_consumer import Intake
+from topology.broker.amqp.pipeline import Answer
 from topology.message import Publish
 from topology.transfer.move import Step
 

@@ -15,15 +15,15 @@ from time import monotonic, time_ns
 from typing import Literal
 
 from topology.broker.address import Address
-from topology.broker.deliveries import Arrival
+from topology.broker.amqp.deliveries import Arrival
+from topology.broker.amqp.fast_consumer import intake
+from topology.broker.amqp.pipeline import Answer, pipeline
 from topology.broker.errors import BrokerError, Nacked, Returned
-from topology.broker.fields import FieldError
-from topology.broker.intake import intake
-from topology.broker.pipeline import Answer, pipeline
-from topology.broker.properties import strip_for_replay
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.read import strip_for_replay
 from topology.message import Message, Properties, Publish, Waiter
 from topology.patterns.busy_wait.params import WAITED_HEADER
-from topology.routing.waiting import due_ms
+from topology.routing.waiter import due_ms
 from topology.transfer.move import move
 from topology.transfer.queue_source import QueueSource
 

@@ -8,7 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from topology import access, paging
+from topology import access
+from topology.database import paging
 from topology.models import AuditEntry, Role
 
 PAGE = 50

@@ -9,12 +9,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from topology import access, audit, connect, latest
+from topology import access, audit, latest
 from topology.broker.errors import BrokerError
+from topology.database.paging import row_number
 from topology.forms import BrokerForm
-from topology.graph.cells import MARK_WORDS
+from topology.graph.live_values import MARK_WORDS
 from topology.models import Broker, Role, State, Topology
-from topology.paging import row_number
+from topology.operations import connect
 from topology.views.queues import queue_page
 
 LIST_AGE = timedelta(seconds=10)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from topology.definitions import Queue, is_tap
-from topology.graph.cells import MARK_WORDS, level_names, queue_cells, queue_mark
+from topology.graph.live_values import MARK_WORDS, level_names, queue_cells, queue_mark
 from topology.snapshot import Snapshot
 
 PAGE = 200

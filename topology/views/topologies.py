@@ -12,21 +12,22 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from topology import access, latest, provision, replace_tap
+from topology import access, latest
 from topology.broker.errors import BrokerError
 from topology.definitions import Definitions
 from topology.delays import in_words
 from topology.forms import TAPS, TAPS_HELP, TopologyForm
-from topology.graph.cells import MARK_WORDS
+from topology.graph.live_values import MARK_WORDS
 from topology.models import Role, State, Topology
-from topology.ownership import Refusal
+from topology.operations import provision, replace_tap
+from topology.operations.ownership import Refusal
+from topology.operations.restore_binding import obstacle_to, restore_binding
+from topology.operations.topology_rows import create_topology, keep_bodies
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import title
 from topology.provisioning.taps import DEFAULT_TAP
-from topology.restore_binding import obstacle_to, restore_binding
-from topology.rows import create_topology, keep_bodies
 from topology.snapshot import Snapshot
-from topology.views.picture import draw, explanation_picture
+from topology.views.diagram import draw, explanation_picture
 from topology.views.queues import queue_lines
 
 

@@ -15,20 +15,20 @@ from django.views.decorators.http import require_safe
 
 from topology import access, latest
 from topology.graph.build import Graph, build, facts
-from topology.graph.cards import arrange_cards, draw_cards, things
-from topology.graph.cells import MARK_WORDS
 from topology.graph.edges import Edge, waiter_edges
-from topology.graph.layout import arrange
-from topology.graph.survey import Group, Survey, name_of, part, survey
+from topology.graph.layout.dot import arrange
+from topology.graph.live_values import MARK_WORDS
 from topology.graph.svg import draw as draw_svg
-from topology.graph.vhost import REST, Card, Overview, members, overview
+from topology.graph.vhost.build import REST, Card, Overview, members, overview
+from topology.graph.vhost.owners import Group, Survey, name_of, part, survey
+from topology.graph.vhost.svg import arrange_cards, draw_cards, things
 from topology.models import Broker, Role, State, Topology
 from topology.patterns.pattern import Use
 from topology.patterns.table import PATTERNS
 from topology.provisioning.recognition import Found, departures, recognise
 from topology.snapshot import Snapshot
-from topology.views.kept import Kept
-from topology.views.picture import Picture, draw, notes
+from topology.views.cache import Kept
+from topology.views.diagram import Picture, draw, notes
 
 MOST = 500
 # In one picture with all arrows between them.
@@ -114,7 +114,7 @@ def _drawn(broker: Broker, seen: Overview) -> dict[str, Any]:
     linked = replace(seen, cards=tuple(_with_link(broker, card) for card in seen.cards))
     layout = arrange_cards(linked)
     svg = draw_cards(linked, layout, title=f"All of {broker.name}", id=f"vhost-{broker.pk}")
-    # topology.graph.cards escapes every text that it writes.
+    # topology.graph.vhost.svg escapes every text that it writes.
     return _listed(broker, linked, Picture(SafeString(svg), note=layout.note))
 
 

@@ -12,12 +12,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from analytics.scheduled import counts, desk, listing, records, summary
-from analytics.scheduled.filter import NAMES, Filter, parse
-from analytics.scheduled.lines import Line
+from analytics.scheduled.pages import export, scheduled_page
+from analytics.scheduled.pages.lines import Line
+from analytics.scheduled.queries import listing
+from analytics.scheduled.queries.filter import NAMES, Filter, parse
+from analytics.scheduled.summaries import counts, summary
+from topology.content.text import make_encodable
 from topology.delays import format_delay
 from topology.models import Broker, Topology
-from topology.text import make_encodable
 
 HEADS = ("due", "state", "overdue by", "destination", "topology", "delay", "message")
 NARROW = 60
@@ -49,10 +51,10 @@ class Command(BaseCommand):
             raise CommandError("--limit takes a number from 0 on.")
         brokers = list(Broker.objects.all())
         rows = listing.asked(brokers, wanted, now)
-        lines = islice(records.lines(rows, wanted.text, None), options["limit"])
+        lines = islice(export.lines(rows, wanted.text, None), options["limit"])
         if options["json"]:
             for line in lines:
-                self.stdout.write(_compact({"kind": "message"} | records.record(line)))
+                self.stdout.write(_compact({"kind": "message"} | export.record(line)))
         else:
             self.stdout.write(_columns(HEADS))
             for line in lines:
@@ -61,7 +63,7 @@ class Command(BaseCommand):
             brokers, now, topology_slug=wanted.topology, destination=wanted.destination
         )
         around = counts.scope(brokers, now, topology_slug=wanted.topology)
-        doubts = desk.doubts(around, brokers, Topology.objects.select_related("broker"))
+        doubts = scheduled_page.doubts(around, brokers, Topology.objects.select_related("broker"))
         for standing in doubts:
             self.stderr.write(f"{standing.topology.slug}: {standing.sentence}")
         if options["json"]:

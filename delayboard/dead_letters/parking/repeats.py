@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from django.db.models import Exists, F, OuterRef, Q
 
-from delayboard.dead_letters.failure import kept
-from delayboard.dead_letters.journal import Prepared
+from delayboard.dead_letters.parked.failure import kept
+from delayboard.dead_letters.parked.store import Prepared
 from delayboard.models import DeadLetter, Parking, ParkSession
-from topology.broker.fields import FieldError
-from topology.broker.properties import edit_properties, read_properties
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.read import edit_properties, read_properties
 
 # What a quorum queue counts in the headers of a message that comes again (4.0.5, 4.3.6).
 COUNTERS = frozenset({"x-delivery-count", "x-acquired-count"})

@@ -11,7 +11,7 @@ from typing import Any
 from django import db
 from django.utils import timezone
 
-from delayboard.dead_letters.parking.keep import forget_connection
+from delayboard.dead_letters.parking.store_batch import forget_connection
 from delayboard.models import Parking, ParkSession
 from topology.models import Broker
 

@@ -8,9 +8,14 @@ from typing import Any
 
 from django import db
 
-from delayboard.dead_letters.browse import MAXIMUM_BYTES, Store
-from delayboard.dead_letters.parking.keep import JournalFailed, Keeper, Room, forget_connection
 from delayboard.dead_letters.parking.session import opened
+from delayboard.dead_letters.parking.store_batch import (
+    JournalFailed,
+    Keeper,
+    Room,
+    forget_connection,
+)
+from delayboard.dead_letters.queues.peek import MAXIMUM_BYTES, Store
 from topology.message import Message
 from topology.models import Broker
 

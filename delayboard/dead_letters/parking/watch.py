@@ -11,12 +11,12 @@ from time import monotonic
 
 from django import db
 
-from delayboard.dead_letters.parking.keep import Keeper, Room, forget_connection
-from delayboard.dead_letters.parking.limits import BATCH_BYTES, limits_of
+from delayboard.dead_letters.parking.consume import Taking
+from delayboard.dead_letters.parking.in_flight_limit import BATCH_BYTES, limits_of
 from delayboard.dead_letters.parking.session import opened
-from delayboard.dead_letters.parking.taking import Taking
+from delayboard.dead_letters.parking.store_batch import Keeper, Room, forget_connection
 from delayboard.models import DeadLetterQueue
-from topology.broker.consumer import Consumer
+from topology.broker.amqp.consumer import Consumer
 
 WAIT_SECONDS = 0.5
 LINGER_SECONDS = 0.2

@@ -12,8 +12,8 @@ from delayboard.dead_letters.replay.hold import Hold, Lost
 from delayboard.dead_letters.replay.settle import Ending, Taken
 from delayboard.dead_letters.replay.ways import Ways
 from delayboard.models import ItemState
+from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import BrokerError
-from topology.broker.pipeline import Answer
 
 # What is answered is written down when it is so much, or so old.
 FLUSH_NUMBER = 1000

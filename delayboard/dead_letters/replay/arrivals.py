@@ -14,10 +14,10 @@ from django.db.models.expressions import RawSQL
 
 from analytics.models import Firehose, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED
+from delayboard.dead_letters.parked.states import change_letters
 from delayboard.dead_letters.replay import marks, same, shared_ids
 from delayboard.dead_letters.replay.content import contents
 from delayboard.dead_letters.replay.marks import Mark
-from delayboard.dead_letters.states import change_letters
 from delayboard.models import LetterState, ReplayBatch, ReplayItem
 from delayboard.models.replay import Outcome, replay_id
 from topology.deaths import read_history

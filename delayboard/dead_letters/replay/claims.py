@@ -12,9 +12,9 @@ from typing import Any
 from django.db.models import Count, F
 from django.utils import timezone
 
+from delayboard.dead_letters.parked.states import change_each, change_letters
 from delayboard.dead_letters.replay import shared_ids
 from delayboard.dead_letters.replay.shared_ids import Claimed
-from delayboard.dead_letters.states import change_each, change_letters
 from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Outcome, Source
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from analytics import facts
-from delayboard.dead_letters.among import among
+from delayboard.dead_letters.parked.select_keys import among
 from delayboard.models import DeadLetter
 from delayboard.models.replay import ReplayEdit
-from topology.broker.properties import read_properties
+from topology.broker.properties.read import read_properties
 from topology.message import Message, Properties, Publish, content_id, kept_by_streams
 
 _COLUMNS = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from topology.definitions import DELAYED_TYPE, Definitions
 from topology.message import Publish
 from topology.provisioning.taps import breaks_stream_taps, tapped_exchanges
-from topology.routing.delayed import keeps_ms
+from topology.routing.matching.delayed_exchange import keeps_ms
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from analytics.events import clean
-from delayboard.dead_letters.failure import LONGEST
+from delayboard.dead_letters.parked.failure import LONGEST
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.full import Bound, bounds_of
 from delayboard.dead_letters.replay.judging import Judge
@@ -16,12 +16,12 @@ from delayboard.dead_letters.replay.options import Options, target_problems
 from delayboard.dead_letters.replay.target import Aim, Targets
 from delayboard.dead_letters.replay.verdict import Target, Verdict, refused
 from topology import latest
-from topology.broker.properties import read_properties
-from topology.broker.refusals import late
+from topology.broker.management.refusals import late
+from topology.broker.properties.read import read_properties
 from topology.message import Properties
 from topology.models import Broker
-from topology.routing.index import Index
-from topology.rows import waiters_at
+from topology.operations.topology_rows import waiters_at
+from topology.routing.matching.index import Index
 from topology.snapshot import Snapshot
 
 IMPOSSIBLE = "What it tells of where it came from cannot be a name: type where to send it."

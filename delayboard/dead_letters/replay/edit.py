@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from delayboard.dead_letters import journal
+from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.desk import Desk, Judged, seen
 from delayboard.dead_letters.replay.finish import finish
@@ -18,9 +18,9 @@ from delayboard.dead_letters.replay.headers import EditError, Header, Typed, edi
 from delayboard.dead_letters.replay.options import OptionError, of_batch
 from delayboard.dead_letters.replay.routes import Routes, leave
 from delayboard.models import Body, DeadLetter, ItemState, ReplayBatch, ReplayEdit, ReplayItem
-from topology import audit, masks
-from topology.broker.properties import read_properties
-from topology.masks import NOTHING, Masks
+from topology import audit, redaction
+from topology.broker.properties.read import read_properties
+from topology.redaction import NOTHING, Masks
 
 __all__ = ["EditError", "Header", "Typed", "edit", "shown_headers", "undo"]
 
@@ -56,7 +56,7 @@ def edit(
         _lock(item)
         if body is not None:
             row = {"sha256": key, "data": body, "size": len(body)}
-            journal.insert(Body(), [row], ignore_conflicts=True)
+            store.insert(Body(), [row], ignore_conflicts=True)
         values = {"properties": raw, "body_id": key, "edited_by": user}
         made, _ = ReplayEdit.objects.update_or_create(
             item=item, defaults={**values, "edited_at": timezone.now()}
@@ -94,7 +94,7 @@ def shown_headers(item: ReplayItem, hidden: Masks = NOTHING) -> tuple[Header, ..
     raw = _raw(item)
     names = hidden_headers(raw, hidden)
     return tuple(
-        header._replace(text=masks.HIDDEN, lock=HIDDEN) if header.name in names else header
+        header._replace(text=redaction.HIDDEN, lock=HIDDEN) if header.name in names else header
         for header in headers_of(raw)
     )
 
@@ -127,7 +127,7 @@ def _refuse_hidden(
     body: bytes | None,
 ) -> None:
     """What is hidden from somebody is not theirs to replace."""
-    hidden = NOTHING if user is None else masks.rules_for(user, item.batch.broker)
+    hidden = NOTHING if user is None else redaction.rules_for(user, item.batch.broker)
     names = hidden_headers(_raw(item), hidden)
     problems = {
         name: HIDDEN for name in (*wanted, *dropped) if name in names or hidden.hides_header(name)

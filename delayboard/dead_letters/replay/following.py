@@ -13,9 +13,9 @@ from django.db.models import BooleanField, F, Q, QuerySet, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce
 
-from delayboard.dead_letters import browse
+from delayboard.dead_letters.parked.store import ReturnedMessage
+from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay import arrivals, seeing
-from delayboard.dead_letters.replay.same import Came
 from delayboard.dead_letters.replay.seeing import Scene
 from delayboard.models import ItemState, LetterState, ReplayBatch, ReplayItem
 from delayboard.models.replay import ENDED_BATCH, Outcome, Source
@@ -80,7 +80,7 @@ class Follower:
             with transaction.atomic():
                 arrivals.replayed(batch, [key for key in letters if key], now)
 
-    def looked(self, batch: ReplayBatch, now: datetime) -> list[tuple[str, Came]]:
+    def looked(self, batch: ReplayBatch, now: datetime) -> list[tuple[str, ReturnedMessage]]:
         """What names a replay in its dead-letter queues that nobody parks, where looks are free."""
         if self.looked_at is not None and now - self.looked_at < LOOK_EVERY:
             return []
@@ -91,12 +91,12 @@ class Follower:
         scene = self._scene(batch, now)
         if scene is None:
             return []
-        found: list[tuple[str, Came]] = []
+        found: list[tuple[str, ReturnedMessage]] = []
         queues = seeing.free_to_look(batch.broker, scene)
         full = [queue for queue in queues if scene.snapshot.numbers[queue.name].messages]
         for queue in full[:MOST_LOOKS]:
             with suppress(BrokerError):
-                look = browse.look(batch.broker, queue, scene.snapshot)
+                look = peek.look(batch.broker, queue, scene.snapshot)
                 found += _named(look.letters)
         return found
 
@@ -148,8 +148,8 @@ def died_handed(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
     return rows.values_list("letter_id", flat=True)
 
 
-def _named(letters: Iterable[browse.Letter]) -> Iterator[tuple[str, Came]]:
+def _named(letters: Iterable[peek.Letter]) -> Iterator[tuple[str, ReturnedMessage]]:
     for one in letters:
         if tag := one.message.tag(REPLAY_HEADER):
             sha256 = hashlib.sha256(one.message.body).hexdigest()
-            yield tag, Came(one.message.properties, one.content_id, sha256)
+            yield tag, ReturnedMessage(one.message.properties, one.content_id, sha256)

@@ -10,7 +10,7 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from analytics.events import clean
-from delayboard.dead_letters.merge_groups import lock_members
+from delayboard.dead_letters.parked.merge_groups import lock_members
 from delayboard.dead_letters.replay.batch import KIND_PREPARE, BatchError
 from delayboard.dead_letters.replay.chosen import Chosen, Row, chosen_of, not_searchable
 from delayboard.dead_letters.replay.desk import Desk, Judged, look_anew

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from topology.definitions import Queue, is_tap
-from topology.routing.index import Index
+from topology.routing.matching.index import Index
 from topology.routing.walk import walk
 from topology.snapshot import QueueNumbers, Snapshot
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from topology.broker.fields import encode_text, write_value
+from topology.broker.properties.field_values import encode_text, write_value
 
 _WHOLE = {b"b": ">b", b"B": ">B", b"s": ">h", b"u": ">H", b"I": ">i", b"i": ">I"}
 _WHOLE |= {b"l": ">q", b"L": ">q"}

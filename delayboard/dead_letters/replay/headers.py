@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from delayboard.dead_letters.replay.header_values import NAMES, TYPES, text_of, value_of
-from topology.broker.fields import FieldError, Reader, table_entries, write_entry
+from topology.broker.properties.field_values import FieldError, Reader, table_entries, write_entry
 from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER
 
 # A header frame is no longer than what a connection agrees on, 128 KiB by default.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.db.models import Min, Sum
 
-from delayboard.dead_letters import journal
+from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.replay.chosen import Row
 from delayboard.dead_letters.replay.desk import Judged
 from delayboard.dead_letters.replay.routes import Routes
@@ -55,7 +55,7 @@ def insert_items(
     One that is judged None is excluded, and has no route.
     """
     keys = routes.add(Counter(one for one in judged if one is not None))
-    journal.insert(
+    store.insert(
         ReplayItem(batch=batch),
         [
             {

@@ -15,13 +15,13 @@ from delayboard.dead_letters.replay.verdict import (
     sent,
     verdict_of,
 )
-from topology.broker.fields import FieldError
-from topology.broker.properties import strip_for_replay
-from topology.broker.undecoded import is_left_out
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.raw import is_left_out
+from topology.broker.properties.read import strip_for_replay
 from topology.definitions import DELAY_HEADER, DELAYED_TYPE, Definitions
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Properties, Publish, Route, Waiter
-from topology.routing.delayed import kind_of
-from topology.routing.index import Index
+from topology.routing.matching.delayed_exchange import kind_of
+from topology.routing.matching.index import Index
 from topology.routing.walk import walk
 
 NOT_FINITE = (

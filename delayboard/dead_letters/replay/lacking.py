@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from delayboard.dead_letters.parking.elsewhere import Elsewhere, parked_elsewhere
+from delayboard.dead_letters.parking.already_parked import Elsewhere, parked_elsewhere
 from delayboard.dead_letters.replay.target import ALL_NOT_TOLD
 from delayboard.models import ReplayBatch
 

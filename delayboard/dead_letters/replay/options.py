@@ -17,10 +17,10 @@ from delayboard.dead_letters.replay.option_texts import (
     yes,
 )
 from delayboard.models import Order, ReplayBatch, TargetMode
+from topology.content.text import is_encodable
 from topology.definitions import is_tap
 from topology.delays import format_delay, milliseconds
-from topology.routing.match import MAXIMUM_KEY_BYTES
-from topology.text import is_encodable
+from topology.routing.matching.match import MAXIMUM_KEY_BYTES
 
 MOST = 1_000_000_000
 SECOND = timedelta(seconds=1)

@@ -11,9 +11,9 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
+from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay import following, marks, same, seeing
 from delayboard.dead_letters.replay.marks import Mark
-from delayboard.dead_letters.replay.same import Came
 from delayboard.dead_letters.replay.seeing import Scene
 from delayboard.models import ReplayBatch, ReplayItem
 from delayboard.models.replay import Outcome, Source
@@ -26,7 +26,9 @@ Beat: TypeAlias = Callable[[Mapping[str, object]], None]
 PAUSE_SECONDS = 1.0
 
 
-def noted(broker: Broker, named: Iterable[tuple[str, Came]], at: datetime) -> None:
+def record_returned(
+    broker: Broker, named: Iterable[tuple[str, ReturnedMessage]], at: datetime
+) -> None:
     """These letters (what their replay header says, and what they are) may be replayed messages
     that came back.
 

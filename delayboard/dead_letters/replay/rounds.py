@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple, TypeAlias
 
-from delayboard.dead_letters.feeds import Feeds, feeds
+from delayboard.dead_letters.queues.feeds import Feeds, feeds
 from topology.definitions import MAXIMUM_TTL_MS, Queue
 from topology.routing.consumer import delivery_limit
 from topology.routing.walk import Index, walk

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from django.db.models import F
 
-from delayboard.dead_letters import journal
+from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.replay.desk import Judged
 from delayboard.models import ReplayBatch, ReplayRoute
 
@@ -43,7 +43,7 @@ class Routes:
             ReplayRoute.objects.filter(pk=key).update(**values)
             self._known[judged] = key
         rows_new = [{**one._asdict(), "items_number": counted[one]} for one in new]
-        keys = journal.insert(ReplayRoute(batch=self._batch), rows_new)
+        keys = store.insert(ReplayRoute(batch=self._batch), rows_new)
         self._known.update(zip(new, keys, strict=True))
         return {judged: self._known[judged] for judged in counted}
 

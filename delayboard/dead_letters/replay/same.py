@@ -4,36 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 from uuid import UUID
 
 from django.db.models import QuerySet
 
+from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay import shared_ids
 from delayboard.dead_letters.replay.content import Content
 from delayboard.dead_letters.replay.options import OptionError
 from delayboard.dead_letters.replay.target import way_of
 from delayboard.models import ReplayBatch, ReplayItem, TargetMode
 from delayboard.models.replay import Outcome, parse_replay_id
-from topology.broker.properties import read_properties
+from topology.broker.properties.read import read_properties
 from topology.definitions import DELAY_HEADER
 from topology.message import ATTEMPT_HEADER, Headers, Properties, content_id, kept_by_streams
 from topology.models import Broker
 from topology.patterns.pattern import ParamsError
 
 
-class Came(NamedTuple):
-    """A message that names a replay; `letter` is the id of its row, if it was parked."""
-
-    properties: Properties
-    content_id: str
-    sha256: str
-    letter: int | None = None
-
-
-def by_position(named: Iterable[tuple[str, Came]]) -> dict[UUID, dict[int, list[Came]]]:
+def by_position(
+    named: Iterable[tuple[str, ReturnedMessage]],
+) -> dict[UUID, dict[int, list[ReturnedMessage]]]:
     """What names an item, by its batch's uid and its position, in the order it came; pure."""
-    found: dict[UUID, dict[int, list[Came]]] = {}
+    found: dict[UUID, dict[int, list[ReturnedMessage]]] = {}
     for text, came in named:
         if (parsed := parse_replay_id(text)) is not None:
             uid, position = parsed
@@ -42,7 +35,7 @@ def by_position(named: Iterable[tuple[str, Came]]) -> dict[UUID, dict[int, list[
 
 
 def find_sent(
-    broker: Broker, named: Sequence[tuple[str, Came]]
+    broker: Broker, named: Sequence[tuple[str, ReturnedMessage]]
 ) -> list[tuple[int, dict[int, int | None]]]:
     """What these messages, each with the replay id that it names, were sent as.
 
@@ -63,7 +56,7 @@ def find_sent(
 
 
 def _deal(
-    came: Sequence[Came], items: Sequence[ReplayItem]
+    came: Sequence[ReturnedMessage], items: Sequence[ReplayItem]
 ) -> Iterator[tuple[ReplayItem, int | None]]:
     """Each of the messages to one of the items that it may be of.
 
@@ -80,7 +73,9 @@ def _deal(
                 break
 
 
-def sent_by(batch: ReplayBatch, came: Mapping[int, Sequence[Came]]) -> dict[int, int | None]:
+def sent_by(
+    batch: ReplayBatch, came: Mapping[int, Sequence[ReturnedMessage]]
+) -> dict[int, int | None]:
     """The positions of which one of these messages is what was sent, and the first one's letter.
 
     What dying and a replay change does not matter, nor what steers it through a delay, nor how

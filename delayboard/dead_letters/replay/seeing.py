@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from analytics.models import Firehose
-from delayboard.dead_letters import browse
-from delayboard.dead_letters.candidates import find_obstacle
-from delayboard.dead_letters.feeds import Feeds, feeds
-from delayboard.dead_letters.queues import destinations
+from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.queues.candidates import find_obstacle
+from delayboard.dead_letters.queues.confirmed import destinations
+from delayboard.dead_letters.queues.feeds import Feeds, feeds
 from delayboard.dead_letters.replay.rounds import Reached, Ways, dead_ends, longest, reached, ways
 from delayboard.models import DeadLetterQueue, Duty, ReplayBatch, ReplayRoute
 from delayboard.models.duty import parker_key
@@ -220,8 +220,8 @@ def free_to_look(broker: Broker, seen: Scene) -> list[Queue]:
 
 def _is_free(queue: Queue, snapshot: Snapshot) -> bool:
     numbers = snapshot.numbers.get(queue.name, QueueNumbers())
-    allowed = browse.permission(queue, snapshot)
-    is_small = numbers.messages is not None and numbers.messages <= browse.MAXIMUM_MESSAGES
+    allowed = peek.permission(queue, snapshot)
+    is_small = numbers.messages is not None and numbers.messages <= peek.MAXIMUM_MESSAGES
     return allowed.allowed and allowed.budget is None and is_small and not numbers.consumers
 
 

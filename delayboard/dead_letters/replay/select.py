@@ -14,7 +14,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Max
 
-from delayboard.dead_letters.parking import ask as parking
+from delayboard.dead_letters.parking import park_request as parking
 from delayboard.dead_letters.replay.batch import KIND_PREPARE, BatchError
 from delayboard.dead_letters.replay.chosen import search_parked
 from delayboard.dead_letters.replay.desk import Desk, Judged, look_anew, seen
@@ -47,7 +47,7 @@ from delayboard.models import (
     TargetMode,
 )
 from topology import audit, work
-from topology.broker.depths import live_depths
+from topology.broker.amqp.depths import live_depths
 from topology.broker.errors import BrokerError
 from topology.definitions import Queue
 from topology.models import Broker

@@ -21,10 +21,10 @@ from delayboard.dead_letters.replay.source import Bucket, JournalSource
 from delayboard.dead_letters.replay.ways import Ways
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import Source
+from topology.broker.amqp.pipeline import pipeline
 from topology.broker.errors import BrokerError
-from topology.broker.management import PATIENCE_SECONDS, Management
-from topology.broker.observe import observe
-from topology.broker.pipeline import pipeline
+from topology.broker.management.client import PATIENCE_SECONDS, Management
+from topology.broker.management.observe import observe
 from topology.models import Work
 from topology.transfer.move import move
 

@@ -11,10 +11,10 @@ from django.db import connection
 from django.db.models import F, QuerySet
 
 from analytics import facts
-from delayboard.dead_letters.among import among
+from delayboard.dead_letters.parked.select_keys import among
+from delayboard.dead_letters.parked.states import change_each
 from delayboard.dead_letters.replay.claims import gone_before
 from delayboard.dead_letters.replay.ways import After
-from delayboard.dead_letters.states import change_each
 from delayboard.models import ItemState, LetterState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Outcome
 from topology.message import Publish

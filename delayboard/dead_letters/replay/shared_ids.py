@@ -12,7 +12,7 @@ from typing import NamedTuple
 from django.db.models import BooleanField, F, Func, Q
 from django.db.models.expressions import RawSQL
 
-from delayboard.dead_letters.among import among
+from delayboard.dead_letters.parked.select_keys import among
 from delayboard.models import DeadLetter, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, parse_replay_id, replay_id
 

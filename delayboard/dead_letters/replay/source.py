@@ -21,8 +21,8 @@ from delayboard.dead_letters.replay.settle import Ending, Taken
 from delayboard.dead_letters.replay.ways import Ways
 from delayboard.models import ItemState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Order, ReplayEdit, replay_id
+from topology.broker.amqp.pipeline import Answer
 from topology.broker.errors import BrokerError
-from topology.broker.pipeline import Answer
 from topology.transfer.move import Step
 
 # Of bodies that are on their way; one of any size can be, alone.

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from delayboard.dead_letters.replay.judging import replays_of
-from topology.broker.fields import FieldError, read_table, write_entry
-from topology.broker.undecoded import Stripped, strip_raw
+from topology.broker.properties.field_values import FieldError, read_table, write_entry
+from topology.broker.properties.raw import Stripped, strip_raw
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Properties
 
 _REPLAYS = REPLAYS_HEADER.encode()

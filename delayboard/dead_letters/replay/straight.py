@@ -34,11 +34,11 @@ from delayboard.dead_letters.replay.straight_watch import Watch
 from delayboard.dead_letters.replay.ways import After
 from delayboard.models import BatchState, ReplayBatch
 from topology import work
-from topology.broker.depths import live_depths
+from topology.broker.amqp.depths import live_depths
+from topology.broker.amqp.fast_consumer import Intake, intake
+from topology.broker.amqp.pipeline import Pipeline, pipeline
 from topology.broker.errors import NotFound
-from topology.broker.intake import Intake, intake
-from topology.broker.management import PATIENCE_SECONDS, Management
-from topology.broker.pipeline import Pipeline, pipeline
+from topology.broker.management.client import PATIENCE_SECONDS, Management
 from topology.models import Work, WorkState
 from topology.transfer.move import move
 

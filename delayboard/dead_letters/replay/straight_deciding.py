@@ -10,13 +10,13 @@ from delayboard.dead_letters.replay.stamping import replays_in, stamped, take_ap
 from delayboard.dead_letters.replay.target import Targets
 from delayboard.models import ReplayBatch
 from delayboard.models.replay import replay_id
-from topology.broker.deliveries import Arrival
-from topology.broker.fields import FieldError
-from topology.broker.properties import read_properties
+from topology.broker.amqp.deliveries import Arrival
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.read import read_properties
 from topology.definitions import Definitions
 from topology.message import Publish
 from topology.provisioning.taps import tapped_exchanges
-from topology.routing.index import Index
+from topology.routing.matching.index import Index
 
 DELAY = "Straight through goes no message into a delay: choose another target, or park them first."
 

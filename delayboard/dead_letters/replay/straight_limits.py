@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import ceil
 
-from delayboard.dead_letters.look_budget import costs_of
-from delayboard.dead_letters.parking.limits import COUNTER, IN_FLIGHT_BYTES, MARGIN
-from topology.broker.deliveries import Arrival
+from delayboard.dead_letters.parking.in_flight_limit import COUNTER, IN_FLIGHT_BYTES, MARGIN
+from delayboard.dead_letters.queues.peek_limit import costs_of
+from topology.broker.amqp.deliveries import Arrival
 from topology.definitions import Queue
 from topology.routing.consumer import delivery_limit
 

@@ -10,9 +10,9 @@ from delayboard.dead_letters.replay.source import Bucket
 from delayboard.dead_letters.replay.straight_deciding import Deciding, Unfit
 from delayboard.dead_letters.replay.straight_limits import near_its_end
 from delayboard.dead_letters.replay.ways import After
-from topology.broker.deliveries import Arrival
-from topology.broker.intake import Intake
-from topology.broker.pipeline import Answer
+from topology.broker.amqp.deliveries import Arrival
+from topology.broker.amqp.fast_consumer import Intake
+from topology.broker.amqp.pipeline import Answer
 from topology.message import Publish
 from topology.transfer.move import Step
 from topology.transfer.queue_source import QueueSource, Taken

@@ -14,9 +14,9 @@ from topology.broker.errors import (
     Unsupported,
     alarm_sentence,
 )
-from topology.broker.management import Management
-from topology.broker.nearby import look_near, read_queue
-from topology.broker.observe import observe
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.management.refresh import look_near, read_queue
 from topology.definitions import Queue
 from topology.routing.consumer import delivery_limit
 

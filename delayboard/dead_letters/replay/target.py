@@ -18,7 +18,7 @@ from topology.delays import format_delay
 from topology.message import Headers, Route
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import ParamsError
-from topology.routing.index import Index
+from topology.routing.matching.index import Index
 
 MOST_KNOWN = 20_000
 NOT_TOLD = "Nothing in it tells where it came from: type the exchange and key to send it to."

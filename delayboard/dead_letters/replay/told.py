@@ -8,14 +8,14 @@ from itertools import accumulate
 
 from django.db.models import Sum
 
-from delayboard.dead_letters.masks_cause import seen_group
+from delayboard.dead_letters.parked.redact_cause import seen_group
 from delayboard.dead_letters.replay.batch import AT_ONCE
 from delayboard.dead_letters.replay.claims import FREE
 from delayboard.dead_letters.search.rights import tells
 from delayboard.models import ItemState, Outcome, ReplayBatch, ReplayRoute
-from topology import masks
+from topology import redaction
 from topology.access import User
-from topology.masks import HIDDEN, Masks
+from topology.redaction import HIDDEN, Masks
 
 # So many targets are told one by one; the others are counted.
 ROUTES = 20
@@ -216,5 +216,5 @@ def said(batch: ReplayBatch, rules: Masks) -> str:
 def lines(user: User, batches: Sequence[ReplayBatch]) -> list[Line]:
     """Needs the broker and the group of each."""
     rules = {one.broker_id: one.broker for one in batches}
-    hidden = {pk: masks.rules_for(user, broker) for pk, broker in rules.items()}
+    hidden = {pk: redaction.rules_for(user, broker) for pk, broker in rules.items()}
     return [Line(one, said(one, hidden[one.broker_id]), progress(one)) for one in batches]

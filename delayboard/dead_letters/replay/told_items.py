@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from delayboard.dead_letters.masks_cause import hides_history
+from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.models import ItemState, ReplayBatch, ReplayEdit, ReplayItem, ReplayRoute
 from delayboard.models.replay import OPEN, Outcome, TargetMode
-from topology.masks import HIDDEN, Masks
+from topology.redaction import HIDDEN, Masks
 
 PAGE = 50
 # Why a letter was not free, as `claims` says it.

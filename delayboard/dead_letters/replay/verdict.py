@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from topology.broker.undecoded import is_left_out
+from topology.broker.properties.raw import is_left_out
 from topology.deaths import Death, History
 from topology.definitions import Definitions
 from topology.delays import format_delay, milliseconds
 from topology.message import Headers, Message, Waiter
-from topology.routing.index import Index
+from topology.routing.matching.index import Index
 from topology.routing.walk import Outcome, Walk, walk
 
 GIVEN_BACK = (

@@ -13,13 +13,13 @@ from delayboard.dead_letters.replay.options import OptionError
 from delayboard.dead_letters.replay.stamping import replays_in, stamped, take_apart
 from delayboard.dead_letters.replay.target import way_of
 from delayboard.models import ReplayBatch, ReplayRoute, TargetMode
-from delayboard.publishing.owning import owning
+from delayboard.publishing.own_declared import owning
+from topology.broker.amqp.pipeline import Pipeline
 from topology.broker.errors import Conflict, NotFound, Refused, Unsupported
-from topology.broker.fields import FieldError
-from topology.broker.management import Management
-from topology.broker.nearby import look_along
-from topology.broker.pipeline import Pipeline
-from topology.broker.properties import read_properties, strip_for_replay
+from topology.broker.management.client import Management
+from topology.broker.management.refresh import look_along
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.read import read_properties, strip_for_replay
 from topology.definitions import Definitions
 from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Headers, Properties, Publish, Route
 from topology.patterns.pattern import ParamsError

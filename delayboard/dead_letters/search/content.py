@@ -15,9 +15,9 @@ import orjson
 
 from analytics.events import clean
 from delayboard.dead_letters.search.query import LONGEST_VALUE, number_of
-from topology.bodies import unpack
+from topology.content.bodies import unpack
+from topology.content.text import fold
 from topology.message import Properties
-from topology.text import fold
 
 HEADER_CHARACTERS = 8192
 BODY_CHARACTERS = 8192

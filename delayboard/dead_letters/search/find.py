@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from delayboard.dead_letters.among import among
+from delayboard.dead_letters.parked.select_keys import among
 from delayboard.dead_letters.search import index
 from delayboard.dead_letters.search.match import COLUMNS, Search, read_newest, value_filter
 from delayboard.dead_letters.search.query import Condition, Pattern
 from delayboard.models import LetterField, LetterText
-from topology import text_index
-from topology.text_index import Ids
+from topology.database import text_index
+from topology.database.text_index import Ids
 
 HEAD = 300
 # A longer list is cut, or not used where its index is in another order.

@@ -13,9 +13,9 @@ from django.db.models.functions import Substr
 
 from delayboard.dead_letters.search.content import JSON_BYTES, Content, read
 from delayboard.models import DeadLetter, LetterField, LetterPosition, LetterText
-from topology.broker.properties import read_properties
+from topology.broker.properties.read import read_properties
+from topology.database.optional_writes import try_write
 from topology.models import Broker
-from topology.optional_writes import try_write
 
 Beat = Callable[[Mapping[str, object]], None]
 # A step holds SQLite's one write lock, for about 30 ms; after it others write.

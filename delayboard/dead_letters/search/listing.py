@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from django.db.models import Sum
 from django.db.models.functions import Substr
 
-from delayboard.dead_letters.masks_cause import hidden_columns, seen_letter
+from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_letter
 from delayboard.dead_letters.search import index
 from delayboard.dead_letters.search.find import Found, find
 from delayboard.dead_letters.search.match import Search
 from delayboard.dead_letters.search.query import Query
 from delayboard.models import Body, DeadLetter, LetterGroup
-from topology import access, masks
+from topology import access, redaction
 from topology.access import User
-from topology.masks import Masks
 from topology.models import Role
+from topology.redaction import Masks
 
 PAGE = 50
 COUNTED = 10_000
@@ -58,7 +58,7 @@ def listed(user: User, search: Search, before: int | None) -> Listed:
     found = find(search, before, PAGE)
     number, is_exact = _number(search, found, before)
     last = found.ids[-1] if found.ids else None
-    rules = masks.rules_for(user, search.broker)
+    rules = redaction.rules_for(user, search.broker)
     rows = [seen_letter(row, rules) for row in rows_of(found.ids)]
     reads = access.may(user, search.broker, Role.OPERATOR)
     lines = tuple(_lines(rows, rules if reads else None))

@@ -11,12 +11,12 @@ from django.db import connection
 from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import StrIndex
 
-from delayboard.dead_letters.placeholders import put_placeholders
+from delayboard.dead_letters.parked.placeholders import put_placeholders
 from delayboard.dead_letters.search.index import read_to
 from delayboard.dead_letters.search.query import Compared, Condition, Pattern, Query, Span
 from delayboard.models import DeadLetter, LetterField, LetterGroup, LetterState
+from topology.content.text import fold
 from topology.models import Broker
-from topology.text import fold
 
 # The column of a group that a field is about.
 GROUP_COLUMNS = {

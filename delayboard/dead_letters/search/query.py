@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
+from topology.content.text import fold, is_encodable
+from topology.content.wildcards import fits
 from topology.delays import DelayError, parse_delay
-from topology.text import fold, is_encodable
-from topology.wildcards import fits
 
 LONGEST = 500
 MOST_PARTS = 20

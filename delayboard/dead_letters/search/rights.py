@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from delayboard.dead_letters.masks_cause import hidden_columns
+from delayboard.dead_letters.parked.redact_cause import hidden_columns
 from delayboard.dead_letters.search.query import Condition, Query, QueryError, parse
-from topology import access, masks
+from topology import access, redaction
 from topology.access import User
-from topology.masks import Masks
 from topology.models import Broker, Role
+from topology.redaction import Masks
 
 # The parts of a name that could be the name of a header.
 MOST_STEPS = 20
@@ -28,7 +28,7 @@ COLUMNS = {
 
 def check(user: User, broker: Broker, query: Query) -> None:
     """Raises QueryError."""
-    hidden = masks.rules_for(user, broker)
+    hidden = redaction.rules_for(user, broker)
     for condition in query.conditions:
         if hides(hidden, condition):
             raise QueryError(f"“{condition.field}” is hidden from you and cannot be searched.")

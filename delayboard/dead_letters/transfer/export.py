@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 from django.db.models import QuerySet
 
-from delayboard.dead_letters.transfer import record
+from delayboard.dead_letters.transfer import serialize
 from delayboard.models import Body, DeadLetter
-from topology.masks import Masks
+from topology.redaction import Masks
 
 # Letters and bytes of bodies that are read at a time; one larger body is read alone.
 CHUNK = 500
@@ -20,14 +20,14 @@ Letters = QuerySet[DeadLetter]
 
 def as_json_lines(letters: Letters, hidden: Masks) -> Iterator[bytes]:
     for letter, body in read(letters):
-        yield record.line(record.record(letter, body, hidden))
+        yield serialize.line(serialize.record(letter, body, hidden))
 
 
 def as_csv(letters: Letters, hidden: Masks) -> Iterator[bytes]:
     """With a line of names first."""
-    yield record.csv_line(record.COLUMNS)
+    yield serialize.csv_line(serialize.COLUMNS)
     for letter, body in read(letters):
-        yield record.csv_line(record.row(letter, body, hidden))
+        yield serialize.csv_line(serialize.row(letter, body, hidden))
 
 
 FORMATS: dict[str, tuple[str, Callable[[Letters, Masks], Iterator[bytes]]]] = {

@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from delayboard.dead_letters.search import QueryError, matching
 from delayboard.dead_letters.transfer.export import FORMATS
 from topology import audit
-from topology.masks import NOTHING
 from topology.models import Broker
+from topology.redaction import NOTHING
 
 
 class Command(BaseCommand):

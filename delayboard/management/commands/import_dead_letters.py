@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from delayboard.dead_letters.transfer.bring import bring
+from delayboard.dead_letters.transfer.import_lines import bring
 from delayboard.management.commands.export_dead_letters import broker_of
 
 LEFT_OUT_CODE = 3

@@ -15,7 +15,7 @@ from delayboard.publishing.timeout_desk import Tally, Verdict
 from delayboard.publishing.timeouts import numbered_lines
 from topology.broker.errors import BrokerError
 from topology.models import Topology
-from topology.ownership import Refusal
+from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels.pattern import delay_levels
 
 LEFT_OUT_CODE, STOPPED_CODE = 3, 130

@@ -18,7 +18,7 @@ from delayboard.demo.seed import DEMO_BROKER
 from delayboard.demo.traffic import send_orders, work_on_orders
 from topology.broker.errors import BrokerError
 from topology.models import Broker
-from topology.ownership import Refusal
+from topology.operations.ownership import Refusal
 
 Part: TypeAlias = Callable[[threading.Event], None]
 JOIN_SECONDS = 1.5

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.models import DeadLetterQueue
-from delayboard.worker.duties import parker_of
 from delayboard.worker.supervise import run_alone
+from delayboard.worker.tasks import parker_of
 
 
 class Command(BaseCommand):

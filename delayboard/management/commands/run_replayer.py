@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from delayboard.worker.duties import replayer
 from delayboard.worker.supervise import run_alone
+from delayboard.worker.tasks import replayer
 
 
 class Command(BaseCommand):

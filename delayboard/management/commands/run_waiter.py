@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from delayboard.worker.duties import waiter_of
 from delayboard.worker.supervise import run_alone
+from delayboard.worker.tasks import waiter_of
 from topology.models import State, Topology
 
 

@@ -13,8 +13,8 @@ import pytest
 from delayboard.dead_letters.search import content
 from delayboard.dead_letters.search.content import FieldValue, read
 from tests.delayboard.builders import a_death, deaths_header
-from topology import bodies
-from topology.broker.properties import build_properties, read_properties
+from topology.broker.properties.read import build_properties, read_properties
+from topology.content import bodies
 
 
 def fields(headers: dict[str, Any], body: Any = None) -> dict[str, tuple[str, float | None]]:

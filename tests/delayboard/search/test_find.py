@@ -9,7 +9,7 @@ from delayboard.models import DeadLetter, LetterField, LetterPosition, LetterTex
 from tests.builders import make_broker
 from tests.delayboard.search.builders import found, index, put
 from tests.topology.builders import NOON
-from topology import text_index
+from topology.database import text_index
 from topology.models import Broker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]

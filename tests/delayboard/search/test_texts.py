@@ -8,7 +8,7 @@ from django.db import connection
 from delayboard.dead_letters.search import index as indexer
 from delayboard.dead_letters.search.index import contents_of, read_to
 from delayboard.models import DeadLetter, LetterField, LetterPosition, LetterText
-from delayboard.worker import duties
+from delayboard.worker import tasks
 from tests.delayboard.search.builders import found, index, put
 from topology.models import Broker
 
@@ -92,7 +92,7 @@ def test_a_letter_that_goes_while_it_is_read_is_left_out(
 
 @pytest.mark.django_db
 def test_the_worker_keeps_the_index(broker: Broker) -> None:
-    (task,) = [one for one in duties.wanted("me").values() if one.key == "letter-index"]
+    (task,) = [one for one in tasks.wanted("me").values() if one.key == "letter-index"]
     letter = put(broker, {})
     stop, beats = threading.Event(), []
 

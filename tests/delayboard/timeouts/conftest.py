@@ -14,8 +14,8 @@ from tests.delayboard.timeouts.lines import LEVELS, Channel
 from tests.topology.builders import NOON
 from topology import latest
 from topology.models import Broker, State, Topology
+from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels.pattern import delay_levels
-from topology.rows import create_topology
 
 
 @pytest.fixture

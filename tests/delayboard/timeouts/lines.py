@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from tests.topology.builders import NOON, a_queue, a_snapshot
+from topology.broker.amqp.pipeline import CONFIRMED, Answer
 from topology.broker.errors import BrokerError, NotFound, OutcomeUnknown, Unreachable
-from topology.broker.pipeline import CONFIRMED, Answer
 from topology.definitions import Definitions, Thing
 from topology.message import Publish
 from topology.patterns.delay_levels import params as delay_levels_params

@@ -17,7 +17,7 @@ from topology import latest
 from topology.broker.errors import BrokerError, Nacked, NotFound, OutcomeUnknown, Unreachable
 from topology.definitions import Binding, Definitions, Exchange
 from topology.models import AuditEntry, State, Topology
-from topology.ownership import Refusal
+from topology.operations.ownership import Refusal
 from topology.patterns.delay_levels import params as delay_levels_params
 from topology.patterns.delay_levels.pattern import delay_levels
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.routing.consumer import Consumer
-from topology.routing.index import Index
+from topology.routing.matching.index import Index
 from topology.routing.outcome import Walk
 from topology.routing.walk import walk
 

@@ -9,8 +9,8 @@ from tests.builders import address_of
 from tests.real_broker.proof.case import Case
 from tests.real_broker.proof.run import Run
 from tests.topology.builders import a_queue
-from topology.broker.management import Management
-from topology.broker.observe import observe
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.definitions import Definitions, Queue
 from topology.routing.consumer import Consumer
 from topology.routing.outcome import Ending

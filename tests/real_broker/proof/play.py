@@ -15,10 +15,10 @@ from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api
 from tests.builders import address_of
 from tests.real_broker.proof.case import Case
-from topology.broker.amqp import connected
+from topology.broker.amqp.connection import connected
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import Returned
-from topology.broker.properties import build_properties, read_properties
-from topology.broker.publisher import publisher
+from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Binding, Definitions, Exchange
 from topology.message import Publish
 from topology.routing.consumer import Consumer

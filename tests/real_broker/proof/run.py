@@ -13,9 +13,9 @@ from tests.builders import address_of
 from tests.real_broker.proof.case import Case
 from tests.real_broker.proof.compare import Disagreement, disagreements, lateness
 from tests.real_broker.proof.play import Players, Seen, declare, publish
-from topology.broker.management import PATIENCE_SECONDS, Management
-from topology.broker.observe import observe
-from topology.routing.index import Index
+from topology.broker.management.client import PATIENCE_SECONDS, Management
+from topology.broker.management.observe import observe
+from topology.routing.matching.index import Index
 from topology.routing.outcome import Walk
 from topology.routing.walk import keeps_back
 

@@ -19,9 +19,9 @@ from tests.real_broker.proof.named import (
 from tests.real_broker.proof.play import Players, Seen, declare, publish
 from tests.real_broker.proof.run import run
 from tests.topology.builders import a_queue
-from topology.broker.amqp import connected
-from topology.broker.consumer import getter
-from topology.broker.publisher import publisher
+from topology.broker.amqp.connection import connected
+from topology.broker.amqp.consumer import getter
+from topology.broker.amqp.publisher import publisher
 from topology.definitions import Definitions, Queue
 from topology.message import Publish
 from topology.routing.consumer import Consumer, Does

@@ -13,13 +13,13 @@ from tests.real_broker.proof.named import (
     version_of,
 )
 from tests.topology.builders import a_queue
-from topology.broker.consumer import Consumer as StreamReader
-from topology.broker.consumer import getter
+from topology.broker.amqp.consumer import Consumer as StreamReader
+from topology.broker.amqp.consumer import getter
+from topology.broker.amqp.publisher import publisher
 from topology.broker.errors import BrokerError, Conflict, Refused
-from topology.broker.management import Management
-from topology.broker.observe import observe
-from topology.broker.properties import build_properties
-from topology.broker.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
 from topology.definitions import Binding, Definitions, Exchange, Queue
 from topology.message import Publish
 from topology.routing.walk import walk

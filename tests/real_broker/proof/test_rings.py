@@ -19,8 +19,8 @@ from tests.real_broker.proof.named import (
 from tests.real_broker.proof.play import declare
 from tests.real_broker.proof.run import run
 from tests.topology.builders import a_queue
-from topology.broker.management import Management
-from topology.broker.observe import observe
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.routing.consumer import Consumer
 
 pytestmark = every_generation

@@ -8,8 +8,8 @@ from typing import Any
 import responses
 
 from tests.topology.builders import MANAGEMENT, a_queue, a_snapshot, an_address
-from topology.broker.management import Management
-from topology.broker.nearby import look_along, look_near
+from topology.broker.management.client import Management
+from topology.broker.management.refresh import look_along, look_near
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.routing.walk import walk
 from topology.snapshot import QueueNumbers, Snapshot

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from tests.topology.test_observe import tables
 from topology.broker.errors import Unreachable
-from topology.broker.shapes import read_object, read_objects
+from topology.broker.management.schema import read_object, read_objects
 
 
 @pytest.mark.parametrize(

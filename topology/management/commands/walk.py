@@ -10,13 +10,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from topology import latest
-from topology.broker.fields import FieldError, write_table
+from topology.broker.properties.field_values import FieldError, write_table
 from topology.delays import format_delay
 from topology.models import Broker
+from topology.operations.topology_rows import waiters_at
 from topology.routing.outcome import Outcome, Walk
-from topology.routing.question import Question, as_json, ask
 from topology.routing.sentences import PUBLISHED
-from topology.rows import waiters_at
+from topology.routing.trace_route import Question, as_json, ask
 
 NOTHING_CODE, PARTLY_CODE = 1, 3
 

@@ -1,0 +1,146 @@
+"""Keeps a vhost's firehose on while it is recorded, and writes down when copies were lost.
+
+RabbitMQ forgets after a restart that it should copy, and anybody may tell it to stop. So it is
+asked every few seconds, beside the reading, and what is missing is put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from time import monotonic
+
+from django.db import connection
+
+from analytics.firehose import fill, tap_of
+from analytics.models import Firehose, Gap
+from analytics.observation import on_the_firehose
+from topology.broker.address import Address
+from topology.broker.errors import BrokerError, NotFound
+from topology.broker.management.client import Management
+from topology.broker.time_limit import in_background
+from topology.provisioning import firehose
+
+LOOK_SECONDS = 3.0
+FULL = 90
+KEPT = timedelta(milliseconds=firehose.KEPT_MS)
+
+NOT_COPYING = (
+    "RabbitMQ made no copies: it forgets the firehose when it restarts, or somebody switched it "
+    "off or removed its queue."
+)
+DROPPED = "The firehose was not read fast enough: its queue was full and dropped copies."
+OUTDATED = "Nobody read the firehose, and its queue drops copies that are older than an hour."
+BEFORE = "The firehose was losing copies when its recorder ended."
+
+
+@dataclass(frozen=True)
+class Look:
+    """`why` copies are lost, "" when none are; `trouble` is why that could not be put right.
+
+    `full` is the share of our queue's bound in hundredths, None when the broker does not say.
+    """
+
+    why: str
+    trouble: str
+    full: int | None
+
+
+def look(address: Address, tap: str, is_wanted: Callable[[], bool]) -> Look:
+    """Ask the broker and put back what is missing. Raises BrokerError when it cannot be asked.
+
+    What was switched off meanwhile is not left behind.
+    """
+    with Management(address) as management:
+        try:
+            _, full = fill(management.queue(tap))
+            why = "" if firehose.is_copying(management, tap) else NOT_COPYING
+        except NotFound:
+            why, full = NOT_COPYING, None
+        if not why:
+            return Look(DROPPED if (full or 0) >= FULL else "", "", full)
+        try:
+            firehose.keep_on(management, tap)
+            if not is_wanted():
+                firehose.switch_off(management, tap)
+        except BrokerError as error:
+            return Look(why, str(error), full)
+        return Look(why, "", full)
+
+
+class Watch:
+    """Looks at one firehose again and again; used by its recorder's thread."""
+
+    def __init__(self, row: Firehose) -> None:
+        self.last = Look("", "", None)
+        self._row = row
+        self._call = partial(look, row.broker.address, tap_of(row), self._is_wanted)
+        self._sure_at = row.read_at or row.switched_on_at
+        self._asked: Future[Look] | None = None
+        self._looked = 0.0
+        self._why = BEFORE if row.lost_since else ""
+
+    def begin(self) -> None:
+        """Before reading, which empties the queue. Raises BrokerError when it cannot be kept on."""
+        found = self._call()
+        if not found.why and datetime.now(UTC) - self._sure_at > KEPT:
+            self._lose(OUTDATED)
+        self._take(found)
+        if found.trouble:
+            raise BrokerError(found.trouble)
+        self.was_read()
+
+    def step(self) -> None:
+        """Begin a look when it is time, take up the answer of one that was begun."""
+        if self._asked is None:
+            if monotonic() - self._looked > LOOK_SECONDS:
+                self._asked = in_background(self._look_beside, "look at the firehose")
+            return
+        if not self._asked.done():
+            return
+        asked, self._asked, self._looked = self._asked, None, monotonic()
+        try:
+            self._take(asked.result())
+        except BrokerError as error:
+            self.last = Look(self.last.why, str(error), None)
+
+    def _look_beside(self) -> Look:
+        try:
+            return self._call()
+        finally:
+            connection.close()
+
+    def _is_wanted(self) -> bool:
+        return Firehose.objects.filter(pk=self._row.pk).exists()
+
+    def was_read(self) -> None:
+        self._row.read_at = datetime.now(UTC)
+        Firehose.objects.filter(pk=self._row.pk).update(read_at=self._row.read_at)
+
+    def _take(self, found: Look) -> None:
+        self.last = found
+        if found.why:
+            self._lose(found.why)
+        is_put_right = not found.trouble and found.why != DROPPED
+        if self._row.lost_since and is_put_right:
+            self._note(self._row.lost_since)
+        if is_put_right:
+            self._sure_at = datetime.now(UTC)
+
+    def _lose(self, why: str) -> None:
+        self._why = why
+        if self._row.lost_since is None:
+            self._row.lost_since = self._sure_at
+            Firehose.objects.filter(pk=self._row.pk).update(lost_since=self._sure_at)
+
+    def _note(self, lost_since: datetime) -> None:
+        now = datetime.now(UTC)
+        Gap.objects.bulk_create(
+            Gap(topology=topology, from_at=lost_since, until_at=now, why=self._why)
+            for topology in on_the_firehose(self._row.broker)
+        )
+        self._row.lost_since = None
+        Firehose.objects.filter(pk=self._row.pk).update(lost_since=None)

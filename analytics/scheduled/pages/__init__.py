@@ -1,0 +1,1 @@
+"""What the pages and exports of scheduled messages show."""

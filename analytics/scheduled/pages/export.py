@@ -1,0 +1,149 @@
+"""What waits, as rows for other programs: the fields of `manage.py scheduled` and of exports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.models import QuerySet
+
+from analytics.models import ScheduledMessage
+from analytics.scheduled.pages.lines import Line, Reader
+from analytics.scheduled.queries import listing, texts
+from topology.content.text import fold, make_encodable
+from topology.delays import milliseconds
+from topology.redaction import HIDDEN, Masks
+
+# Read at a time, so that memory stays the same however many there are.
+CHUNK = 500
+FIELDS = (
+    "id",
+    "broker",
+    "topology",
+    "destination",
+    "due_at",
+    "state",
+    "overdue_ms",
+    "requested_delay_ms",
+    "published_at",
+    "published_at_source",
+    "published_by",
+    "exchange",
+    "routing_key",
+    "entered_at",
+    "queue",
+    "hops",
+    "hops_left",
+    "attempt",
+    "message_id",
+    "correlation_id",
+    "content_id",
+    "content_type",
+    "size_bytes",
+    "source",
+    "headers",
+    "masked",
+)
+# What a spreadsheet takes for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def lines(
+    rows: QuerySet[ScheduledMessage], text: str, hidden: Mapping[int, Masks] | None
+) -> Iterator[Line]:
+    """Every row that holds the text, or simply every row, in due order, as it stands when read.
+
+    `hidden` as for Reader.
+    """
+    reader = Reader(hidden)
+    for row in _read(rows, text):
+        yield reader.line(row, datetime.now(UTC))
+
+
+def record(line: Line) -> dict[str, Any]:
+    """One message by FIELDS: moments are ISO texts in UTC, `_ms` whole milliseconds.
+
+    `masked` is true where rules may hide something: HIDDEN stands in its place.
+    """
+    row = line.row
+    return {
+        "id": row.pk,
+        "broker": row.broker.slug,
+        "topology": row.topology.slug if row.topology else "",
+        "destination": row.destination,
+        "due_at": _moment(row.due_at),
+        "state": line.state,
+        "overdue_ms": milliseconds(line.overdue_by) if line.overdue_by else None,
+        "requested_delay_ms": milliseconds(row.requested_delay),
+        "published_at": HIDDEN if line.hides_published_at else _moment(row.published_at),
+        "published_at_source": row.published_at_source,
+        "published_by": line.published_by,
+        "exchange": row.exchange,
+        "routing_key": row.routing_key,
+        "entered_at": _moment(row.entered_at),
+        "queue": row.queue,
+        "hops": line.hops,
+        "hops_left": line.hops_left,
+        "attempt": row.attempt,
+        "message_id": row.message_id,
+        "correlation_id": row.correlation_id,
+        "content_id": row.content_id,
+        "content_type": row.content_type,
+        "size_bytes": row.size,
+        "source": row.source,
+        "headers": line.headers,
+        "masked": line.is_masked,
+    }
+
+
+def as_json_lines(read: Iterable[Line]) -> Iterator[str]:
+    for line in read:
+        yield _json(record(line)) + "\n"
+
+
+def as_csv(read: Iterable[Line]) -> Iterator[str]:
+    """With a line of names first. A text that a spreadsheet would run is led by an apostrophe."""
+    yield _csv_line(FIELDS)
+    for line in read:
+        yield _csv_line([_cell(value) for value in record(line).values()])
+
+
+def _read(rows: QuerySet[ScheduledMessage], text: str) -> Iterator[ScheduledMessage]:
+    place: listing.Place | None = None
+    term = fold(text)
+    while chunk := listing.page_after(rows, place, CHUNK):
+        known = texts.texts_of([row.pk for row in chunk]) if term else {}
+        yield from (row for row in chunk if term in known.get(row.pk, ""))
+        last = chunk[-1]
+        assert last.due_at is not None
+        place = (last.due_at, last.pk)
+
+
+def _moment(moment: datetime | None) -> str | None:
+    if moment is None:
+        return None
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, dict):
+        value = _json(value)
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return value
+
+
+def _json(value: Any) -> str:
+    return make_encodable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _csv_line(cells: Iterable[Any]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\r\n").writerow(cells)
+    return line.getvalue()

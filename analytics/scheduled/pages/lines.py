@@ -1,0 +1,196 @@
+"""A waiting message as a person reads it: how late, how far on its way, who published it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from analytics.models import ScheduledMessage
+from analytics.observation import StuckRange, stuck_ranges, unobserved
+from analytics.scheduled.queries.listing import OVERDUE_AFTER
+from topology.delays import format_delay
+from topology.message import PUBLISHED_AT_HEADER, PUBLISHER_HEADERS
+from topology.models import Topology
+from topology.patterns.pattern import ParamsError, Pattern
+from topology.redaction import HIDDEN, NOTHING, Masks
+
+STAMPED = "delayboard"
+# Of when it was published: headers by name, our stamp in one, and what the recorder knows.
+SOURCES = {
+    STAMPED: "Delayboard’s own stamp",
+    "NServiceBus.Retries.Timestamp": "the header NServiceBus.Retries.Timestamp",
+    "timestamp_in_ms": "the header timestamp_in_ms",
+    "NServiceBus.TimeSent": "the header NServiceBus.TimeSent",
+    "recorded": "seen as it came",
+    "timestamp": "the AMQP timestamp, in whole seconds",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """`hops` is how many stays its delay is made of, `hops_left` how many are not over.
+
+    None where that cannot be told. `overdue_by` is None while it is not overdue. `is_stuck`: it is
+    due, and RabbitMQ keeps it because it cannot route it. `is_unobserved`: it is due, and nobody
+    sees what leaves its topology. `hidden` is
+    what the reader may not see of the messages of its broker: what is derived from a hidden
+    header is hidden with it.
+    """
+
+    row: ScheduledMessage
+    overdue_by: timedelta | None
+    hops: int | None
+    hops_left: int | None
+    hidden: Masks = NOTHING
+    is_stuck: bool = False
+    is_unobserved: bool = False
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether there is a rule that hides something from the reader."""
+        return not self.hidden.is_empty
+
+    @property
+    def hides_something(self) -> bool:
+        """Whether a header of it, or what is derived from one, is hidden from the reader."""
+        if not self.is_masked:
+            return False
+        read: dict[str, Any] = json.loads(self.row.headers_json)
+        is_derived = self.hides_published_at or self.published_by != self.row.published_by
+        return is_derived or self.headers != read
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """As they were recorded, with HIDDEN in the place of what is hidden."""
+        return self.hidden.headers(json.loads(self.row.headers_json))
+
+    @property
+    def hides_published_at(self) -> bool:
+        source = self.row.published_at_source
+        header = PUBLISHED_AT_HEADER if source == STAMPED else source
+        return bool(self.row.published_at) and self.hidden.hides_header(header)
+
+    @property
+    def published_at(self) -> datetime | None:
+        """None also where the header that tells it is hidden."""
+        return None if self.hides_published_at else self.row.published_at
+
+    @property
+    def published_by(self) -> str:
+        """HIDDEN where a header that may tell it is hidden; "" when it is not known."""
+        by = self.row.published_by
+        return HIDDEN if by and any(map(self.hidden.hides_header, PUBLISHER_HEADERS)) else by
+
+    @property
+    def is_overdue(self) -> bool:
+        return self.overdue_by is not None
+
+    @property
+    def state(self) -> str:
+        """ "left", "stuck", "overdue", "not observed" or "waiting"."""
+        if self.row.left_at is not None:
+            return "left"
+        if self.is_stuck:
+            return "stuck"
+        if self.is_overdue:
+            return "overdue"
+        return "not observed" if self.is_unobserved else "waiting"
+
+    @property
+    def overdue_words(self) -> str:
+        """How much, to the second; "" while it is not overdue."""
+        by = self.overdue_by
+        return format_delay(timedelta(seconds=round(by.total_seconds()))) if by else ""
+
+    @property
+    def published_source(self) -> str:
+        """Where the time of its publication is from, in words; "" when it is not known."""
+        return SOURCES.get(self.row.published_at_source, self.row.published_at_source)
+
+    @property
+    def name(self) -> str:
+        """Its message id, else the beginning of its content's hash."""
+        return self.row.message_id or f"{self.row.content_id[:12]}…"
+
+
+class Reader:
+    """Reads rows; each topology's parameters are parsed once.
+
+    `hidden` says by broker what is hidden from whom the lines are for; with None nothing is.
+    `unseen` are the topologies of which nobody sees what leaves, and `stuck` the messages that are
+    stuck, for those who know them already.
+    """
+
+    def __init__(
+        self,
+        hidden: Mapping[int, Masks] | None,
+        unseen: Collection[int] | None = None,
+        stuck: Collection[StuckRange] | None = None,
+    ) -> None:
+        self._hidden = hidden
+        self._known: dict[int, _Known] = {}
+        self._unseen = {one.pk for one in unobserved()} if unseen is None else set(unseen)
+        self._stuck = stuck_ranges() if stuck is None else stuck
+
+    def line(self, row: ScheduledMessage, now: datetime) -> Line:
+        """The row as it stands now."""
+        known = self._of(row.topology)
+        stays = self.stays(row)
+        by = row.overdue_by(now)
+        is_stuck = bool(by) and any(
+            one.holds(row.topology_id, row.destination, row.due_at) for one in self._stuck
+        )
+        return Line(
+            row=row,
+            overdue_by=by if by > OVERDUE_AFTER and (known.is_seen or is_stuck) else None,
+            hops=None if stays is None else len(stays),
+            hops_left=None if stays is None else _left(stays, row.entered_at or now, now),
+            hidden=NOTHING if self._hidden is None else self._hidden[row.broker_id],
+            is_stuck=is_stuck,
+            is_unobserved=bool(by) and not known.is_seen,
+        )
+
+    def stays(self, row: ScheduledMessage) -> Sequence[timedelta] | None:
+        """The stays that its delay is made of; None where that cannot be told."""
+        return self._of(row.topology).stays(row.requested_delay)
+
+    def _of(self, topology: Topology | None) -> _Known:
+        key = topology.pk if topology else 0
+        if key not in self._known:
+            self._known[key] = _known(topology, is_seen=key not in self._unseen)
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A topology's pattern and parameters, and whether its messages are seen to leave."""
+
+    pattern: Pattern | None = None
+    params: Any = None
+    is_seen: bool = True
+
+    def stays(self, delay: timedelta) -> Sequence[timedelta] | None:
+        try:
+            return self.pattern.waits(self.params, delay) if self.pattern else None
+        except ParamsError:
+            return None
+
+
+def _known(topology: Topology | None, *, is_seen: bool) -> _Known:
+    if topology is None:
+        return _Known()
+    try:
+        return _Known(topology.pattern, topology.parsed, is_seen)
+    except (ParamsError, KeyError):
+        return _Known(is_seen=is_seen)
+
+
+def _left(stays: Iterable[timedelta], entered_at: datetime, now: datetime) -> int:
+    left, end_at = 0, entered_at
+    for stay in stays:
+        end_at += stay
+        left += end_at > now
+    return left

@@ -1,0 +1,82 @@
+"""One waiting message: its headers, its body where that is kept, and what is known of its way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from analytics.models import ScheduledBody, ScheduledMessage
+from analytics.scheduled.pages.lines import Line, Reader
+from topology.content.bodies import Body, show_body, unpack
+from topology.content.text import make_encodable
+from topology.redaction import HIDDEN, Masks
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A planned stay in a delay; `mark` is over, now, or to come."""
+
+    begins_at: datetime
+    length: timedelta
+    mark: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """`headers` are (name, text, whether the text is JSON of several lines).
+
+    `is_masked`: something of it is hidden from the reader by a rule.
+    """
+
+    line: Line
+    headers: tuple[tuple[str, str, bool], ...]
+    way: tuple[Stay, ...]
+    has_body: bool
+    is_masked: bool
+
+
+def told(row: ScheduledMessage, now: datetime, hidden: Masks) -> Told:
+    reader = Reader({row.broker_id: hidden})
+    line = reader.line(row, now)
+    has_body = ScheduledBody.objects.filter(message=row).exists()
+    return Told(
+        line=line,
+        headers=tuple(
+            (make_encodable(name), *_value(value)) for name, value in line.headers.items()
+        ),
+        way=tuple(_way(row, reader, now)),
+        has_body=has_body,
+        is_masked=line.hides_something or (has_body and bool(hidden.body_paths)),
+    )
+
+
+def body(row: ScheduledMessage, hidden: Masks) -> Body | None:
+    """None where all of it is hidden. Raises ScheduledBody.DoesNotExist where none is kept."""
+    kept = bytes(ScheduledBody.objects.get(message=row).body)
+    if not hidden.body_paths:
+        return show_body(kept)
+    shown = hidden.body(unpack(kept).data)
+    return None if shown == HIDDEN.encode() else replace(show_body(shown), size=len(kept))
+
+
+def _value(value: Any) -> tuple[str, bool]:
+    if isinstance(value, str):
+        return make_encodable(value), False
+    is_long = isinstance(value, (dict, list))
+    text = json.dumps(value, indent=2 if is_long else None, ensure_ascii=False)
+    return make_encodable(text), is_long
+
+
+def _way(row: ScheduledMessage, reader: Reader, now: datetime) -> list[Stay]:
+    begins_at = row.entered_at
+    way: list[Stay] = []
+    for length in reader.stays(row) or () if begins_at else ():
+        assert begins_at is not None
+        ends_at = begins_at + length
+        is_over = ends_at <= now or row.left_at is not None
+        mark = "over" if is_over else "now" if begins_at <= now else "to come"
+        way.append(Stay(begins_at, length, mark))
+        begins_at = ends_at
+    return way

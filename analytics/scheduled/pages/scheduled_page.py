@@ -1,0 +1,206 @@
+"""The page of what waits, as values: numbers, picture, rows, and what may be wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from analytics.models import ScheduledMessage
+from analytics.observation import due_before
+from analytics.scheduled.pages.lines import Line, Reader
+from analytics.scheduled.queries import listing, search
+from analytics.scheduled.queries.filter import Filter
+from analytics.scheduled.queries.listing import Place
+from analytics.scheduled.queries.search import Found
+from analytics.scheduled.summaries import counts, histogram, status, summary
+from analytics.scheduled.summaries.counts import Scope
+from analytics.scheduled.summaries.histogram import ALL, SPANS, Histogram
+from analytics.scheduled.summaries.status import Standing
+from analytics.scheduled.summaries.summary import Summary
+from topology import latest
+from topology.models import Broker, Topology
+from topology.redaction import Masks
+
+PAGE = 50
+DEPTHS_AGE = timedelta(seconds=5)
+OFFERED = 200
+# The end of a range is not within it.
+BEYOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """`summary` and `histogram` are None on later pages and where nothing was asked.
+
+    `span` is the histogram's in the address, "" where the filter gives its range. `remark` says
+    why a search may have found more. `next_place` is where the next page begins, "" on the last.
+    """
+
+    now: datetime
+    topologies: Sequence[Topology]
+    destinations: Sequence[str]
+    unseen: Sequence[Topology]
+    doubts: Sequence[Standing]
+    stuck_in: Sequence[Topology] = ()
+    lines: Sequence[Line] = ()
+    summary: Summary | None = None
+    histogram: Histogram | None = None
+    span: str = ""
+    remark: str = ""
+    is_first: bool = True
+    next_place: str = ""
+
+
+def desk(
+    brokers: Sequence[Broker],
+    wanted: Filter,
+    now: datetime,
+    *,
+    hidden: Mapping[int, Masks],
+    place: Place | None = None,
+    span: str = "",
+) -> Desk:
+    """What the page shows of these brokers; nothing is listed while the filter has problems.
+
+    `hidden` says by broker what is hidden from whom the page is for.
+    """
+    topologies = list(Topology.objects.filter(broker__in=brokers).select_related("broker"))
+    whole = counts.scope_of(topologies, now)
+    around = whole
+    if wanted.topology:
+        named = [one for one in topologies if one.slug == wanted.topology]
+        around = whole.only(named[0].pk if named else 0)
+    scope = replace(around, destination=wanted.destination) if wanted.destination else around
+    shown = Desk(
+        now=now,
+        topologies=topologies,
+        destinations=list(counts.destinations(around, None, None))[:OFFERED],
+        unseen=[one for one in topologies if one.pk in scope.unseen],
+        doubts=doubts(around, brokers, topologies),
+        stuck_in=_with_stuck(scope, topologies),
+        is_first=place is None,
+    )
+    if wanted.problems:
+        return shown
+    gone = due_before(whole.gone_before, whole.stuck)
+    rows = listing.asked(brokers, wanted, now, gone=gone).select_related(None)
+    page = _Pages(
+        Reader(hidden, whole.unseen, whole.stuck), {one.pk: one for one in topologies}, now
+    )
+    if wanted.text:
+        found = search.search(listing.after(rows, place), wanted.text, PAGE + 1)
+        shown = replace(shown, **page.of(_in_order(found)), remark=found.remark)
+        numbers: _Numbers = _OfFound(found, scope)
+    else:
+        listed = listing.page_after(rows, place, PAGE + 1)
+        shown = replace(shown, **page.of(listed))
+        numbers = _OfCounts(scope, wanted)
+    return _with_numbers(shown, numbers, wanted, span) if place is None else shown
+
+
+def _with_stuck(scope: Scope, topologies: Iterable[Topology]) -> list[Topology]:
+    """The topologies of the scope in which messages are stuck."""
+    numbers = counts.stuck_by_topology(scope)
+    return [one for one in topologies if numbers[one.pk]]
+
+
+def doubts(
+    scope: Scope, brokers: Sequence[Broker], topologies: Iterable[Topology]
+) -> list[Standing]:
+    """Why the list may be wrong, for each topology of the scope of which that can be said."""
+    known = latest.fresh_all(brokers, DEPTHS_AGE)
+    by_broker = {broker.pk: one for broker, one in zip(brokers, known, strict=True)}
+    ids = set(scope.ids)
+    return status.doubts(scope, [one for one in topologies if one.pk in ids], by_broker)
+
+
+class _Numbers(Protocol):
+    """Where the numbers over the list are from."""
+
+    def summary(self) -> Summary: ...
+
+    def edges(self) -> tuple[datetime, datetime] | None:
+        """When the first and the last is due, or about then; None when there is none."""
+
+    def histogram(self, from_at: datetime, until_at: datetime) -> Histogram: ...
+
+
+@dataclass(frozen=True)
+class _OfCounts:
+    scope: Scope
+    wanted: Filter
+
+    def summary(self) -> Summary:
+        return summary.of_counts(self.scope, self.wanted)
+
+    def edges(self) -> tuple[datetime, datetime] | None:
+        return counts.edges(self.scope)
+
+    def histogram(self, from_at: datetime, until_at: datetime) -> Histogram:
+        return histogram.of_counts(self.scope, from_at, until_at)
+
+
+@dataclass(frozen=True)
+class _OfFound:
+    found: Found
+    scope: Scope
+
+    def summary(self) -> Summary:
+        return summary.of_matches(self.found.matches, self.scope)
+
+    def edges(self) -> tuple[datetime, datetime] | None:
+        matches = self.found.matches
+        return (matches[0].due_at, matches[-1].due_at + BEYOND) if matches else None
+
+    def histogram(self, from_at: datetime, until_at: datetime) -> Histogram:
+        return histogram.of_matches(self.found.matches, from_at, until_at)
+
+
+def _with_numbers(shown: Desk, numbers: _Numbers, wanted: Filter, span: str) -> Desk:
+    total = numbers.summary()
+    edges = None if wanted.is_stuck else numbers.edges()
+    if edges is None:
+        return replace(shown, summary=total)
+    now = shown.now
+    first, last = edges
+    if wanted.has_range or wanted.is_overdue:
+        from_at, until_at = wanted.from_at or first, wanted.until_at or last
+        until_at = min(until_at, now) if wanted.is_overdue else until_at
+        span = ""
+    else:
+        if span not in (*SPANS, ALL):
+            span = histogram.span_for(total.waiting - total.overdue, total.soon)
+        from_at, until_at = now, max(last, now + BEYOND) if span == ALL else now + SPANS[span]
+    if from_at >= until_at:
+        return replace(shown, summary=total)
+    drawn = numbers.histogram(from_at, until_at)
+    return replace(shown, summary=total, histogram=drawn, span=span)
+
+
+def _in_order(found: Found) -> list[ScheduledMessage]:
+    """The rows of a page of what was found, and one more if there is one."""
+    ids = [match.pk for match in found.matches[: PAGE + 1]]
+    rows = ScheduledMessage.objects.in_bulk(ids)
+    return [rows[pk] for pk in ids if pk in rows]
+
+
+@dataclass(frozen=True)
+class _Pages:
+    """Makes pages of rows. `topologies` are by id, so that no row reads its own again."""
+
+    reader: Reader
+    topologies: Mapping[int, Topology]
+    now: datetime
+
+    def of(self, rows: Sequence[ScheduledMessage]) -> dict[str, Any]:
+        """What a Desk says of a page and one row more, if there is one."""
+        for row in rows:
+            if topology := self.topologies.get(row.topology_id or 0):
+                row.topology = topology
+        last = rows[PAGE - 1] if len(rows) > PAGE else None
+        return {
+            "lines": [self.reader.line(row, self.now) for row in rows[:PAGE]],
+            "next_place": f"{last.due_at.isoformat()},{last.pk}" if last and last.due_at else "",
+        }

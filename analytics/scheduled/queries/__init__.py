@@ -1,0 +1,1 @@
+"""Queries over the rows of scheduled messages: filter, search, pages."""

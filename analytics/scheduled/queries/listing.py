@@ -1,0 +1,143 @@
+"""What waits in the delays, until when, and what should have left by now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from django.db import connection
+from django.db.models import F, Q, QuerySet
+
+from analytics.models import Recording, ScheduledMessage
+from analytics.observation import SILENT_AFTER, is_stuck, left_unseen, stuck_ranges
+from analytics.scheduled.queries.filter import Filter
+from topology.database import paging
+from topology.models import Broker, State, Topology
+
+Place: TypeAlias = tuple[datetime, int]
+
+# The recorder gathers copies for a moment before it shows them: that is not late yet.
+OVERDUE_AFTER = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the taps saw of a tracked message's first trip; None is not seen yet.
+
+    `lateness` is negative when it arrived early. When `caught_up` is false a recording was
+    made late, so that the lateness may be the recorder's and not the broker's.
+    """
+
+    entered_at: datetime | None
+    due_at: datetime | None
+    arrived_at: datetime | None
+    lateness: timedelta | None
+    attempt: int
+    caught_up: bool
+
+
+def observation(tracking_id: str) -> Observation | None:
+    """What was seen of the message with this tracking id; None when nothing was."""
+    row = ScheduledMessage.objects.filter(tracking_id=tracking_id).exclude(tracking_id="")
+    first = row.order_by("attempt", "id").first()
+    if first is None:
+        return None
+    return Observation(
+        entered_at=first.entered_at,
+        due_at=first.due_at,
+        arrived_at=first.left_at,
+        lateness=first.lateness,
+        attempt=first.attempt,
+        caught_up=first.caught_up,
+    )
+
+
+def waiting(
+    brokers: Iterable[Broker],
+    *,
+    topology_slug: str = "",
+    now: datetime | None = None,
+    gone: Q | None = None,
+) -> QuerySet[ScheduledMessage]:
+    """What waits in the delays of these brokers, the soonest due first.
+
+    Where nobody sees what leaves, a message is taken to have left when it was due, unless it is
+    stuck: `gone` says of which rows that holds, for those who know it already.
+    """
+    rows = ScheduledMessage.objects.filter(left_at=None, entered_at__isnull=False)
+    visible = [broker.pk for broker in brokers]
+    if connection.vendor == "sqlite":
+        # Without the sum SQLite reads its index by brokers to the end, and sorts that.
+        rows = rows.alias(of_broker=F("broker_id") + 0).filter(of_broker__in=visible)
+    else:
+        rows = rows.filter(broker__in=visible)
+    rows = rows.exclude(left_unseen(now or datetime.now(UTC)) if gone is None else gone)
+    if topology_slug:
+        named = Topology.objects.filter(slug=topology_slug).values_list("pk", flat=True)
+        rows = rows.filter(topology__in=list(named))
+    return rows.select_related("broker", "topology").order_by("due_at", "id")
+
+
+def unread(brokers: Iterable[Broker], now: datetime) -> list[tuple[Topology, datetime | None]]:
+    """Applied topologies whose tap nobody reads, and since when."""
+    return unread_among(Topology.objects.filter(broker__in=brokers, state=State.APPLIED), now)
+
+
+def unread_among(
+    topologies: Iterable[Topology], now: datetime
+) -> list[tuple[Topology, datetime | None]]:
+    """Those of these whose tap nobody reads, and since when."""
+    read_at = dict(Recording.objects.values_list("topology", "read_at"))
+    last = [(row, read_at.get(row.pk, row.applied_at)) for row in topologies if row.has_tap]
+    return [(row, at) for row, at in last if at is None or now - at > SILENT_AFTER]
+
+
+def overdue(rows: QuerySet[ScheduledMessage], now: datetime) -> QuerySet[ScheduledMessage]:
+    """Those of the waiting rows that should have left, and nobody saw it."""
+    return rows.filter(due_at__lt=now - OVERDUE_AFTER)
+
+
+def asked(
+    brokers: Iterable[Broker], wanted: Filter, now: datetime, *, gone: Q | None = None
+) -> QuerySet[ScheduledMessage]:
+    """The waiting rows that a filter asks for, its text aside; `gone` as in `waiting`."""
+    rows = waiting(brokers, topology_slug=wanted.topology, now=now, gone=gone)
+    if wanted.destination:
+        rows = rows.filter(destination=wanted.destination)
+    if wanted.from_at is not None:
+        rows = rows.filter(due_at__gte=wanted.from_at)
+    if wanted.until_at is not None:
+        rows = rows.filter(due_at__lt=wanted.until_at)
+    if wanted.is_stuck:
+        rows = rows.filter(is_stuck(stuck_ranges(), now))
+    return overdue(rows, now) if wanted.is_overdue else rows
+
+
+def read_place(text: str) -> Place | None:
+    """The due time and id that a page begins after, as the desk wrote it; None for the first."""
+    moment, _, row_text = text.partition(",")
+    row_id = paging.row_number(row_text)
+    try:
+        due_at = datetime.fromisoformat(moment)
+        # A moment of the first or the last day may have none in UTC.
+        return (due_at.astimezone(UTC), row_id) if due_at.tzinfo and row_id is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def after(rows: QuerySet[ScheduledMessage], place: Place | None) -> QuerySet[ScheduledMessage]:
+    """The rows that follow the one with this due time and id; all of them for None."""
+    if place is None:
+        return rows
+    due_at, row_id = place
+    # The first condition alone lets the index begin there.
+    return rows.filter(due_at__gte=due_at).exclude(due_at=due_at, id__lte=row_id)
+
+
+def page_after(
+    rows: QuerySet[ScheduledMessage], place: Place | None, size: int
+) -> list[ScheduledMessage]:
+    """The first `size` rows that follow this place."""
+    return list(after(rows, place)[:size])

@@ -1,0 +1,49 @@
+"""Scheduled messages that nobody saw leave, once somebody begins to look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+
+from analytics.models import ScheduledMessage
+from analytics.observation import is_stuck, stuck_ranges
+from analytics.scheduled.rows import due
+from topology.models import Topology
+
+BATCH = 500
+
+
+def settle(topologies: Iterable[Topology], moment: datetime) -> int:
+    """Write down that what was due before `moment` has left when it was due; how many.
+
+    Until then it was taken to have, unless it is stuck. Only for topologies whose exits no tap
+    sees. Else all of it would be overdue for ever when the firehose begins to see what leaves.
+    """
+    return sum(
+        settle_one(topology, moment) for topology in topologies if not topology.observes_arrivals
+    )
+
+
+def settle_one(topology: Topology, moment: datetime) -> int:
+    """The same for one that had no tap before `moment`, whatever it has now."""
+    open_rows = ScheduledMessage.objects.filter(
+        topology=topology, left_at=None, entered_at__isnull=False, due_at__lt=moment
+    ).exclude(is_stuck(stuck_ranges([topology.pk]), moment))
+    total = 0
+    while True:
+        with transaction.atomic():
+            found = list(open_rows.select_for_update(of=("self",)).order_by("pk")[:BATCH])
+            changes = Counter[tuple[str, datetime]]()
+            for row in found:
+                if row.due_at is not None:
+                    changes[row.destination, row.due_at] -= 1
+            left = ScheduledMessage.objects.filter(pk__in=[row.pk for row in found])
+            left.update(left_at=F("due_at"), caught_up=False)
+            due.change(topology, changes)
+        total += len(found)
+        if len(found) < BATCH:
+            return total

@@ -1,0 +1,128 @@
+"""Finds a text in the messages that wait, with a bound on what one request reads.
+
+The next messages in due order are read first, which finds what is common at once. What is rarer
+the index of texts finds, beside what is too young for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db.models import QuerySet, Value
+from django.db.models.functions import StrIndex
+
+from analytics.models import ScheduledMessage, ScheduledText
+from analytics.scheduled.queries import texts
+from analytics.scheduled.queries.filter import Filter
+from topology.content.text import fold
+from topology.database import text_index
+from topology.models import Broker, Topology
+from topology.redaction import Masks
+
+# So many of the next due are read first: enough to fill a page with what is common.
+HEAD = 300
+# So many, when the text is too common for the index and too rare for that.
+DEPTHS = (3000, 10_000)
+# So many of what the index finds are put in order.
+MOST = 5000
+# So many rows that are not indexed yet are passed.
+YOUNG = 10_000
+YOUNG_READ = 2000
+NAMED = 3
+
+
+class Match(NamedTuple):
+    """Where a message that was found stands in the list, and for whom it is."""
+
+    due_at: datetime
+    pk: int
+    destination: str
+    topology: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """The matches in due order. `remark` says why there may be more, "" when these are all."""
+
+    matches: tuple[Match, ...]
+    remark: str = ""
+
+
+def allowed(wanted: Filter, brokers: Collection[Broker], hidden: Mapping[int, Masks]) -> Filter:
+    """The same filter; its text is a problem where a search would tell what rules hide.
+
+    `hidden` says by broker what is hidden from whom the filter is of.
+    """
+    hiding = {broker.pk: broker.name for broker in brokers if not hidden[broker.pk].is_empty}
+    if wanted.text and wanted.topology and hiding:
+        where = Topology.objects.filter(slug=wanted.topology).values_list("broker", flat=True)
+        hiding = {pk: hiding[pk] for pk in where if pk in hiding}
+    if not wanted.text or not hiding:
+        return wanted
+    return replace(wanted, problems={**wanted.problems, "text": _refusal(sorted(hiding.values()))})
+
+
+def _refusal(names: Sequence[str]) -> str:
+    told = ", ".join(f"“{name}”" for name in names[:NAMED])
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return (
+        "It cannot be searched: some headers or values of bodies are hidden from you on "
+        f"{told}{more}. Leave it empty; every other field can be asked for."
+    )
+
+
+def search(rows: QuerySet[ScheduledMessage], text: str, wanted: int) -> Found:
+    """Those of the rows, which are in due order, that hold the text; at least `wanted` if so many.
+
+    Upper and lower case are the same. What is searched: message id, correlation id, headers,
+    and the beginning of a kept body that is text.
+    """
+    term = fold(text)
+    first, is_all = _matching(rows, term, HEAD)
+    if is_all or len(first) >= wanted:
+        return Found(first, "" if is_all else _only_next(HEAD))
+    sample = rows.filter(searched__isnull=False).values_list("pk", flat=True)[: text_index.SAMPLE]
+    indexed = text_index.find(ScheduledText, "analytics_textindex", term, list(sample))
+    remarks = []
+    if indexed is None or indexed.floor is not None or len(indexed.ids) > MOST:
+        for depth in DEPTHS:
+            first, is_all = _matching(rows, term, depth)
+            if is_all or len(first) >= wanted:
+                break
+        if indexed is None or is_all or len(first) >= wanted:
+            return Found(first, "" if is_all else _only_next(depth))
+        remarks.append(
+            f"More than {MOST} messages hold this text: not all of them are here."
+            if len(indexed.ids) > MOST
+            else "Too many messages may hold this text: not all of them were searched."
+        )
+    newest = ScheduledMessage.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    read_to = texts.read_to()
+    younger = rows.filter(pk__gt=max(read_to, newest - YOUNG), pk__lte=newest).order_by("-pk")
+    young, is_all = _matching(younger, term, YOUNG_READ)
+    if not is_all or newest - read_to > YOUNG:
+        remarks.append("Messages that came within the last minutes were not all searched yet.")
+    known = rows.filter(pk__in=indexed.ids[:MOST]).order_by().values_list(*Match._fields)
+    found = {*first, *map(Match._make, known), *young}
+    return Found(tuple(sorted(found)), " ".join(remarks))
+
+
+def _only_next(number: int) -> str:
+    return f"Only the next {number} in due order were searched."
+
+
+def _matching(
+    rows: QuerySet[ScheduledMessage], term: str, number: int
+) -> tuple[tuple[Match, ...], bool]:
+    """Those of the first rows that contain the term, indexed or not; whether these are all rows."""
+    place = StrIndex("searched__text", Value(term))
+    read = list(rows.values_list(*Match._fields, place)[:number])
+    unknown = texts.texts_of([row[1] for row in read if row[4] is None])
+    return tuple(
+        Match._make(row[:4])
+        for row in read
+        if (term in unknown.get(row[1], "") if row[4] is None else row[4] > 0)
+    ), len(read) < number

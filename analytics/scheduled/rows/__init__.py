@@ -1,0 +1,1 @@
+"""Rows of scheduled messages: written from events, due times, sums."""

@@ -1,0 +1,76 @@
+"""Scheduled messages: which wait in a delay, until when, and whether one was seen to arrive.
+
+A projection of the tapped events: an entry adds a row, an exit closes one, in whichever
+order they come. Without a message id the oldest open row of the same content closes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from analytics.events import MessageEvent
+from analytics.models import ScheduledMessage
+from analytics.scheduled.rows.trips import Trip, Trips
+from topology.models import Topology
+
+
+def without_repeats(topology: Topology, events: Sequence[MessageEvent]) -> list[MessageEvent]:
+    """Leave out copies that came before, in these events or projected already.
+
+    Only a redelivered copy of a message with an id can be told to be one. A replayed message
+    begins at attempt 1 again, so its copies are never taken for repeats of its first life. An
+    exit that something still waits for is none: publishers use ids again.
+    """
+    doubtful = {event.key for event in events if _may_be_repeat(event)}
+    if not doubtful:
+        return list(events)
+    rows = ScheduledMessage.objects.filter(topology=topology, key__in=doubtful)
+    seen: set[tuple[str, str, int]] = set()
+    waiting = Counter[tuple[str, int]]()
+    for key, attempt, entered_at, left_at in rows.values_list(
+        "key", "attempt", "entered_at", "left_at"
+    ):
+        seen |= {("scheduled", key, attempt)} if entered_at else set()
+        seen |= {("delivered", key, attempt)} if left_at else set()
+        waiting[key, attempt] += left_at is None
+    fresh = []
+    for event in events:
+        sighting = (event.kind, event.message_id, event.attempt)
+        is_awaited = event.kind == "delivered" and waiting[event.key, event.attempt] > 0
+        if _may_be_repeat(event) and sighting in seen and not is_awaited:
+            continue
+        if event.kind in ("scheduled", "delivered"):
+            waiting[event.key, event.attempt] += 1 if event.kind == "scheduled" else -1
+        if not event.replay_id:
+            seen.add(sighting)
+        fresh.append(event)
+    return fresh
+
+
+def _may_be_repeat(event: MessageEvent) -> bool:
+    return event.redelivered and bool(event.message_id) and not event.replay_id
+
+
+def project(topology: Topology, events: Iterable[MessageEvent]) -> list[Trip]:
+    """Bring the rows up to these events; the trips that came to an end among them.
+
+    Within the caller's transaction. A tracked or replayed message published past every delay
+    leaves a row that has left at once, so that its arrival can be observed too.
+    """
+    told = [event for event in events if _is_projected(event)]
+    trips = Trips(topology, {event.key for event in told})
+    for event in told:
+        if event.kind == "scheduled":
+            trips.enter(event)
+        elif event.kind == "delivered":
+            trips.leave(event)
+        else:
+            trips.pass_by(event)
+    trips.save()
+    return [trip for trip in trips.touched if trip.left_at and trip.entered_at]
+
+
+def _is_projected(event: MessageEvent) -> bool:
+    is_tracked = event.tracking_id != "" or event.replay_id != ""
+    return event.kind in ("scheduled", "delivered") or (event.kind == "published" and is_tracked)

@@ -1,0 +1,224 @@
+"""The half-known trips of some messages: read at once, changed in memory, saved at once.
+
+Written past the ORM's objects, by which a row of this many columns costs thirty times as much:
+a flood of messages must not hold the list up.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, models
+from django.db.models import Q
+
+from analytics.events import MessageEvent
+from analytics.models import ScheduledBody, ScheduledMessage
+from analytics.models.scheduled_message import REPLAYED
+from analytics.scheduled.rows import due
+from topology.models import Topology
+
+_FIELDS = {field.attname: field for field in ScheduledMessage._meta.concrete_fields}
+_DURATION = models.DurationField()
+LONGEST_TRACKING_ID = 100
+
+
+@dataclass(slots=True, eq=False)
+class Trip:
+    """One trip of a message through a delay, as far as it is known.
+
+    `row_id` is None until it is saved; `told` is the event that tells of its message, where
+    that is not saved yet.
+    """
+
+    key: str
+    attempt: int
+    destination: str
+    caught_up: bool
+    entered_at: datetime | None = None
+    due_at: datetime | None = None
+    left_at: datetime | None = None
+    row_id: int | None = None
+    told: MessageEvent | None = None
+
+    @property
+    def lateness(self) -> timedelta | None:
+        """How long after its due time it left; negative when early, None until both are known."""
+        if self.left_at is None or self.due_at is None:
+            return None
+        return self.left_at - self.due_at
+
+
+class Trips:
+    """Those of a topology with these keys of which only the entry or only the exit was seen."""
+
+    def __init__(self, topology: Topology, keys: Collection[str]) -> None:
+        self._topology = topology
+        self._half: dict[tuple[str, int], list[Trip]] = defaultdict(list)
+        self._touched: dict[int, Trip] = {}
+        self._due = Counter[tuple[str, datetime]]()
+        half_known = Q(left_at=None) | Q(entered_at=None)
+        rows = ScheduledMessage.objects.filter(half_known, topology=topology, key__in=keys)
+        columns = ("key", "attempt", "destination", "caught_up")
+        moments = ("entered_at", "due_at", "left_at", "id")
+        for values in rows.order_by("entered_at", "id").values_list(*columns, *moments):
+            trip = Trip(*values)
+            self._half[trip.key, trip.attempt].append(trip)
+
+    @property
+    def touched(self) -> Collection[Trip]:
+        return self._touched.values()
+
+    def enter(self, event: MessageEvent) -> None:
+        at = event.recorded_at
+        trip = self._half_with(event, lambda trip: trip.left_at is not None and trip.left_at >= at)
+        if trip is None:
+            trip = self._begun(event)
+            self._count(event.destination, event.due_at, 1)
+        trip.told = event
+        trip.entered_at, trip.due_at = at, event.due_at
+        trip.caught_up = trip.caught_up and event.caught_up
+
+    def leave(self, event: MessageEvent) -> None:
+        at = event.recorded_at
+        trip = self._half_with(
+            event, lambda trip: trip.entered_at is not None and trip.entered_at <= at
+        )
+        if trip is None:
+            trip = self._begun(event)
+        else:
+            self._count(trip.destination, trip.due_at, -1)
+        trip.left_at = at
+        trip.caught_up = trip.caught_up and event.caught_up
+
+    def pass_by(self, event: MessageEvent) -> None:
+        trip = self._begun(event)
+        self._half[event.key, event.attempt].remove(trip)
+        trip.entered_at = trip.due_at = trip.left_at = event.recorded_at
+
+    def save(self) -> None:
+        """Write everything, within the caller's transaction."""
+        new = [trip for trip in self.touched if trip.row_id is None]
+        known = [trip for trip in self.touched if trip.row_id is not None]
+        self._insert(trip for trip in new if not _body(trip))
+        for trip in new:
+            if body := _body(trip):
+                row = ScheduledMessage.objects.create(**self._values(trip))
+                ScheduledBody.objects.create(message=row, body=body)
+        for trip in known:
+            if trip.told is not None and trip.row_id is not None:
+                ScheduledMessage.objects.filter(pk=trip.row_id).update(**self._values(trip))
+        _leave(trip for trip in known if trip.told is None)
+        due.change(self._topology, self._due)
+
+    def _half_with(self, event: MessageEvent, fits: Any) -> Trip | None:
+        """The first that the event completes, which is then no longer half-known."""
+        half = self._half[event.key, event.attempt]
+        trip = next(filter(fits, half), None)
+        if trip is not None:
+            half.remove(trip)
+            self._touched[id(trip)] = trip
+        return trip
+
+    def _begun(self, event: MessageEvent) -> Trip:
+        trip = Trip(event.key, event.attempt, event.destination, event.caught_up, told=event)
+        self._half[event.key, event.attempt].append(trip)
+        self._touched[id(trip)] = trip
+        return trip
+
+    def _count(self, destination: str, due_at: datetime | None, change: int) -> None:
+        if due_at is not None:
+            self._due[destination, due_at] += change
+
+    def _insert(self, trips: Iterable[Trip]) -> None:
+        rows = [self._values(trip) for trip in trips]
+        if not rows:
+            return
+        columns = [_column(name) for name in rows[0]]
+        places = ", ".join(["%s"] * len(columns))
+        names = ", ".join(columns)
+        table = connection.ops.quote_name(ScheduledMessage._meta.db_table)
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                f"INSERT INTO {table} ({names}) VALUES ({places})",  # noqa: S608
+                [_adapted(row) for row in rows],
+            )
+
+    def _values(self, trip: Trip) -> dict[str, Any]:
+        event = trip.told
+        assert event is not None, "a trip that is not saved was told of"
+        return {
+            "broker_id": self._topology.broker_id,
+            "topology_id": self._topology.pk,
+            "key": trip.key,
+            "message_id": event.message_id,
+            "content_id": event.content_id,
+            "tracking_id": tracking_id(event),
+            "attempt": trip.attempt,
+            "requested_delay": timedelta(milliseconds=event.requested_delay_ms),
+            "entered_at": trip.entered_at,
+            "due_at": trip.due_at,
+            "left_at": trip.left_at,
+            "destination": event.destination,
+            "queue": event.queue,
+            "size": event.size_bytes,
+            "caught_up": trip.caught_up,
+            "source": event.source,
+            "correlation_id": event.correlation_id,
+            "exchange": event.exchange,
+            "routing_key": event.routing_key,
+            "published_at": event.published_at,
+            "published_at_source": event.published_at_source,
+            "published_by": event.published_by,
+            "content_type": event.content_type,
+            "headers_json": event.headers_json,
+        }
+
+
+def tracking_id(event: MessageEvent) -> str:
+    """What the message is followed by; a replay by its replay id, whoever tracked it before."""
+    if event.replay_id:
+        return f"{REPLAYED}{event.replay_id}"[:LONGEST_TRACKING_ID]
+    return event.tracking_id
+
+
+def _leave(trips: Iterable[Trip]) -> None:
+    rows = [_adapted({"at": t.left_at, "caught_up": t.caught_up, "id": t.row_id}) for t in trips]
+    if not rows:
+        return
+    table = connection.ops.quote_name(ScheduledMessage._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"UPDATE {table} SET {_column('left_at')} = %s, {_column('caught_up')} = %s "  # noqa: S608
+            f"WHERE {_column('id')} = %s",
+            rows,
+        )
+
+
+def _column(name: str) -> str:
+    return connection.ops.quote_name(str(_FIELDS[name].column))
+
+
+def _adapted(row: Mapping[str, Any]) -> list[Any]:
+    """The values as the database takes them."""
+    moment = connection.ops.adapt_datetimefield_value
+    values = []
+    for value in row.values():
+        if type(value) is datetime:
+            values.append(moment(value))
+        elif type(value) is timedelta:
+            values.append(_DURATION.get_db_prep_value(value, connection))
+        else:
+            values.append(value)
+    return values
+
+
+def _body(trip: Trip) -> bytes:
+    """What was kept of its body; of one that has left already, nothing is wanted any more."""
+    if trip.told is None or trip.left_at is not None:
+        return b""
+    return b64decode(trip.told.body_base64)

@@ -1,0 +1,1 @@
+"""Numbers over the list: counts, histograms, how complete the list is."""

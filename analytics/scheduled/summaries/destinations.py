@@ -1,0 +1,227 @@
+"""Which destinations RabbitMQ cannot route to, who waits for them, and what is stuck.
+
+The binding is what a walk on the snapshot says. Which destinations there are is known from the
+messages that are listed and from what Delayboard bound. How many are stuck the broker says: of the
+listed messages that are due, the newest so many are taken to be the stuck ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q, QuerySet, Sum
+
+from analytics.models import DueCount, ScheduledMessage
+from analytics.scheduled.rows.due import DAY
+from analytics.scheduled.summaries import counts
+from topology.definitions import Binding
+from topology.models import MissingBinding, Topology
+from topology.operations import provision
+from topology.provisioning.destinations import (
+    Unroutable,
+    count_stuck,
+    find_unroutable,
+    has_free_destinations,
+)
+from topology.snapshot import Snapshot
+
+# The broker counts every five seconds, and a snapshot is a few seconds old.
+COUNTED_WITHIN = timedelta(seconds=10)
+# At so many stuck messages a level stops for everybody (dead_letter_worker_consumer_prefetch).
+STOPS_AT = 32
+# Of a topology; the destinations with the most waiting messages are checked.
+MOST_DESTINATIONS = 1000
+# So many stuck messages are told apart by their destination.
+MOST_STUCK = 50_000
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at a topology found out.
+
+    `earlier_at` is when the look before was, None for the first of the worker. `stuck` is how many
+    messages the broker keeps by queue, None where it does not say.
+    `unroutable` are destinations by name, `before` the rows of the last look by destination.
+    """
+
+    topology: Topology
+    at: datetime
+    earlier_at: datetime | None
+    unroutable: Mapping[str, Unroutable]
+    stuck: Mapping[str, int] | None
+    before: Mapping[str, MissingBinding]
+
+    @property
+    def total(self) -> int:
+        return sum((self.stuck or {}).values())
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a level keeps so many that it lets nothing through."""
+        return any(number >= STOPS_AT for number in (self.stuck or {}).values())
+
+
+def update_missing_bindings(
+    topology: Topology, snapshot: Snapshot, earlier: Snapshot | None
+) -> list[MissingBinding]:
+    """Bring the rows of a topology up to a snapshot; the rows that there are now.
+
+    `earlier` is the snapshot of the last look, some seconds older: with None nothing is taken for
+    stuck yet. Raises ParamsError and KeyError for a row that no longer reads.
+    """
+    params = topology.parsed
+    rows = {row.destination: row for row in MissingBinding.objects.filter(topology=topology)}
+    if not has_free_destinations(topology.pattern, params):
+        return []
+    waiting = _destinations(topology)
+    owned = _owned(topology)
+    names = [name for name in {*waiting, *owned, *rows} if name]
+    look = Look(
+        topology,
+        snapshot.taken_at,
+        earlier.taken_at if earlier else None,
+        find_unroutable(topology.pattern, params, names, snapshot),
+        count_stuck(provision.queues_of(topology, snapshot), snapshot, earlier)
+        if earlier
+        else None,
+        rows,
+    )
+    wanted = _rows(look, owned)
+    if not rows and not wanted:
+        return []
+    with transaction.atomic():
+        kept = [row.destination for row in wanted]
+        MissingBinding.objects.filter(topology=topology).exclude(destination__in=kept).delete()
+        for row in wanted:
+            row.save()
+    return wanted
+
+
+def _destinations(topology: Topology) -> list[str]:
+    """For whom messages are listed, those with the most first."""
+    sums = DueCount.objects.filter(topology=topology, width=DAY).order_by()
+    numbers = sums.values_list("destination").annotate(number=Sum("waiting"))
+    found = numbers.filter(number__gt=0).order_by("-number", "destination")
+    return [name for name, _ in found[:MOST_DESTINATIONS]]
+
+
+def _owned(topology: Topology) -> set[str]:
+    """The destinations that Delayboard bound for a message, whether they are bound still or not."""
+    own = {thing.identity for thing in topology.definitions if isinstance(thing, Binding)}
+    return {one[3] for one in topology.owned_identities if one[0] == "binding" and one not in own}
+
+
+def _rows(look: Look, owned: Collection[str]) -> list[MissingBinding]:
+    """The rows as they should be from now on; not saved."""
+    rows = [
+        *(_missing(look, name, problem) for name, problem in look.unroutable.items()),
+        *(
+            _restored(look, row)
+            for name, row in look.before.items()
+            if name and name not in look.unroutable and not row.is_dropped
+        ),
+    ]
+    oldest = _oldest_stuck(look, rows)
+    found = []
+    for row in rows:
+        _count(look, row, oldest.get(row.destination))
+        if _is_worth_keeping(look, row, is_owned=row.destination in owned):
+            found.append(row)
+    unknown = _unknown(look, [row for row in found if row.from_at is not None])
+    return [*found, *([unknown] if unknown else [])]
+
+
+def _missing(look: Look, name: str, problem: Unroutable) -> MissingBinding:
+    row = look.before.get(name)
+    if row is None or row.restored_at is not None:
+        pk = row.pk if row else None
+        row = MissingBinding(
+            pk=pk,
+            topology=look.topology,
+            destination=name,
+            since_at=look.at,
+            from_at=look.earlier_at or look.at,
+        )
+    row.is_bound, row.is_dropped = problem.is_bound, problem.is_dropped
+    return row
+
+
+def _restored(look: Look, row: MissingBinding) -> MissingBinding:
+    row.restored_at = row.restored_at or look.at
+    return row
+
+
+def _oldest_stuck(look: Look, rows: Iterable[MissingBinding]) -> dict[str, datetime]:
+    """Destination -> the due time of the first of its messages that are stuck, as far as known."""
+    now = Q(pk__in=[])
+    ending = [row.destination for row in rows if row.restored_at is None and not row.is_dropped]
+    now |= Q(destination__in=ending, due_at__lt=look.at)
+    for row in rows:
+        if row.restored_at is not None:
+            now |= Q(destination=row.destination, due_at__lt=row.restored_at)
+    newest = _due(look).filter(now).order_by("-due_at", "-id")
+    oldest: dict[str, datetime] = {}
+    for destination, due_at in newest.values_list("destination", "due_at")[
+        : min(look.total, MOST_STUCK)
+    ]:
+        if due_at is not None:
+            oldest[destination] = due_at
+    return oldest
+
+
+def _due(look: Look) -> QuerySet[ScheduledMessage]:
+    return ScheduledMessage.objects.filter(
+        topology=look.topology, left_at=None, entered_at__isnull=False, due_at__lt=look.at
+    )
+
+
+def _count(look: Look, row: MissingBinding, oldest: datetime | None) -> None:
+    """Since when its messages are stuck, how many, and how many more wait.
+
+    What fell due since the broker counted is taken to be stuck as well.
+    """
+    if row.is_dropped:
+        row.from_at = None
+    elif look.stuck is not None:
+        lately = max(row.from_at or look.at, look.at - COUNTED_WITHIN)
+        if row.restored_at is not None and look.at - row.restored_at > COUNTED_WITHIN:
+            row.from_at = oldest
+        else:
+            row.from_at = min(oldest or lately, lately)
+    scope = counts.scope_of([look.topology], look.at, destination=row.destination)
+    until, past = counts.before(scope, [None, look.at])
+    # Exits may be recorded between the queries.
+    row.waiting = max(0, until - past) if row.restored_at is None else 0
+    row.stuck = 0
+    if row.from_at is not None:
+        due = _due(look).filter(destination=row.destination, due_at__gte=row.from_at)
+        row.stuck = due.filter(due_at__lt=row.restored_at or look.at).count()
+
+
+def _is_worth_keeping(look: Look, row: MissingBinding, *, is_owned: bool) -> bool:
+    """Whether a message is stuck or waits, or may still turn out to be; or the binding is ours."""
+    is_young = look.at - (row.restored_at or row.since_at) <= COUNTED_WITHIN
+    if row.restored_at is not None:
+        return bool(row.stuck) or (is_young and row.pk is not None)
+    return bool(row.stuck or row.waiting) or is_owned or (is_young and row.pk is not None)
+
+
+def _unknown(look: Look, named: Iterable[MissingBinding]) -> MissingBinding | None:
+    """The row of what is stuck beyond the messages that are listed; None where nothing is."""
+    row = look.before.get("")
+    if look.stuck is None:
+        return row
+    surplus = look.total - sum(one.stuck for one in named)
+    if surplus <= 0:
+        return None
+    row = row or MissingBinding(topology=look.topology, destination="", since_at=look.at)
+    row.stuck, row.from_at = surplus, None
+    if look.is_stopped:
+        others = _due(look).filter(due_at__gte=row.since_at - COUNTED_WITHIN)
+        others = others.exclude(destination__in=[one.destination for one in named])
+        dues = others.order_by("-due_at").values_list("due_at", flat=True)
+        row.from_at = min((at for at in dues[: min(surplus, MOST_STUCK)] if at), default=None)
+    return row

@@ -1,0 +1,184 @@
+"""What is known of each topology's recording and queues, to judge the list by."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Sum
+
+from analytics.models import Firehose, Gap, Minute
+from analytics.observation import SILENT_AFTER, untapped
+from analytics.scheduled.queries import listing
+from analytics.scheduled.rows import lag
+from analytics.scheduled.rows.due import MINUTE, floor
+from analytics.scheduled.summaries import counts
+from analytics.scheduled.summaries.completeness import LONG_SECONDS, Doubt, Lost, Seen, judge
+from analytics.scheduled.summaries.counts import Scope
+from topology.definitions import is_tap
+from topology.latest import Latest
+from topology.models import State, Topology
+from topology.operations import provision
+from topology.patterns.pattern import ParamsError
+from topology.snapshot import Snapshot
+
+# Depths that are older are no measure of a list of now.
+OLDEST_DEPTHS = timedelta(seconds=20)
+# The broker counts every five seconds, and a poll is a few seconds old.
+COUNTED_WITHIN_SECONDS = 10
+# Gaps that may have left messages in the list which have left.
+REMEMBERED = timedelta(days=30)
+MOST_GAPS = 100
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A topology of whose part of the list there is a reason to doubt."""
+
+    topology: Topology
+    doubt: Doubt
+
+    @property
+    def sentence(self) -> str:
+        """All of it in words."""
+        since = f" since {self.doubt.since:%Y-%m-%d %H:%M:%S} UTC" if self.doubt.since else ""
+        parts = (f"The list is incomplete{since}.", self.doubt.sentence, *self.doubt.why)
+        return " ".join(part for part in parts if part)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The same for programs."""
+        since = self.doubt.since
+        return {
+            "topology": self.topology.slug,
+            "since": since.isoformat() if since else None,
+            "why": list(self.doubt.why),
+            "missing_at_least": self.doubt.missing,
+            "no_longer_waiting_at_least": self.doubt.gone,
+        }
+
+
+def doubts(
+    scope: Scope, topologies: Iterable[Topology], latest: Mapping[int, Latest]
+) -> list[Standing]:
+    """The doubtful among the topologies that were applied; `latest` is by broker."""
+    applied = [one for one in topologies if one.state in (State.APPLIED, State.APPLYING)]
+    known = _Known(scope, applied)
+    found = [(one, judge(known.seen(one, latest.get(one.broker_id)))) for one in applied]
+    return [Standing(one, doubt) for one, doubt in found if doubt is not None]
+
+
+class _Known:
+    """What the database knows of several topologies, read at once."""
+
+    def __init__(self, scope: Scope, topologies: Collection[Topology]) -> None:
+        self._now = scope.now
+        self._scope = scope
+        self._numbers = counts.by_topology(scope)
+        overdue = [pk for pk, (_, late) in self._numbers.items() if late]
+        long_ago = scope.now - timedelta(seconds=LONG_SECONDS)
+        self._long_overdue = counts.due_before(scope, long_ago, overdue)
+        brokers = {topology.broker_id for topology in topologies}
+        unread = listing.unread_among(topologies, scope.now)
+        self._silent = {topology.pk: at for topology, at in unread}
+        self._firehoses = dict(
+            Firehose.objects.filter(broker__in=brokers).values_list("broker", "read_at")
+        )
+        self._behind = lag.behind(settings.EVENT_LOG, scope.now)
+        self._moved = _moved(topologies, scope.now)
+        self._gaps = _gaps(topologies, scope.now)
+
+    def seen(self, topology: Topology, latest: Latest | None) -> Seen:
+        listed, overdue = self._numbers.get(topology.pk, (0, 0))
+        snapshot = _young(latest, self._now)
+        queued, passing = _depth(topology, snapshot) if snapshot else (None, 0)
+        return Seen(
+            now=self._now,
+            listed=listed,
+            overdue=overdue,
+            queued=queued,
+            long_overdue=self._long_overdue.get(topology.pk, 0),
+            moved=self._moved.get(topology.pk, 0) + passing,
+            longest=_longest(topology),
+            watched_at=topology.applied_at,
+            is_watched="entry" not in untapped(topology) or topology.broker_id in self._firehoses,
+            sees_exits=topology.pk not in self._scope.unseen,
+            silent_since=self._silent_since(topology),
+            behind=self._behind,
+            lost=self._lost(topology, has_overdue=bool(overdue)),
+        )
+
+    def _silent_since(self, topology: Topology) -> datetime | None:
+        """Since when its tap, or the firehose that it needs, is not read."""
+        since = [self._silent.get(topology.pk)]
+        if untapped(topology):
+            read_at = self._firehoses.get(topology.broker_id)
+            is_silent = read_at is not None and self._now - read_at > SILENT_AFTER
+            since.append(read_at if is_silent else None)
+        return min((at for at in since if at is not None), default=None)
+
+    def _lost(self, topology: Topology, *, has_overdue: bool) -> tuple[Lost, ...]:
+        gaps = self._gaps[topology.pk]
+        doubtful = [0] * len(gaps)
+        if gaps and has_overdue:
+            until = [min(gap.until_at, self._now) for gap in gaps]
+            points = [*until, *(gap.from_at for gap in gaps)]
+            numbers = counts.before(self._scope.only(topology.pk), points)
+            pairs = zip(numbers[: len(gaps)], numbers[len(gaps) :], strict=True)
+            doubtful = [max(0, last - first) for last, first in pairs]
+        return tuple(
+            Lost(gap.from_at, gap.until_at, gap.why, gap.at_most, number)
+            for gap, number in zip(gaps, doubtful, strict=True)
+        )
+
+
+def _moved(topologies: Collection[Topology], now: datetime) -> dict[int, int]:
+    """How many entered or left in this minute and the last."""
+    since = floor(now, MINUTE) - timedelta(seconds=MINUTE)
+    rows = Minute.objects.filter(topology__in=topologies, minute_at__gte=since)
+    sums = rows.values_list("topology").annotate(Sum("entered"), Sum("left"))
+    return {pk: entered + left for pk, entered, left in sums}
+
+
+def _gaps(topologies: Collection[Topology], now: datetime) -> dict[int, list[Gap]]:
+    found: dict[int, list[Gap]] = defaultdict(list)
+    rows = Gap.objects.filter(topology__in=topologies, until_at__gt=now - REMEMBERED)
+    for gap in rows[:MOST_GAPS]:
+        found[gap.topology_id].append(gap)
+    return found
+
+
+def _young(latest: Latest | None, now: datetime) -> Snapshot | None:
+    if latest is None or latest.error or latest.snapshot is None:
+        return None
+    return latest.snapshot if now - latest.snapshot.taken_at < OLDEST_DEPTHS else None
+
+
+def _depth(topology: Topology, snapshot: Snapshot) -> tuple[int | None, int]:
+    """Messages in its delay queues, None where one is not counted; how many enter meanwhile."""
+    try:
+        queues = provision.queues_of(topology, snapshot)
+    except (ParamsError, KeyError):
+        return None, 0
+    names = [
+        queue.name
+        for queue in queues
+        if queue.message_ttl_ms is not None and not is_tap(queue.name)
+    ]
+    numbers = [snapshot.numbers[name] for name in names if name in snapshot.numbers]
+    depths = [one.messages for one in numbers]
+    passing = sum(one.publish_rate or 0.0 for one in numbers) * COUNTED_WITHIN_SECONDS
+    if len(depths) < len(names) or None in depths:
+        return None, 0
+    return sum(depth or 0 for depth in depths), round(passing)
+
+
+def _longest(topology: Topology) -> timedelta:
+    try:
+        return topology.pattern.longest(topology.parsed)
+    except (ParamsError, KeyError):
+        return timedelta.max

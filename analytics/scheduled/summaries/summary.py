@@ -1,0 +1,64 @@
+"""The numbers over the list: what waits, what is overdue, what falls due soon."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analytics.scheduled.queries.filter import Filter
+from analytics.scheduled.queries.listing import OVERDUE_AFTER
+from analytics.scheduled.queries.search import Match
+from analytics.scheduled.summaries import counts
+from analytics.scheduled.summaries.counts import Scope
+from analytics.scheduled.summaries.histogram import SPANS
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`soon` is by SPANS and counts from now on; `asked` is what the whole filter leaves.
+
+    What is `stuck` is overdue too.
+    """
+
+    waiting: int
+    overdue: int
+    soon: tuple[int, ...]
+    asked: int
+    stuck: int = 0
+
+
+def of_counts(scope: Scope, wanted: Filter) -> Summary:
+    """Of the scope; the filter's range, and overdue or stuck alone, count for `asked` only."""
+    now = scope.now
+    ends = [now + span for span in SPANS.values()]
+    until = wanted.until_at
+    if wanted.is_overdue:
+        until = min(now - OVERDUE_AFTER, until or now)
+    points = [None, now - OVERDUE_AFTER, now, *ends, until]
+    if wanted.from_at is not None:
+        points.append(wanted.from_at)
+    waiting, overdue, past, *numbers = counts.before(scope, points)
+    soon, (last, *first) = numbers[: len(ends)], numbers[len(ends) :]
+    asked = max(0, last - sum(first))
+    stuck = counts.count_stuck(scope)
+    if wanted.is_stuck:
+        asked = counts.count_stuck(scope, wanted.from_at, until) if stuck else 0
+    return Summary(waiting, overdue, tuple(number - past for number in soon), asked, stuck)
+
+
+def of_matches(matches: Sequence[Match], scope: Scope) -> Summary:
+    """Of what a search found within the filter, in due order."""
+    now = scope.now
+    moments = [match.due_at for match in matches]
+    past = bisect_left(moments, now)
+    return Summary(
+        waiting=len(moments),
+        overdue=bisect_left(moments, now - OVERDUE_AFTER),
+        soon=tuple(bisect_left(moments, now + span) - past for span in SPANS.values()),
+        asked=len(moments),
+        stuck=sum(
+            any(one.holds(match.topology, match.destination, match.due_at) for one in scope.stuck)
+            for match in matches[:past]
+        ),
+    )

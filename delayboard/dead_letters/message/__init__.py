@@ -1,0 +1,1 @@
+"""One dead letter as a person reads it: content, history, path."""

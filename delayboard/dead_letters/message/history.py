@@ -1,0 +1,82 @@
+"""The life of a message as steps in time: what is known, and what is only inferred; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from analytics.recorder.copies import published
+from analytics.scheduled.pages.lines import SOURCES
+from topology.deaths import Death, History, newest_death
+from topology.message import Message
+
+Kind = Literal["start", "death", "again", "now", "end"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happened. `at` is None where nobody tells when.
+
+    `what` is a word or two, `place` the queue or exchange that it concerns, `told` a sentence on
+    how that is known. `link` leads to a page of what was done.
+    """
+
+    kind: Kind
+    what: str
+    place: str = ""
+    at: datetime | None = None
+    told: str = ""
+    death: Death | None = None
+    is_inferred: bool = False
+    link: str = ""
+
+    @property
+    def mark(self) -> str:
+        """What its sign on the line looks like: a death like its reason."""
+        return self.death.reason if self.death else self.kind
+
+
+def life(
+    message: Message, history: History, *, queue: str = "", then: Sequence[Step] = ()
+) -> tuple[Step, ...]:
+    """From its publication to where it lies, and what was done with it `then`."""
+    deaths = [Step("death", d.reason, d.queue, d.first_at, death=d) for d in history.deaths]
+    latest = _latest(message, history)
+    steps = [_publication(message, history), *deaths, *([latest] if latest else [])]
+    if queue and not then:
+        steps.append(Step("now", "lies", queue, told=_came(message)))
+    return (*steps, *then)
+
+
+def _publication(message: Message, history: History) -> Step:
+    first = next(iter(history.deaths), None)
+    place = first.exchange if first else message.exchange
+    at, source = published(message, recorded_at=None)
+    told = f"The time is from {SOURCES.get(source, source)}." if at else "Nothing tells when."
+    if first and first.order_is_inferred:
+        told += " To what is inferred from the order of its deaths."
+    return Step("start", "published", place, at, told, is_inferred=at is None)
+
+
+def _latest(message: Message, history: History) -> Step | None:
+    """The last death of all, where it was not the first of its kind: its time is not kept."""
+    newest = newest_death(message.headers)
+    if newest is None or not history.deaths or history.total == len(history.deaths):
+        return None
+    queue, reason = newest
+    if not history.count(queue, reason) > 1:
+        return None
+    after = max((d.first_at for d in history.deaths if d.first_at), default=None)
+    told = "x-death keeps only the time of the first round."
+    if after:
+        told = f"Not before {after:%Y-%m-%d %H:%M:%S} UTC: {told[0].lower()}{told[1:]}"
+    is_told = "x-last-death-queue" in message.headers
+    return Step("again", f"{reason} for the last time", queue, None, told, is_inferred=not is_told)
+
+
+def _came(message: Message) -> str:
+    through = f"the exchange {message.exchange}" if message.exchange else "the default exchange"
+    key = f"the key {message.routing_key}" if message.routing_key else "an empty key"
+    return f"It came through {through} with {key}."

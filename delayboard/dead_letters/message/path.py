@@ -1,0 +1,118 @@
+"""The picture of the way that a message tells in x-death; pure, and without any broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from topology.deaths import Death, History, newest_death
+from topology.graph.build import Graph, Node
+from topology.graph.edges import Edge
+from topology.graph.layout.dot import arrange
+from topology.graph.layout.geometry import visible
+from topology.graph.svg import draw
+from topology.message import Message
+
+MOST_DEATHS = 40
+
+
+def path_picture(message: Message, history: History, queue: str) -> str:
+    """An SVG in which every name is escaped; "" for a message that has never died."""
+    if not _drawn(history.deaths):
+        return ""
+    layout = arrange(path_graph(message, history, queue))
+    return draw(layout, title="The way of this message", description="", id="way")
+
+
+def path_graph(message: Message, history: History, queue: str) -> Graph:
+    """Its queues in the order of the first deaths in them, and what it passed between them.
+
+    An arrow that only the order or the counts speak for says so.
+    """
+    deaths = _drawn(history.deaths)
+    edges: dict[tuple[str, str], Edge] = {}
+    before = ""
+    for death in deaths:
+        _way(edges, before, death, is_sure=not death.order_is_inferred)
+        before = f"queue/{death.queue}"
+    for death in _rounds(deaths):
+        _way(edges, before, death, is_sure=False)
+    if queue:
+        _last(edges, message, history, before, queue)
+    return _graph(deaths, edges.values(), queue)
+
+
+def _drawn(deaths: tuple[Death, ...]) -> tuple[Death, ...]:
+    """Those with a name to draw, or both ends of what nobody could look at."""
+    half = MOST_DEATHS // 2
+    deaths = tuple(death for death in deaths if death.queue)
+    return deaths if len(deaths) <= MOST_DEATHS else deaths[:half] + deaths[-half:]
+
+
+def _rounds(deaths: tuple[Death, ...]) -> tuple[Death, ...]:
+    """The first of the queues in which it died more than once: there a round begins."""
+    return tuple(death for death in deaths if death.count > 1)[:1]
+
+
+def _way(edges: dict[tuple[str, str], Edge], before: str, death: Death, *, is_sure: bool) -> None:
+    """From the queue before through the exchange to the queue of this death."""
+    kind: Literal["dead-letter", "alternate"] = "dead-letter" if is_sure else "alternate"
+    what = "dies, and comes to" if is_sure else "comes to, as far as order and counts tell,"
+    queue = f"queue/{death.queue}"
+    key = death.routing_keys[0] if death.routing_keys else ""
+    if death.exchange:
+        exchange = f"exchange/{death.exchange}"
+        if before:
+            _add(edges, Edge(before, exchange, kind, what))
+        _add(edges, Edge(exchange, queue, "binding", "routes it to", (key,), key))
+    elif before:
+        _add(edges, Edge(before, queue, kind, what, (key,), key))
+
+
+def _last(
+    edges: dict[tuple[str, str], Edge], message: Message, history: History, before: str, queue: str
+) -> None:
+    """From its latest death to where it lay, as the delivery itself said."""
+    newest = newest_death(message.headers)
+    known = {f"queue/{death.queue}" for death in history.deaths}
+    last = f"queue/{newest[0]}" if newest else ""
+    start = last if last in known else before
+    key = message.routing_key
+    if message.exchange:
+        exchange = f"exchange/{message.exchange}"
+        _add(edges, Edge(start, exchange, "dead-letter", "dies for the last time, and comes to"))
+        _add(edges, Edge(exchange, f"queue/{queue}", "binding", "routes it to", (key,), key))
+    else:
+        what = "dies for the last time, and comes to"
+        _add(edges, Edge(start, f"queue/{queue}", "dead-letter", what, (key,), key))
+
+
+def _add(edges: dict[tuple[str, str], Edge], edge: Edge) -> None:
+    """What was said first of two ends stays."""
+    edges.setdefault((edge.source, edge.target), edge)
+
+
+def _graph(deaths: tuple[Death, ...], edges: Iterable[Edge], queue: str) -> Graph:
+    drawn = tuple(edges)
+    badges: dict[str, list[str]] = {}
+    for number, death in enumerate(deaths, start=1):
+        said = f"{number}: {death.reason}" + (f" ×{death.count}" if death.count > 1 else "")
+        badges.setdefault(f"queue/{death.queue}", []).append(visible(said))
+    ids = dict.fromkeys([end for edge in drawn for end in (edge.source, edge.target)])
+    ids |= dict.fromkeys(badges)
+    nodes = tuple(_node(end, badges.get(end, []), queue) for end in ids)
+    kept = {node.id for node in nodes}
+    return Graph(nodes, tuple(e for e in drawn if e.source in kept), (frozenset(kept),))
+
+
+def _node(end: str, said: list[str], queue: str) -> Node:
+    kind, _, name = end.partition("/")
+    if kind == "exchange":
+        return Node(end, "exchange", name)
+    words = "it lay here" if name == queue else "queue"
+    return Node(end, "queue", name, words, badge=_badge(said))
+
+
+def _badge(said: list[str]) -> str:
+    words = " · ".join(said[:2])
+    return words[:40]

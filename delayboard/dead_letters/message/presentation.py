@@ -1,0 +1,210 @@
+"""A dead letter as a person reads it: body, headers, properties, history; pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from delayboard.dead_letters.parked.redact_cause import hides_history
+from delayboard.dead_letters.queues.peek import Letter
+from delayboard.dead_letters.replay.verdict import Target, default_target
+from topology.broker.properties.field_values import FieldError, Reader, table_entries
+from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
+from topology.definitions import Definitions
+from topology.delays import format_delay
+from topology.message import Message, Waiter
+from topology.redaction import HIDDEN, MASKED_BYTES, NOTHING, TOO_LONG, Masks
+from topology.routing.matching.index import Index
+from topology.routing.outcome import Outcome, Walk
+from topology.routing.remaining import remaining
+
+# AMQP 0-9-1 as RabbitMQ reads it (rabbit_binary_parser.erl 3.10.8, 4.3.5).
+WIDTHS = {
+    b"b": "8 bits",
+    b"B": "8 bits, unsigned",
+    b"s": "16 bits",
+    b"u": "16 bits, unsigned",
+    b"I": "32 bits",
+    b"i": "32 bits, unsigned",
+    b"l": "64 bits",
+    b"L": "64 bits",
+    b"f": "32 bits",
+    b"d": "64 bits",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A header or property: its name, its type's name and its value as text.
+
+    `width` is how AMQP carries a number, "" for what is none.
+    """
+
+    name: str
+    type: str
+    value: str
+    width: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """`lines` and `hex` are there where a page is about this message alone.
+
+    `is_masked`: something of it was hidden by a rule; `hides_body`: all of the body was.
+    """
+
+    letter: Letter
+    body: Body
+    headers: tuple[Row, ...]
+    properties: tuple[Row, ...]
+    target: Target | None
+    onward: str
+    lines: tuple[Line, ...] = ()
+    hex: str = ""
+    is_masked: bool = False
+    hides_body: bool = False
+    hides_history: bool = False
+
+
+def show(
+    letter: Letter,
+    found: Definitions | Index,
+    delay_queues: Collection[str],
+    *,
+    queue: str = "",
+    version: tuple[int, ...] = (),
+    masks: Masks = NOTHING,
+    waiters: Sequence[Waiter] = (),
+    now_ms: int = 0,
+) -> Shown:
+    """`queue` is where it lies: what becomes of it there by itself is said in `onward`.
+
+    `waiters` are at work at the broker; `now_ms` is now in UTC, for the headers that they read.
+    """
+    walked = (
+        remaining(found, letter.message, queue, version=version, waiters=waiters, now_ms=now_ms)
+        if queue
+        else None
+    )
+    return Shown(
+        letter=letter,
+        target=default_target(letter.history, found, delay_queues),
+        onward=onward(walked) if walked else "",
+        **_content(letter.message, masks),
+    )
+
+
+def show_whole(letter: Letter, *, masks: Masks = NOTHING) -> Shown:
+    """Everything of one message, whatever is known of its broker."""
+    data = _readable(letter.message, masks)
+    content = _content(letter.message, masks, data)
+    dump = "" if content["hides_body"] else hex_dump(data[:HEX_BYTES])
+    return Shown(letter, target=None, onward="", lines=folded(data), hex=dump, **content)
+
+
+def _content(message: Message, masks: Masks, readable: bytes | None = None) -> dict[str, Any]:
+    """`readable` is what `_readable` gives, where the caller has it already."""
+    headers = masks.headers(message.headers)
+    properties = message.properties
+    kind, encoding = properties.content_type or "", properties.content_encoding or ""
+    body = show_body(message.body, kind, encoding)
+    hides_body = False
+    if masks.body_paths and message.body:
+        data = _readable(message, masks) if readable is None else readable
+        hides_body = data == HIDDEN.encode()
+        form = show_body(data)
+        is_long = max(body.size, body.unpacked or 0) > MASKED_BYTES
+        notes = (*body.notes, TOO_LONG) if hides_body and is_long else body.notes
+        body = replace(form, size=body.size, unpacked=body.unpacked, notes=notes)
+    return {
+        "body": body,
+        "headers": rows(headers, widths(properties.raw)),
+        "properties": rows(properties.stated()),
+        "is_masked": headers != message.headers or bool(masks.body_paths and message.body),
+        "hides_body": hides_body,
+        "hides_history": hides_history(masks),
+    }
+
+
+def _readable(message: Message, masks: Masks) -> bytes:
+    """The unpacked body, with what the rules hide in it hidden."""
+    unpacked = unpack(message.body, message.properties.content_encoding or "")
+    return masks.body(unpacked.data)
+
+
+def onward(walked: Walk) -> str:
+    """What becomes of a message that nobody takes; "" when it just stays where it is."""
+    if all(outcome.ending == "delivered" and len(outcome.hops) < 2 for outcome in walked.outcomes):
+        return ""
+    return " ".join(_end(outcome) for outcome in walked.outcomes)
+
+
+def _end(outcome: Outcome) -> str:
+    latest = outcome.latest
+    within = "" if latest is None else f" within {format_delay(latest)}"
+    match outcome.ending:
+        case "delivered":
+            on = f": {outcome.goes_on}" if outcome.goes_on else ""
+            return f"It arrives in {outcome.queue}{within}{on}."
+        case "held":
+            return f"It is held for ever: {outcome.why}."
+        case "dropped":
+            return f"It is lost{within}: {outcome.why}."
+    return f"What becomes of it is not known: {outcome.why}."
+
+
+def rows(values: Mapping[str, Any], sizes: Mapping[str, str] | None = None) -> tuple[Row, ...]:
+    known = sizes or {}
+    return tuple(_row(name, value, known.get(name, "")) for name, value in values.items())
+
+
+def _row(name: str, value: Any, width: str) -> Row:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return Row(name, type_name(value), shown(value), width if is_number else "")
+
+
+def widths(raw: bytes) -> dict[str, str]:
+    """How each number among the headers is carried; nothing where they cannot be read."""
+    reader = Reader(raw)
+    try:
+        flags = reader.number(">H")
+        for place in (15, 14):
+            if flags & 1 << place:
+                reader.short_string()
+        entries = table_entries(reader.long_string()) if flags & 1 << 13 else []
+    except FieldError:
+        return {}
+    tags = {name.decode("utf-8", "replace"): data[1 + len(name) :][:1] for name, _, data in entries}
+    return {name: WIDTHS[tag] for name, tag in tags.items() if tag in WIDTHS}
+
+
+def type_name(value: Any) -> str:
+    """The AMQP type in words."""
+    names: list[tuple[type, str]] = [
+        (bool, "boolean"),
+        (int, "integer"),
+        (float, "float"),
+        (Decimal, "decimal"),
+        (str, "text"),
+        (bytes, "bytes"),
+        (datetime, "time"),
+        (Mapping, "table"),
+        (Sequence, "list"),
+    ]
+    return next((name for kind, name in names if isinstance(value, kind)), "nothing")
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.hex(" ")
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    if isinstance(value, (Mapping, list, tuple)):
+        return json.dumps(value, indent=2, ensure_ascii=False, default=shown)
+    return "" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""Parked messages: the one writer, states, groups, retention."""

@@ -1,0 +1,74 @@
+"""Of what a dead letter died, as far as it tells: what makes letters belong together; pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import astuple, dataclass
+from functools import lru_cache
+
+from analytics.events import clean
+from delayboard.dead_letters.parked.causes import (
+    exception_message_of,
+    exception_of,
+    message_type_of,
+    origin_of,
+)
+from delayboard.dead_letters.parked.placeholders import put_placeholders
+from topology.deaths import History
+from topology.message import Message
+
+LONGEST = 255
+# No word of the broker's: its consumer failed and published it to an error queue itself.
+REPUBLISHED = "republished"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Its first failure: the queue, the reason, and what it had been published to.
+
+    `exception`, `message_type` and `exception_message` come from headers that libraries write.
+    All are texts that a database can hold, at most 255 characters, "" for what is not told.
+    `routing_key` and `exception_message` have placeholders for ids (`placeholders.RULES`).
+    """
+
+    died_in: str = ""
+    reason: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+    exception: str = ""
+    message_type: str = ""
+    exception_message: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits, the same for the same failure."""
+        told = "\x00".join(astuple(self))
+        return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+
+# Many died of the same, and one that is known is found faster than another is made.
+_failure = lru_cache(maxsize=256)(Failure)
+
+
+def failure_of(message: Message, history: History) -> Failure:
+    """Of the first death that was no expiry, else what its consumer wrote when it published it on
+    (the reason is REPUBLISHED), else of the first expiry."""
+    exception, kind = exception_of(message.headers), message_type_of(message)
+    said = put_placeholders(clean(exception_message_of(message.headers)))
+    causes = (kept(exception), kept(kind), said)
+    death = history.first_failure
+    if death is None and (origin := origin_of(message.headers)) is not None:
+        place = (kept(origin.queue), REPUBLISHED, kept(origin.exchange))
+        return _failure(*place, put_placeholders(kept(origin.routing_key)), *causes)
+    death = death or next(iter(history.deaths), None)
+    if death is None:
+        return _failure("", "", "", "", *causes)
+    key = death.routing_keys[0] if death.routing_keys else ""
+    place = (kept(death.queue), kept(death.reason), kept(death.exchange))
+    return _failure(*place, put_placeholders(kept(key)), *causes)
+
+
+def kept(text: str) -> str:
+    """A broker's text as a column holds it."""
+    cleaned = clean(text)
+    return cleaned if len(cleaned) <= LONGEST else cleaned[:LONGEST]

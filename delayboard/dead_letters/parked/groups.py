@@ -1,0 +1,215 @@
+"""Groups of parked dead letters: a page of them, their trends, and grouping what a look showed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import F, Max, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce, Greatest
+
+from analytics.events import clean
+from delayboard.dead_letters.parked.failure import Failure, failure_of
+from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_group
+from delayboard.dead_letters.queues.peek import Letter
+from delayboard.models import DeadLetter, LetterGroup, LetterState
+from topology.database.paging import row_number
+from topology.models import Broker
+from topology.redaction import NOTHING, Masks
+
+PAGE = 50
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The year 2200 in microseconds.
+LATEST = 7_258_118_400_000_000
+LONGEST_TEXT = 200
+SORTS = {"newest": "Newest first", "count": "Most parked first"}
+# What a person can look for; a note is theirs, the rest is the letters'.
+_SEARCHED = (
+    "died_in",
+    "reason",
+    "exchange",
+    "routing_key",
+    "exception",
+    "exception_message",
+    "message_type",
+    "note",
+    "owner__username",
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What of the groups is asked for, as an address says it.
+
+    `after` is where a page begins: the value that it is sorted by (a count, or microseconds since
+    1970) and the id of the last group before; None for the first page. `with_gone` asks for those
+    of which every letter was discarded or replayed too.
+    """
+
+    text: str = ""
+    sort: str = "newest"
+    with_gone: bool = False
+    after: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """`next_place` is what `after` says on the next page, "" on the last."""
+
+    groups: Sequence[LetterGroup]
+    next_place: str
+
+
+def parse(values: Mapping[str, str]) -> Asked:
+    """Read an address; what cannot be read is left out."""
+    sort = values.get("sort", "")
+    value, _, row = values.get("after", "").partition(",")
+    place = (row_number(value), row_number(row))
+    return Asked(
+        text=clean(values.get("q", "").strip())[:LONGEST_TEXT],
+        sort=sort if sort in SORTS else "newest",
+        with_gone=values.get("gone", "") == "1",
+        after=None if None in place else (place[0] or 0, place[1] or 0),
+    )
+
+
+def page(broker: Broker, asked: Asked, rules: Masks = NOTHING) -> Page:
+    """The groups of a broker that fit, at most PAGE of them, as `rules` let them be seen."""
+    rows = LetterGroup.objects.filter(broker=broker, merged_into=None).select_related("owner")
+    merged = LetterGroup.objects.filter(broker=broker, merged_into__isnull=False)
+    rows = _with_merged(rows) if (has_merged := merged.exists()) else rows
+    hidden = hidden_columns(rules)
+    searched = [name for name in _SEARCHED if name not in hidden]
+    open_ones = Q(parked__gt=0) | Q(replaying__gt=0) | Q(handed__gt=0)
+    if has_merged:
+        open_ones |= Q(pk__in=merged.filter(open_ones).values("merged_into"))
+    rows = _fitting(rows if asked.with_gone else rows.filter(open_ones), asked.text, searched)
+    found = with_merged_counts(list(_after(rows, asked, has_merged=has_merged)[: PAGE + 1]))
+    last = found[PAGE - 1] if len(found) > PAGE else None
+    seen = [seen_group(group, rules) for group in found[:PAGE]]
+    return Page(seen, f"{_sorted_by(last, asked.sort)},{last.pk}" if last else "")
+
+
+def _with_merged(rows: QuerySet[LetterGroup]) -> QuerySet[LetterGroup]:
+    """With what the list is sorted by, of a group and of those merged into it."""
+    members = (
+        LetterGroup.objects.filter(merged_into=OuterRef("pk")).order_by().values("merged_into")
+    )
+    parked = members.annotate(number=Sum("parked")).values("number")
+    last_at = members.annotate(at=Max("last_at")).values("at")
+    return rows.annotate(
+        parked_in_all=F("parked") + Coalesce(Subquery(parked), 0),
+        last_in_all=Greatest(F("last_at"), Coalesce(Subquery(last_at), F("last_at"))),
+    )
+
+
+def with_merged_counts(groups: Sequence[LetterGroup]) -> list[LetterGroup]:
+    """The groups with the counts and times of those merged into them; to be shown, not saved."""
+    found = {group.pk: copy(group) for group in groups}
+    for one in LetterGroup.objects.filter(merged_into__in=found):
+        group = found[one.merged_into_id or 0]
+        for name in (*LetterState.values, "total"):
+            setattr(group, name, getattr(group, name) + getattr(one, name))
+        group.first_at = min(group.first_at, one.first_at)
+        group.last_at = max(group.last_at, one.last_at)
+    return list(found.values())
+
+
+def _fitting(
+    rows: QuerySet[LetterGroup], text: str, searched: Sequence[str]
+) -> QuerySet[LetterGroup]:
+    """Those that hold every word of the text somewhere."""
+    for word in text.split():
+        anywhere = Q()
+        for name in searched:
+            anywhere |= Q(**{f"{name}__icontains": word})
+        rows = rows.filter(anywhere)
+    return rows
+
+
+def _after(rows: QuerySet[LetterGroup], asked: Asked, *, has_merged: bool) -> QuerySet[LetterGroup]:
+    if asked.sort == "count":
+        name = "parked_in_all" if has_merged else "parked"
+    else:
+        name = "last_in_all" if has_merged else "last_at"
+    rows = rows.order_by(f"-{name}", "-pk")
+    if asked.after is None:
+        return rows
+    number, pk = asked.after
+    value = number if asked.sort == "count" else EPOCH + timedelta(microseconds=min(number, LATEST))
+    return rows.filter(Q(**{f"{name}__lt": value}) | Q(**{name: value}, pk__lt=pk))
+
+
+def _sorted_by(group: LetterGroup, sort: str) -> int:
+    if sort == "count":
+        return group.parked
+    return max(0, (group.last_at - EPOCH) // timedelta(microseconds=1))
+
+
+def grouped(letters: Iterable[Letter]) -> list[tuple[Failure, list[Letter]]]:
+    """Letters that a look showed by what they died of, the largest groups first; pure."""
+    found: dict[Failure, list[Letter]] = {}
+    for letter in letters:
+        found.setdefault(failure_of(letter.message, letter.history), []).append(letter)
+    return sorted(found.items(), key=lambda pair: -len(pair[1]))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A group of what a look showed: how many they are, and from the how many-th on.
+
+    `group` is that of the journal, or one that is not kept (without a key) where none of it was
+    ever parked; to be shown, never to be saved.
+    """
+
+    group: LetterGroup
+    number: int
+    first: int
+
+
+def seen_in(broker: Broker, letters: Sequence[Letter], rules: Masks = NOTHING) -> list[Seen]:
+    """The groups of what a look showed, as `rules` let them be seen, the largest first."""
+    found = grouped(letters)
+    fingerprints = [failure.fingerprint for failure, _ in found]
+    rows = LetterGroup.objects.filter(broker=broker, fingerprint__in=fingerprints)
+    causes = {group.fingerprint: group for group in rows.select_related("merged_into")}
+    shown = {group.merged_into or group for group in causes.values()}
+    counted = {group.pk: group for group in with_merged_counts(list(shown))}
+    places = {letter.handle: place for place, letter in enumerate(letters, start=1)}
+    seen: dict[int | str, Seen] = {}
+    for failure, members in found:
+        cause = causes.get(failure.fingerprint)
+        group = LetterGroup(broker=broker, **asdict(failure))
+        if cause is not None:
+            group = counted[cause.merged_into_id or cause.pk]
+        known = seen.get(group.pk or failure.fingerprint)
+        number, first = len(members), places[members[0].handle]
+        if known is not None:
+            number, first = number + known.number, min(first, known.first)
+        seen[group.pk or failure.fingerprint] = Seen(seen_group(group, rules), number, first)
+    return sorted(seen.values(), key=lambda one: -one.number)
+
+
+def by_state(broker: Broker) -> list[tuple[str, str, int]]:
+    """The states that letters of the broker are in, in words, and how many; parked ones always."""
+    sums = LetterGroup.objects.filter(broker=broker).aggregate(
+        **{state: Sum(state, default=0) for state in LetterState.values}
+    )
+    return [
+        (state.value, str(state.label), sums[state.value])
+        for state in LetterState
+        if sums[state.value] or state == LetterState.PARKED
+    ]
+
+
+def newest_of(group: LetterGroup) -> int:
+    """The id of its newest letter, 0 without one: what is parked later is not meant."""
+    states = (
+        DeadLetter.objects.filter(group=pk, state=state)
+        for pk in group.member_ids
+        for state in LetterState.values
+    )
+    keys = (rows.order_by("-pk").values_list("pk", flat=True).first() for rows in states)
+    return max((key for key in keys if key is not None), default=0)

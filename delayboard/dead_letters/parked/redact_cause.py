@@ -1,0 +1,83 @@
+"""What Delayboard itself tells of headers that a rule hides: why a letter died, where, how often.
+
+Those columns of letters and groups are worked out from headers. One is hidden from whom a rule
+hides any header that it may come from, whatever the letter holds; pure.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import lru_cache
+
+from delayboard.dead_letters.parked.causes import EXCEPTIONS, MESSAGES, TYPES
+from delayboard.models import DeadLetter, LetterGroup
+from topology.redaction import HIDDEN, Masks
+
+# RabbitMQ's and the libraries' (causes.origin_of); those of the first and last death are written
+# beside x-death and say the same.
+_PLACES = (
+    "x-death",
+    *(
+        f"x-{which}-death-{what}"
+        for which in ("first", "last")
+        for what in ("queue", "reason", "exchange")
+    ),
+    "x-original-exchange",
+    "x-original-routingKey",
+    "NServiceBus.FailedQ",
+    "MT-Fault-InputAddress",
+    "rbs2-source-queue",
+)
+# Columns of a group, and of a letter, by the headers, and names within x-death, behind them.
+_BEHIND: dict[str, tuple[str, ...]] = {
+    "died_in": (*_PLACES, "queue"),
+    "reason": (*_PLACES, "reason"),
+    "exchange": (*_PLACES, "exchange"),
+    "routing_key": (*_PLACES, "routing-keys"),
+    "exception": tuple(name for name, _ in EXCEPTIONS),
+    "message_type": tuple(name for name, _ in TYPES),
+    "exception_message": tuple(name for name, _ in MESSAGES),
+    "deaths": ("x-death", "count"),
+    "died_at": ("x-death", "time"),
+}
+_CAUSES = ("exception", "exception_message", "message_type")
+_OF_GROUP = ("died_in", "reason", "exchange", "routing_key", *_CAUSES)
+_HISTORY = frozenset(_BEHIND).difference(_CAUSES)
+
+
+@lru_cache(maxsize=256)
+def hidden_columns(rules: Masks) -> frozenset[str]:
+    """Those of a group, and `deaths` and `died_at` of a letter, that may not be told."""
+    return frozenset(
+        column for column, names in _BEHIND.items() if any(map(rules.hides_header, names))
+    )
+
+
+def hides_history(rules: Masks) -> bool:
+    """Whether anything of where and how it died may not be told."""
+    return not _HISTORY.isdisjoint(hidden_columns(rules))
+
+
+def seen_group(group: LetterGroup, rules: Masks) -> LetterGroup:
+    """The group to be shown, never to be saved; HIDDEN also stands for what is not told."""
+    hidden = hidden_columns(rules).intersection(_OF_GROUP)
+    if not hidden:
+        return group
+    seen = copy(group)
+    for column in hidden:
+        setattr(seen, column, HIDDEN)
+    return seen
+
+
+def seen_letter(letter: DeadLetter, rules: Masks) -> DeadLetter:
+    """The letter with its group to be shown, never to be saved. Its last routing key may still
+    be that of its first death.
+    """
+    hidden = hidden_columns(rules)
+    if not hidden:
+        return letter
+    seen = copy(letter)
+    seen.group = seen_group(letter.group, rules)
+    if "routing_key" in hidden:
+        seen.routing_key = HIDDEN
+    return seen

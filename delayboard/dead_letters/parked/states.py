@@ -1,0 +1,93 @@
+"""The states of letters: the one place that changes them and counts their groups over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count, F
+
+from delayboard.dead_letters.parked.select_keys import among
+from delayboard.models import DeadLetter, LetterGroup, LetterState
+
+# SQLite takes a statement of at most a million bytes (sqlite.org/limits.html).
+AT_ONCE = 1000
+
+
+def change_letters(
+    keys: Iterable[int],
+    before: Collection[LetterState],
+    after: LetterState,
+    *,
+    by: Any,
+    at: datetime,
+) -> list[int]:
+    """Change those of the letters that are in one of the states `before`; their keys, in order.
+
+    In the caller's transaction. `by` is an account, its key, or None.
+    """
+    return change_each(dict.fromkeys(keys, after), before, by=by, at=at)
+
+
+def change_each(
+    wanted: Mapping[int, LetterState],
+    before: Collection[LetterState],
+    *,
+    by: Any,
+    at: datetime,
+) -> list[int]:
+    """The same with a state for each letter.
+
+    First all letters are locked by their keys, then all groups by theirs: whoever does both does
+    it in this order, and so nobody waits in a circle.
+    """
+    ordered = sorted(wanted)
+    groups: dict[int, Counter[str]] = {}
+    changed: list[int] = []
+    for start in range(0, len(ordered), AT_ONCE):
+        some = ordered[start : start + AT_ONCE]
+        _lock(some)
+        for after in sorted({wanted[key] for key in some}):
+            keys = [key for key in some if wanted[key] == after]
+            changed += _change(keys, before, after, groups, state_at=at, state_by=by)
+    for group, counts in sorted(groups.items()):
+        changes = {state: F(state) + number for state, number in counts.items() if number}
+        if changes:
+            LetterGroup.objects.filter(pk=group).update(**changes)
+    return sorted(changed)
+
+
+def _lock(keys: list[int]) -> None:
+    if connection.features.has_select_for_update:
+        rows = DeadLetter.objects.filter(among(keys)).order_by("pk")
+        # A parker that names one as an earlier repeat must not wait for it: it holds the group.
+        list(rows.select_for_update(no_key=True).values_list("pk"))
+
+
+def _change(
+    keys: list[int],
+    before: Collection[LetterState],
+    after: LetterState,
+    groups: dict[int, Counter[str]],
+    **values: Any,
+) -> list[int]:
+    """Change locked letters, and add to `groups` what becomes of their counts."""
+    # Where the states too are asked for, SQLite goes through all letters in them.
+    rows = DeadLetter.objects.filter(among(keys)).order_by()
+    counted = list(rows.values_list("group_id", "state").annotate(Count("pk")))
+    if sum(number for _, state, number in counted if state in before) < len(keys):
+        found = rows.order_by("pk").values_list("pk", "state")
+        keys = [key for key, state in found if state in before]
+        if not keys:
+            return []
+        rows = DeadLetter.objects.filter(among(keys)).order_by()
+    rows.update(state=after, **values)
+    for group, state, number in counted:
+        if state in before:
+            counts = groups.setdefault(group, Counter())
+            counts[state] -= number
+            counts[after] += number
+    return keys

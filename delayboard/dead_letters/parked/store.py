@@ -1,0 +1,247 @@
+"""Parked messages: the one place that writes and counts them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from django.db import connection
+from django.db.models import AutoField, F, Model
+from django.db.models.functions import Greatest, Least
+from django.dispatch import Signal
+
+from delayboard.dead_letters.parked.failure import Failure, failure_of, kept
+from delayboard.models import Body, DeadLetter, GroupHour, LetterGroup, LetterState, ParkSession
+from topology.deaths import read_history
+from topology.message import REPLAY_HEADER, Message, Properties
+from topology.models import Broker
+
+# A header can claim more than a column holds.
+MOST_DEATHS = 2**31 - 1
+# An x-death that says another time than this was not written by a broker's clock.
+FIRST_YEAR = datetime(2000, 1, 1, tzinfo=UTC)
+AHEAD = timedelta(days=1)
+# SQLite takes at most 32,766 values in one statement (sqlite.org/limits.html).
+AT_ONCE = 500
+# Parked messages that name a replay, sent in the transaction that writes them, with `broker`,
+# `returned` (pairs of the replay header's value and a ReturnedMessage) and `at`.
+replayed_messages_returned = Signal()
+
+
+class ReturnedMessage(NamedTuple):
+    """A message that names a replay; `letter` is the id of its row, if it was parked."""
+
+    properties: Properties
+    content_id: str
+    sha256: str
+    letter: int | None = None
+
+
+class Prepared(NamedTuple):
+    """A message with all that is worked out of it before anything is written.
+
+    `first_at` is its first failure as it says itself.
+    """
+
+    message: Message
+    failure: Failure
+    sha256: str
+    content_id: str
+    deaths: int
+    first_at: datetime | None
+
+    def died_at(self, now: datetime) -> datetime | None:
+        """Its first failure; None where no clock can have said so."""
+        at = self.first_at
+        return at if at is not None and FIRST_YEAR <= at <= now + AHEAD else None
+
+
+def prepare(message: Message) -> Prepared:
+    """Pure: never fails, whatever the message holds."""
+    history = read_history(message.headers)
+    first = history.first_failure or next(iter(history.deaths), None)
+    return Prepared(
+        message,
+        failure_of(message, history),
+        hashlib.sha256(message.body).hexdigest(),
+        message.content_id,
+        min(history.total, MOST_DEATHS),
+        first.first_at if first else None,
+    )
+
+
+def put(
+    broker: Broker,
+    queue: str,
+    messages: Sequence[Message],
+    *,
+    at: datetime,
+    session: ParkSession | None = None,
+    by: Any = None,
+) -> list[DeadLetter]:
+    """Write messages as they lay in `queue`, in order, in the caller's transaction."""
+    prepared = [prepare(message) for message in messages]
+    keys = put_prepared(broker, queue, prepared, at=at, session=session, by=by)
+    return list(DeadLetter.objects.filter(pk__in=keys).order_by("pk"))
+
+
+def put_prepared(
+    broker: Broker,
+    queue: str,
+    prepared: Sequence[Prepared],
+    *,
+    at: datetime,
+    session: ParkSession | None = None,
+    by: Any = None,
+    repeats: Sequence[int | None] = (),
+) -> list[int]:
+    """The same; the ids of their letters. `repeats` says which earlier one each may be, if any."""
+    bodies = {p.sha256: p.message.body for p in prepared}
+    # In one order everywhere: two that write the same keys in another would wait for each other.
+    insert(
+        Body(),
+        [{"sha256": key, "data": bodies[key], "size": len(bodies[key])} for key in sorted(bodies)],
+        ignore_conflicts=True,
+    )
+    groups = _counted(broker, prepared, at)
+    alike = DeadLetter(
+        broker=broker,
+        queue=kept(queue),
+        session=session,
+        parked_at=at,
+        state=LetterState.PARKED,
+        state_at=at,
+        state_by=by,
+    )
+    again = repeats or [None] * len(prepared)
+    moment = cache(connection.ops.adapt_datetimefield_value)
+    keys = insert(
+        alike,
+        [
+            {
+                "group_id": groups[p.failure],
+                "exchange": kept(p.message.exchange),
+                "routing_key": kept(p.message.routing_key),
+                "properties": p.message.properties.raw,
+                "body_id": p.sha256,
+                "size": len(p.message.body),
+                "redelivered": p.message.redelivered,
+                "content_id": p.content_id,
+                "message_id": kept(p.message.properties.message_id or ""),
+                "deaths": p.deaths,
+                "died_at": moment(p.died_at(at)),
+                "repeat_of_id": earlier,
+            }
+            for p, earlier in zip(prepared, again, strict=True)
+        ],
+    )
+    named = [
+        (tag, ReturnedMessage(p.message.properties, p.content_id, p.sha256, key))
+        for key, p, earlier in zip(keys, prepared, again, strict=True)
+        # A possible repeat came back with the row that it repeats.
+        if earlier is None and (tag := p.message.tag(REPLAY_HEADER))
+    ]
+    if named:
+        replayed_messages_returned.send(ReturnedMessage, broker=broker, returned=named, at=at)
+    return keys
+
+
+def insert(
+    alike: Model, rows: Sequence[Mapping[str, Any]], *, ignore_conflicts: bool = False
+) -> list[int]:
+    """Insert rows that are as `alike` but for these columns; their keys, in order.
+
+    The values are as the database's driver takes them: making a model of each row, and asking
+    each field for each value, takes three times as long.
+    """
+    if not rows:
+        return []
+    fields = {
+        field.attname: field
+        for field in alike._meta.concrete_fields
+        if not isinstance(field, AutoField)
+    }
+    stated = [name for name in rows[0] if name in fields]
+    alone = [name for name in fields if name not in stated]
+    shared = [fields[name].get_db_prep_save(getattr(alike, name), connection) for name in alone]
+    quoted = connection.ops.quote_name
+    into = f"INSERT INTO {quoted(alike._meta.db_table)}"
+    columns = ", ".join(quoted(str(fields[name].column)) for name in (*alone, *stated))
+    one = f"({', '.join(['%s'] * len(fields))})"
+    end = "ON CONFLICT DO NOTHING" if ignore_conflicts else f"RETURNING {quoted('id')}"
+    keys: list[int] = []
+    with connection.cursor() as cursor:
+        for start in range(0, len(rows), AT_ONCE):
+            some = rows[start : start + AT_ONCE]
+            values: list[Any] = []
+            for row in some:
+                values += shared
+                values += [row[name] for name in stated]
+            cursor.execute(
+                f"{into} ({columns}) VALUES {', '.join([one] * len(some))} {end}", values
+            )
+            if not ignore_conflicts:
+                keys += [key for (key,) in cursor.fetchall()]
+    return sorted(keys)
+
+
+def _counted(broker: Broker, prepared: Sequence[Prepared], at: datetime) -> dict[Failure, int]:
+    """The keys of these letters' groups, with the letters counted in.
+
+    Rows are locked in the order of all that change counts: first groups that are new, by
+    fingerprint, then groups by their keys; an hour is changed by who has its group.
+    """
+    moments: dict[Failure, list[datetime]] = {}
+    for one in prepared:
+        moments.setdefault(one.failure, []).append(one.died_at(at) or at)
+    keys = _groups(broker, moments)
+    for failure, key in sorted(keys.items(), key=itemgetter(1)):
+        _count(key, moments[failure])
+    return keys
+
+
+def _groups(broker: Broker, moments: Mapping[Failure, list[datetime]]) -> dict[Failure, int]:
+    """The groups' keys; those that are not there yet are begun, with nothing in them."""
+    wanted = {failure.fingerprint: failure for failure in moments}
+    rows = LetterGroup.objects.filter(broker=broker, fingerprint__in=wanted)
+    found = dict(rows.values_list("fingerprint", "pk"))
+    if missing := sorted(wanted.keys() - found.keys()):
+        LetterGroup.objects.bulk_create(
+            [
+                LetterGroup(
+                    broker=broker,
+                    fingerprint=fingerprint,
+                    first_at=min(moments[wanted[fingerprint]]),
+                    last_at=max(moments[wanted[fingerprint]]),
+                    **asdict(wanted[fingerprint]),
+                )
+                for fingerprint in missing
+            ],
+            ignore_conflicts=True,
+        )
+        found = dict(rows.all().values_list("fingerprint", "pk"))
+    return {failure: found[fingerprint] for fingerprint, failure in wanted.items()}
+
+
+def _count(group: int, moments: list[datetime]) -> None:
+    LetterGroup.objects.filter(pk=group).update(
+        parked=F("parked") + len(moments),
+        total=F("total") + len(moments),
+        first_at=Least(F("first_at"), min(moments)),
+        last_at=Greatest(F("last_at"), max(moments)),
+    )
+    hours: Counter[datetime] = Counter()
+    for moment, number in Counter(moments).items():
+        hours[moment.replace(minute=0, second=0, microsecond=0)] += number
+    for hour, number in sorted(hours.items()):
+        _, begins = GroupHour.objects.get_or_create(
+            group_id=group, hour=hour, defaults={"died": number}
+        )
+        if not begins:
+            GroupHour.objects.filter(group=group, hour=hour).update(died=F("died") + number)

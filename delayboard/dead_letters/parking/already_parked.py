@@ -1,0 +1,54 @@
+"""Chosen messages that a parking did not find because they are in the journal already."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+
+from delayboard.dead_letters.parked.failure import kept
+from delayboard.dead_letters.queues.peek import history_id
+from delayboard.models import DeadLetter, Parking, ReplayItem
+from topology.broker.properties.read import read_properties
+
+# So long before it was asked for the look may have been that its messages were chosen on.
+SEEN_WITHIN = timedelta(hours=1)
+MOST_SHOWN = 20
+MOST_REPLAYS = 3
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """`number` of the messages that were not found; `letters` (ids) are the newest equal ones,
+    and `replays` the newest replays that these are in.
+    """
+
+    number: int = 0
+    letters: tuple[int, ...] = ()
+    replays: tuple[int, ...] = ()
+
+
+def parked_elsewhere(parking: Parking) -> Elsewhere:
+    """What others parked out of the same queue, equal to what this one still looks for.
+
+    Equal in content and history: of several equal messages nobody can tell which one it was.
+    """
+    missing = Counter(handle.rpartition(".")[0] for handle in parking.handles or ())
+    if not missing:
+        return Elsewhere()
+    rows = DeadLetter.objects.filter(
+        broker=parking.broker_id,
+        queue=kept(parking.queue),
+        content_id__in={equal.partition(".")[0] for equal in missing},
+        parked_at__gte=parking.created_at - SEEN_WITHIN,
+    ).exclude(session__parking=parking)
+    found: Counter[str] = Counter()
+    letters = []
+    for key, content, raw in rows.order_by("-pk").values_list("pk", "content_id", "properties"):
+        equal = f"{content}.{history_id(read_properties(bytes(raw)).headers)}"
+        if found[equal] < missing[equal]:
+            found[equal] += 1
+            letters.append(key)
+    replays = ReplayItem.objects.filter(letter__in=letters).order_by("-batch_id").distinct()
+    batches = replays.values_list("batch_id", flat=True)[:MOST_REPLAYS]
+    return Elsewhere(found.total(), tuple(letters[:MOST_SHOWN]), tuple(batches))

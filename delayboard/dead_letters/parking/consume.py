@@ -1,0 +1,99 @@
+"""Taking from a consumer: each message is acknowledged after its letter is committed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Event
+
+from django import db
+
+from delayboard.dead_letters.parking.in_flight_limit import Limits
+from delayboard.dead_letters.parking.session import Acks
+from delayboard.dead_letters.parking.store_batch import Keeper, forget_connection
+from topology.broker.amqp.consumer import Consumer, Delivery
+from topology.broker.errors import BrokerError
+
+
+class Taking:
+    """Keeps and acknowledges what a consumer brings.
+
+    Of `wanted` messages (None: without end) the last that fill the prefetch are acknowledged at
+    its end only, when nothing comes in their place: so exactly as many leave the queue.
+    """
+
+    def __init__(
+        self, consumer: Consumer, keeper: Keeper, limits: Limits, *, wanted: int | None = None
+    ) -> None:
+        self.taken = 0
+        self._consumer = consumer
+        self._keeper = keeper
+        self._limits = limits
+        self._acks = Acks(keeper.session)
+        self._free = None if wanted is None else max(0, wanted - limits.prefetch)
+        self._held: deque[tuple[Delivery, int]] = deque()
+
+    def keep(
+        self, deliveries: Sequence[Delivery], *, stop: Event, say: Callable[[str], None]
+    ) -> None:
+        """Commit, then acknowledge. Raises JournalFailed, BrokerError, and what `pulse` raises."""
+        near = [delivery.tag for delivery in deliveries if self._limits.is_near(delivery.message)]
+        for run in self._limits.runs(deliveries):
+            letters = self._keeper.hold(
+                [delivery.message for delivery in run],
+                stop=stop,
+                say=say,
+                # What is given up here puts back those behind it too.
+                for_good=run[0].tag <= max(near, default=0),
+            )
+            self.taken += len(run)
+            self._held.extend(zip(run, letters, strict=True))
+            self._acknowledge()
+
+    def look(self) -> None:
+        """Write down what the broker has surely had, now and then. Raises BrokerError."""
+        if self._acks.are_due:
+            self._consumer.confirm_acks()
+            self._acks.confirmed()
+
+    def _acknowledge(self) -> None:
+        number = len(self._held) if self._free is None else min(len(self._held), self._free)
+        if not number:
+            return
+        if self._free is not None:
+            self._free -= number
+        for _ in range(number):
+            last, letter = self._held.popleft()
+        self._consumer.ack_through(last)
+        self._acks.sent(letter)
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """At the end of the block acknowledge what was committed and put back the rest by nack.
+
+        A close without it costs each message a delivery, on 4.3 too.
+        """
+        try:
+            yield
+        except BrokerError:
+            raise
+        except BaseException:
+            with suppress(BrokerError):
+                self._finish()
+            raise
+        self._finish()
+
+    def _finish(self) -> None:
+        last, letter = self._held[-1] if self._held else (None, 0)
+        self._consumer.finish(last)
+        if letter:
+            self._acks.sent(letter)
+        if self._keeper.kept != self.taken:
+            # What was committed last goes back too: its session stays an unclean one.
+            return
+        try:
+            self._acks.ended()
+        except db.Error:
+            # The letters stay in doubt, which harms none of them.
+            forget_connection()

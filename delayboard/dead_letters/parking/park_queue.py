@@ -1,0 +1,240 @@
+"""Parking once, from the worker: all that is in a queue now, or chosen messages of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from threading import Event
+from time import monotonic
+
+from delayboard.dead_letters.parked import store
+from delayboard.dead_letters.parking import repeats
+from delayboard.dead_letters.parking.consume import Taking
+from delayboard.dead_letters.parking.in_flight_limit import BATCH_BYTES, Limits, limits_of
+from delayboard.dead_letters.parking.session import Acks, opened
+from delayboard.dead_letters.parking.store_batch import JournalFailed, Keeper, Room
+from delayboard.dead_letters.queues import peek
+from delayboard.models import DeadLetter, Parking, ParkSession
+from topology import work
+from topology.broker.amqp.consumer import Consumer, Delivery, Getter, getter
+from topology.broker.amqp.depths import live_depths
+from topology.broker.errors import BrokerError, Conflict, NotFound
+from topology.models import Work, WorkState
+
+KIND = "park"
+WAIT_SECONDS = 0.5
+RETRY_AFTER = timedelta(seconds=5)
+# Another reader may hold a chosen message for a moment.
+LOOKS = 4
+LOOK_AGAIN_AFTER = timedelta(seconds=2)
+# How far from the head chosen messages are looked for, and how much is held meanwhile.
+LOOKED_AT = 500
+HELD_BYTES = 64 * 1024 * 1024
+HOLDING_SECONDS = 10.0
+# So long nothing may come from a queue that has ready messages.
+PATIENCE = 10.0
+
+
+class _Ending(Exception):
+    """The worker ends; another goes on at once."""
+
+
+class Progress:
+    """The lease of a parking, renewed in each transaction; what it raises undoes that."""
+
+    def __init__(self, lease: work.Lease, parking: Parking, stop: Event) -> None:
+        self._lease = lease
+        self._parking = parking
+        self._stop = stop
+        self.parked = parking.parked
+
+    def pulse(self, number: int = 0) -> None:
+        """Raises Stopped when cancelled or taken over, _Ending when the worker ends."""
+        if self._stop.is_set():
+            raise _Ending
+        done = self.parked + number
+        self._lease.pulse(done, max(done, self._parking.asked or 0))
+
+
+def park(
+    claimed: Work,
+    *,
+    stop: Event,
+    alive: Callable[[], None] = lambda: None,
+    room: Room | None = None,
+) -> None:
+    """Do a claimed parking to its end, or give it back when broker or database fail."""
+    lease = work.lease_of(claimed)
+    parking = Parking.objects.select_related("broker", "created_by").get(pk=claimed.subject)
+    try:
+        (room or Room()).check()
+        progress = Progress(lease, parking, stop)
+        if parking.handles is None:
+            _park_all(parking, progress, stop, alive)
+        elif parking.handles:
+            _park_these(parking, progress, stop, alive, is_resumed=claimed.attempts > 1)
+    except work.Stopped as stopped:
+        lease.end(WorkState.CANCELLED, str(stopped))
+    except _Ending:
+        lease.give_back("", after=timedelta(0))
+    except JournalFailed as error:
+        lease.give_back(str(error), after=RETRY_AFTER)
+    except BrokerError as error:
+        if error.retry_helps:
+            lease.give_back(str(error), after=RETRY_AFTER)
+        else:
+            lease.end(WorkState.FAILED, str(error))
+    else:
+        _settle(parking, claimed, lease)
+
+
+def _settle(parking: Parking, claimed: Work, lease: work.Lease) -> None:
+    parking.refresh_from_db(fields=["handles"])
+    missing = len(parking.handles or ())
+    if missing and claimed.attempts < LOOKS:
+        said = f"{missing} of the chosen messages were not found yet; they are looked for again."
+        lease.give_back(said, after=LOOK_AGAIN_AFTER)
+    else:
+        lease.end(WorkState.DONE)
+
+
+def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable[[], None]) -> None:
+    if parking.asked is None:
+        parking.asked = _depth(parking)
+        parking.save(update_fields=["asked"])
+    progress.pulse()
+    lacking = max(0, parking.asked - (parking.parked - parking.repeats))
+    # What a crash left in the queue although it is kept comes again, and before all others.
+    wanted = lacking + repeats.number_unsure(parking)
+    if wanted <= 0:
+        return
+    found = limits_of(parking.broker, parking.queue)
+    limits = Limits(min(found.prefetch, wanted), found.deliveries)
+    consumer = Consumer(parking.broker.address, parking.queue, prefetch=limits.prefetch)
+    with _session(parking) as session, consumer:
+        keeper = _keeper(session, progress)
+        taking = Taking(consumer, keeper, limits, wanted=wanted)
+        with taking.closing():
+            came_at = monotonic()
+            while taking.taken < wanted:
+                deliveries = consumer.batch(
+                    limit=min(limits.batch, wanted - taking.taken),
+                    limit_bytes=BATCH_BYTES,
+                    wait=WAIT_SECONDS,
+                )
+                alive()
+                if deliveries:
+                    taking.keep(deliveries, stop=stop, say=lambda trouble: alive())
+                    progress.parked = parking.parked + taking.taken
+                    came_at = monotonic()
+                    taking.look()
+                    comes_again = deliveries[-1].message.redelivered
+                    if keeper.kept - keeper.repeats >= lacking and not comes_again:
+                        break
+                    continue
+                progress.pulse()
+                if not _depth(parking):
+                    break
+                if monotonic() - came_at > PATIENCE:
+                    raise Conflict(
+                        f"Nothing comes from “{parking.queue}” though it has messages: another "
+                        "consumer may be the only active one."
+                    )
+
+
+def _depth(parking: Parking) -> int:
+    depths = live_depths(parking.broker.address, [parking.queue])
+    if parking.queue not in depths:
+        raise NotFound(f"There is no queue “{parking.queue}”.")
+    return depths[parking.queue]
+
+
+def _park_these(
+    parking: Parking,
+    progress: Progress,
+    stop: Event,
+    alive: Callable[[], None],
+    *,
+    is_resumed: bool,
+) -> None:
+    progress.pulse()
+    address = parking.broker.address
+    with _session(parking) as session, getter(address, parking.queue) as source:
+        wanted = list(parking.handles or ())
+        seen = _seen(source, wanted, progress)
+        found = {handle: delivery for handle, delivery in seen if handle in wanted}
+        again = _repeats(session, [d for h, d in seen if h not in found]) if is_resumed else []
+        deliveries = [*found.values(), *again]
+        if not deliveries:
+            return
+        keeper = _keeper(session, progress)
+        letters = keeper.hold(
+            [delivery.message for delivery in deliveries],
+            stop=stop,
+            say=lambda trouble: alive(),
+            handles=left(wanted, found),
+        )
+        acks = Acks(session)
+        for delivery in deliveries:
+            source.ack(delivery)
+        acks.sent(letters[-1])
+        # The broker answers a get after what it was sent before.
+        source.get()
+        acks.ended()
+
+
+def left(wanted: Sequence[str], taken: Collection[str]) -> list[str]:
+    """Pure: what is still looked for; those behind a taken one that equals them move up."""
+    still = []
+    for handle in wanted:
+        if handle not in taken:
+            equal, _, occurrence = handle.rpartition(".")
+            number = int(occurrence)
+            before = sum(f"{equal}.{earlier}" in taken for earlier in range(1, number))
+            still.append(f"{equal}.{number - before}")
+    return still
+
+
+def _seen(source: Getter, wanted: Sequence[str], progress: Progress) -> list[tuple[str, Delivery]]:
+    """What is at the head, until all that are wanted are among it, by handle."""
+    missing = set(wanted)
+    occurrences: Counter[str] = Counter()
+    seen: list[tuple[str, Delivery]] = []
+    size = 0
+    until = monotonic() + HOLDING_SECONDS
+    while missing and len(seen) < LOOKED_AT and size < HELD_BYTES and monotonic() < until:
+        delivery = source.get()
+        if delivery is None:
+            break
+        message = delivery.message
+        handle = peek.handle_of(message, message.content_id, occurrences)
+        missing.discard(handle)
+        seen.append((handle, delivery))
+        size += len(delivery.message.body)
+        if len(seen) % 50 == 0:
+            progress.pulse()
+    return seen
+
+
+def _repeats(session: ParkSession, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Those that this very parking kept, and whose ack the broker may not have had."""
+    earlier = repeats.earlier(session, [store.prepare(d.message) for d in deliveries])
+    own = set(
+        DeadLetter.objects.filter(
+            pk__in=[key for key in earlier if key],
+            session__parking=session.parking,
+            # After an orderly end an equal one is another that was not chosen, most likely.
+            session__ended_at=None,
+        ).values_list("pk", flat=True)
+    )
+    return [d for d, key in zip(deliveries, earlier, strict=True) if key in own]
+
+
+def _session(parking: Parking) -> AbstractContextManager[ParkSession]:
+    return opened(parking.broker, parking.queue, by=parking.created_by, parking=parking)
+
+
+def _keeper(session: ParkSession, progress: Progress) -> Keeper:
+    return Keeper(session, pulse=progress.pulse)

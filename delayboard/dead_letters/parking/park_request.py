@@ -1,0 +1,144 @@
+"""Asking for a parking, and who may be parked at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from analytics.events import clean
+from delayboard.dead_letters.parking.park_queue import KIND
+from delayboard.dead_letters.queues import peek
+from delayboard.models import DeadLetterQueue, Parking
+from topology import audit, work
+from topology.definitions import Queue, is_tap
+from topology.models import Broker
+from topology.snapshot import Snapshot
+
+MOST_CHOSEN = 200
+HANDLE = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}\.[1-9][0-9]{0,5}", re.ASCII)
+
+
+class ParkError(Exception):
+    """Nothing was changed; the sentence says why."""
+
+
+def refusal(row: DeadLetterQueue | None, queue: Queue | None) -> str:
+    """Pure: why this queue is not parked; "" when it may be.
+
+    `row` is a person's word on it, `queue` what the broker has of this name.
+    """
+    if queue is None:
+        return "The broker has no queue of this name."
+    if is_tap(queue.name):
+        return "This is Delayboard's own tap: it holds copies, no dead letters."
+    if queue.type == "stream":
+        return "A stream is not parked: reading it takes nothing out."
+    if queue.type not in ("classic", "quorum"):
+        return f"What parking does to a queue of the type “{queue.type}” is not known."
+    if row is None or not row.is_confirmed:
+        return (
+            "Nobody has confirmed that this queue holds dead letters. If it does, confirm it first."
+        )
+    return ""
+
+
+def warning(queue: Queue, snapshot: Snapshot) -> str:
+    """What a person should know before; "" for nothing."""
+    numbers = snapshot.numbers.get(queue.name)
+    if numbers and numbers.consumers:
+        return (
+            f"“{queue.name}” has {numbers.consumers} consumers: they and Delayboard share what "
+            "comes into it."
+        )
+    return ""
+
+
+def watch(user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, on: bool) -> str:
+    """Switch the watching of a queue; what to know of it, or "". Raises ParkError."""
+    row = DeadLetterQueue.objects.filter(broker=broker, queue=name).first()
+    said = ""
+    if on:
+        queue = _queue(row, snapshot, name)
+        said = warning(queue, snapshot) if snapshot else ""
+    elif row is None:
+        raise ParkError("This queue is not watched.")
+    if row is None or row.is_watched == on:
+        return said
+    with transaction.atomic():
+        row.is_watched, row.watched_by, row.watched_at = on, user, timezone.now()
+        row.save(update_fields=["is_watched", "watched_by", "watched_at"])
+        action = "queue watched" if on else "queue no longer watched"
+        audit.record(user, action, broker=broker, what=name)
+    return said
+
+
+def park_all(user: Any, broker: Broker, name: str, snapshot: Snapshot | None) -> Parking:
+    """Ask for all that is in the queue now. Raises ParkError."""
+    row = DeadLetterQueue.objects.filter(broker=broker, queue=name).first()
+    _queue(row, snapshot, name)
+    return _asked(user, broker, name, None)
+
+
+def park_these(
+    user: Any, broker: Broker, name: str, snapshot: Snapshot | None, handles: Sequence[str]
+) -> Parking:
+    """Ask for chosen messages, as a look has named them. Raises ParkError."""
+    row = DeadLetterQueue.objects.filter(broker=broker, queue=name).first()
+    queue = _queue(row, snapshot, name)
+    chosen = list(dict.fromkeys(handles))
+    if not chosen or len(chosen) > MOST_CHOSEN or not all(map(HANDLE.fullmatch, chosen)):
+        raise ParkError(f"Choose messages of the list, at most {MOST_CHOSEN}.")
+    if snapshot is not None:
+        allowed = peek.permission(queue, snapshot)
+        if not allowed.allowed or allowed.budget is not None:
+            raise ParkError(
+                "Looking for single messages harms the others of this queue: park all of them."
+            )
+    return _asked(user, broker, name, chosen)
+
+
+def cancel(user: Any, parking: Parking) -> None:
+    """What is not parked yet stays where it is. Raises ParkError when it has ended."""
+    if parking.work is None or parking.is_ended:
+        raise ParkError("This parking is not running.")
+    work.cancel(parking.work)
+    audit.record(
+        user,
+        "parking cancelled",
+        broker=parking.broker,
+        what=parking.queue,
+        details={"parking": parking.pk},
+    )
+
+
+def _queue(row: DeadLetterQueue | None, snapshot: Snapshot | None, name: str) -> Queue:
+    """Raises ParkError."""
+    if snapshot is None:
+        raise ParkError("The broker does not answer, so what the queue is now is not known.")
+    queue = snapshot.definitions.queue(name)
+    if why := refusal(row, queue):
+        raise ParkError(why)
+    assert queue is not None
+    return queue
+
+
+def _asked(user: Any, broker: Broker, name: str, handles: list[str] | None) -> Parking:
+    number = None if handles is None else len(handles)
+    with transaction.atomic():
+        parking = Parking.objects.create(
+            broker=broker, queue=clean(name), handles=handles, asked=number, created_by=user
+        )
+        parking.work = work.ask(KIND, parking.pk, broker=broker, user=user, total=number or 0)
+        parking.save(update_fields=["work"])
+        audit.record(
+            user,
+            "parking started",
+            broker=broker,
+            what=name,
+            details={"parking": parking.pk, "messages": "all" if number is None else number},
+        )
+    return parking

@@ -1,0 +1,187 @@
+"""Keeping a batch: letters, bodies, counts and facts in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from threading import Event
+from time import monotonic
+
+from django import db
+from django.db import IntegrityError, connection, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from analytics import facts
+from analytics.recorder.record import RecordingFailed
+from delayboard.dead_letters.parked import store
+from delayboard.dead_letters.parking import repeats
+from delayboard.models import Body, DeadLetter, Parking, ParkSession
+from topology.message import Message
+
+# So long a batch is tried again with its messages held, before they are given back.
+HOLD_SECONDS = 5.0
+RETRY_SECONDS = 0.5
+# Room that the database must have beyond what it could not take.
+SPARE_BYTES = 262_144
+
+
+class JournalFailed(RecordingFailed):
+    """The database does not take letters; the sentence says why."""
+
+
+def failed(error: Exception) -> JournalFailed:
+    return JournalFailed(
+        f"The journal cannot be written: {error}. The messages stay in their queue."
+    )
+
+
+@dataclass
+class Room:
+    """What the database could not take lately: before anything is taken again, that must fit."""
+
+    refused_bytes: int = 0
+
+    def check(self) -> None:
+        """Write so much, and take it back. Raises JournalFailed.
+
+        A delivery costs a message of a quorum queue one of those that it has, so none is asked
+        for that cannot be kept.
+        """
+        try:
+            with transaction.atomic():
+                size = self.refused_bytes + SPARE_BYTES
+                Body.objects.create(sha256="room", data=b"\xff" * size, size=0)
+                transaction.set_rollback(True)
+        except db.Error as error:
+            forget_connection()
+            raise failed(error) from error
+
+
+@dataclass
+class Keeper:
+    """Keeps what comes over one connection, in order; `kept` and `repeats` count.
+
+    `pulse` is called in each transaction with how many it keeps; what it raises undoes it. The
+    session's `kept_to` is the last letter that is known to be committed.
+    """
+
+    session: ParkSession
+    room: Room = field(default_factory=Room)
+    pulse: Callable[[int], None] = lambda number: None
+    kept: int = 0
+    repeats: int = 0
+
+    def keep(self, messages: Sequence[Message], handles: Sequence[str] | None = None) -> list[int]:
+        """Commit them; their letters' ids. `handles` are what is still looked for then.
+
+        Raises db.Error.
+        """
+        prepared = [store.prepare(message) for message in messages]
+        try:
+            letters, again = self._commit(prepared, handles)
+        except IntegrityError:
+            # A body that nobody had any more was deleted while a letter was about to have it.
+            letters, again = self._commit(prepared, handles)
+        self._count(letters, again)
+        return letters
+
+    def hold(
+        self,
+        messages: Sequence[Message],
+        *,
+        stop: Event,
+        say: Callable[[str], None],
+        for_good: bool = False,
+        handles: Sequence[str] | None = None,
+    ) -> list[int]:
+        """Keep them, trying again for a while if the database refuses; their letters' ids.
+
+        `say` is told why. `for_good` goes on trying until `stop` is set, for messages that do not
+        survive being given back. Raises JournalFailed.
+        """
+        until = monotonic() + HOLD_SECONDS
+        has_failed = False
+        while True:
+            try:
+                letters = self._kept_after_all() if has_failed else []
+                letters = letters or self.keep(messages, handles)
+            except db.Error as error:
+                has_failed = True
+                forget_connection()
+                self.room.refused_bytes = sum(len(message.body) for message in messages)
+                if stop.is_set() or (monotonic() > until and not for_good):
+                    raise failed(error) from error
+                say(str(failed(error)))
+                stop.wait(RETRY_SECONDS)
+            else:
+                self.room.refused_bytes = 0
+                return letters
+
+    def _kept_after_all(self) -> list[int]:
+        """The letters of a commit whose answer was lost; none if it failed.
+
+        Such a transaction may still be running: it holds the session's row until its end.
+        """
+        session = self.session
+        with transaction.atomic():
+            ParkSession.objects.select_for_update().filter(pk=session.pk).first()
+            rows = DeadLetter.objects.filter(session=session, pk__gt=session.kept_to)
+            found = list(rows.order_by("pk").values_list("pk", "repeat_of"))
+        letters = [key for key, _ in found]
+        if letters:
+            self._count(letters, sum(earlier is not None for _, earlier in found))
+        return letters
+
+    def _count(self, letters: Sequence[int], again: int) -> None:
+        self.session.kept_to = letters[-1]
+        self.kept += len(letters)
+        self.repeats += again
+
+    def _commit(
+        self, prepared: Sequence[store.Prepared], handles: Sequence[str] | None
+    ) -> tuple[list[int], int]:
+        session = self.session
+        at = timezone.now()
+        with transaction.atomic():
+            self.pulse(len(prepared))
+            same = repeats.earlier(session, prepared)
+            letters = store.put_prepared(
+                session.broker,
+                session.queue,
+                prepared,
+                at=at,
+                session=session,
+                by=session.started_by,
+                repeats=same,
+            )
+            facts.state_all(
+                broker=session.broker,
+                kind="parked",
+                of=((session.queue, stated(p)) for p in prepared),
+                at=at,
+            )
+            again = len(same) - same.count(None)
+            if not ParkSession.objects.filter(pk=session.pk).update(kept_to=letters[-1]):
+                # The cleaning took it for one that was killed before its first letter.
+                again_there = copy(session)
+                again_there.kept_to = letters[-1]
+                again_there.save(force_insert=True)
+            if session.parking_id is not None:
+                left = {} if handles is None else {"handles": list(handles)}
+                Parking.objects.filter(pk=session.parking_id).update(
+                    parked=F("parked") + len(prepared), repeats=F("repeats") + again, **left
+                )
+        return letters, again
+
+
+def stated(one: store.Prepared) -> facts.Stated:
+    message = one.message
+    content = facts.id_of(message.properties, one.content_id, lambda: message.body)
+    return facts.Stated(message, content, len(message.body), one.deaths)
+
+
+def forget_connection() -> None:
+    """Have the next query open another, if this one cannot be used any more."""
+    connection.close_if_unusable_or_obsolete()

@@ -1,0 +1,1 @@
+"""Queues that hold dead letters: proposed, confirmed, peeked."""

@@ -1,0 +1,90 @@
+"""Which queues probably hold dead letters: proposed by structure, pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from delayboard.dead_letters.queues.feeds import Feed, Feeds, feeds
+from topology.definitions import Queue, is_tap
+from topology.snapshot import QueueNumbers, Snapshot
+
+# What libraries call the queues that their consumers publish failures to: NServiceBus, MassTransit,
+# EasyNetQ, Wolverine, Spring Cloud Stream. No structure tells of these.
+_ERROR_NAMES = re.compile(
+    r"error|.*_(?:error|skipped)|EasyNetQ_Default_Error_Queue.*|wolverine-dead-letter-queue"
+    r"|.*[._-](?:dlq|dead|parking-?lot)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A queue that can be browsed, what it seems to be, how it is fed, and its live numbers."""
+
+    queue: str
+    type: str
+    numbers: QueueNumbers
+    is_likely: bool
+    why: str
+    feeds: Sequence[Feed] = ()
+    has_telling_name: bool = False
+
+
+def candidates(
+    snapshot: Snapshot,
+    in_topologies: Collection[str],
+    fed: Feeds | None = None,
+) -> list[Candidate]:
+    """All queues but Delayboard's own, the likely dead-letter queues and the deepest first.
+
+    `in_topologies` are the work queues and destinations of topologies. Likely: messages die into it
+    by a failure, nobody consumes it, no TTL takes its messages away, and it is none of these. What
+    is only fed by expiries is where a delay ends. `fed` is what `feeds` told of this snapshot, for
+    those who know it already.
+    """
+    fed = feeds(snapshot) if fed is None else fed
+    found = []
+    for queue in snapshot.definitions.queues:
+        if is_tap(queue.name):
+            continue
+        numbers = snapshot.numbers.get(queue.name, QueueNumbers())
+        into = fed.get(queue.name, ())
+        obstacle = find_obstacle(queue, numbers, into, in_topology=queue.name in in_topologies)
+        why = obstacle or _reasons(into)
+        named = bool(_ERROR_NAMES.fullmatch(queue.name))
+        found.append(Candidate(queue.name, queue.type, numbers, not obstacle, why, into, named))
+    return sorted(found, key=_place)
+
+
+def _place(one: Candidate) -> tuple[bool, bool, int, str]:
+    return (not one.is_likely, not one.has_telling_name, -(one.numbers.messages or 0), one.queue)
+
+
+def find_obstacle(
+    queue: Queue, numbers: QueueNumbers, into: Sequence[Feed], *, in_topology: bool
+) -> str:
+    """Why it is probably no dead-letter queue; "" when nothing speaks against it.
+
+    Whoever advises somebody to confirm, watch or park a queue asks this first.
+    """
+    if queue.type == "stream":
+        return "a stream: nothing is ever taken out of it"
+    if in_topology:
+        return "where a topology delivers: a work queue"
+    if queue.message_ttl_ms is not None:
+        return "its messages expire: a delay"
+    if numbers.consumers:
+        return "has consumers: a work queue"
+    if not into:
+        return "no queue’s messages die into it"
+    if not any(feed.is_failure for feed in into):
+        return "only what has waited comes here: where a delay ends"
+    return ""
+
+
+def _reasons(into: Sequence[Feed]) -> str:
+    names = sorted({name for feed in into if feed.is_failure for name in feed.queues})
+    who = f"“{names[0]}”" if len(names) == 1 else f"{len(names):,} queues"
+    return f"what fails in {who} dies into it, and nobody consumes it"

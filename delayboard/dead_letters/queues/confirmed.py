@@ -1,0 +1,213 @@
+"""The queues of a broker that hold dead letters, or may: what people said of them, and the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from delayboard.dead_letters.queues.candidates import Candidate
+from delayboard.dead_letters.queues.growth import Growth, growths
+from delayboard.models import DeadLetter, DeadLetterQueue, LetterState, Parking
+from topology import audit, work
+from topology.content.text import is_encodable
+from topology.definitions import is_tap
+from topology.models import Broker, State, Topology
+from topology.models.work import ENDED
+from topology.patterns.pattern import ParamsError
+from topology.snapshot import QueueNumbers, Snapshot
+
+# More parked messages than this are not counted, to keep the page quick.
+COUNTED = 10_000
+LONGEST_NAME = 255
+
+
+class Undecided(Exception):
+    """Nothing was written down, and the sentence says why."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A queue: what is seen of it in the broker (None: nothing), and what a person said.
+
+    `growth` is None where it is not known; `parked` counts to COUNTED + 1 at most.
+    """
+
+    name: str
+    seen: Candidate | None
+    row: DeadLetterQueue | None = None
+    growth: Growth | None = None
+    parked: int = 0
+
+    @property
+    def numbers(self) -> QueueNumbers:
+        return self.seen.numbers if self.seen else QueueNumbers()
+
+    @property
+    def parked_words(self) -> str:
+        return f"more than {COUNTED:,}" if self.parked > COUNTED else str(self.parked)
+
+    @property
+    def query(self) -> str:
+        """What finds its parked letters."""
+        quoted = re.sub(r'([\\"*])', r"\\\1", self.name)
+        return f'queue:"{quoted}"'
+
+    @property
+    def is_proposed(self) -> bool:
+        return self.row is None and self.seen is not None and self.seen.is_likely
+
+    @property
+    def is_dismissed(self) -> bool:
+        return self.row is not None and not self.row.is_confirmed
+
+    @property
+    def is_stream(self) -> bool:
+        return self.seen is not None and self.seen.type == "stream"
+
+
+@dataclass(frozen=True)
+class Queues:
+    """By what is known of them; `unparked` is in the confirmed ones, None where not all is known.
+
+    `total` counts the proposed and the other ones that fit, of which some may be left out.
+    """
+
+    confirmed: Sequence[Line] = ()
+    proposed: Sequence[Line] = ()
+    others: Sequence[Line] = ()
+    total: int = 0
+    unparked: int | None = None
+
+    @property
+    def shown(self) -> int:
+        return len(self.proposed) + len(self.others)
+
+
+def queues(
+    broker: Broker,
+    found: Sequence[Candidate] | None,
+    text: str,
+    now: datetime,
+    *,
+    most: int,
+    is_current: bool = True,
+) -> Queues:
+    """Those whose names hold the text, at most so many of those that nobody confirmed.
+
+    `found` is None while the broker has not answered: then only what people said is known. From
+    numbers that are not of now (`is_current`) no growth is told.
+    """
+    rows = {row.queue: row for row in DeadLetterQueue.objects.filter(broker=broker)}
+    seen = {one.queue: one for one in found or ()}
+    confirmed = [row for row in rows.values() if row.is_confirmed]
+    rest = [one for one in found or () if one.queue not in rows or not rows[one.queue].is_confirmed]
+    lines = _confirmed(broker, confirmed, seen, now if is_current else None)
+    fitting = [one for one in rest if _fits(one.queue, text)]
+    shown = [Line(one.queue, one, rows.get(one.queue)) for one in fitting[:most]]
+    return Queues(
+        confirmed=[line for line in lines if _fits(line.name, text)],
+        proposed=[line for line in shown if line.is_proposed],
+        others=[line for line in shown if not line.is_proposed],
+        total=len(fitting),
+        unparked=None if found is None else _unparked(confirmed, seen),
+    )
+
+
+def _fits(name: str, text: str) -> bool:
+    return text.casefold() in name.casefold()
+
+
+def _confirmed(
+    broker: Broker,
+    rows: Sequence[DeadLetterQueue],
+    seen: Mapping[str, Candidate],
+    now: datetime | None,
+) -> list[Line]:
+    """The deepest first, as the others; without growth when `now` is None."""
+    depths = {row.pk: seen[row.queue].numbers.messages for row in rows if row.queue in seen}
+    grown = growths(depths, now) if now else {}
+    lines = [
+        Line(row.queue, seen.get(row.queue), row, grown.get(row.pk), _parked(broker, row.queue))
+        for row in rows
+    ]
+    return sorted(lines, key=lambda line: (-(line.numbers.messages or 0), line.name))
+
+
+def _parked(broker: Broker, queue: str) -> int:
+    rows = DeadLetter.objects.filter(broker=broker, queue=queue, state=LetterState.PARKED)
+    return rows.order_by()[: COUNTED + 1].count()
+
+
+def _unparked(rows: Sequence[DeadLetterQueue], seen: Mapping[str, Candidate]) -> int | None:
+    """In all of them; those that are gone from the broker hold none."""
+    depths = [seen[row.queue].numbers.messages for row in rows if row.queue in seen]
+    return None if None in depths else sum(depth or 0 for depth in depths)
+
+
+def destinations(broker: Broker, snapshot: Snapshot) -> set[str]:
+    """Where the broker's topologies deliver: work queues, what is bound, what waiters read."""
+    names: set[str] = set()
+    for topology in Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN):
+        try:
+            params = topology.parsed
+        except (ParamsError, KeyError):
+            continue
+        names.update(topology.pattern.targets(params))
+        names.update(waiter.queue for waiter in topology.waiters)
+        bound = topology.pattern.destinations(params, snapshot.definitions)
+        names.update(one.destination for one in bound or () if one.destination_is_queue)
+    return names
+
+
+def decide(
+    user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, is_confirmed: bool
+) -> DeadLetterQueue:
+    """Write down what a person says of a queue. Raises Undecided.
+
+    Who says that it holds none ends its watching and its parkings too.
+    """
+    problem = _problem(broker, name, snapshot, is_confirmed=is_confirmed)
+    if problem:
+        raise Undecided(problem)
+    changed = {"is_confirmed": is_confirmed, "decided_by": user, "decided_at": timezone.now()}
+    if not is_confirmed:
+        changed |= {"is_watched": False}
+    with transaction.atomic():
+        row, _ = DeadLetterQueue.objects.update_or_create(
+            broker=broker, queue=name, defaults=changed
+        )
+        if not is_confirmed:
+            _cancel_parkings(broker, name)
+        word = "confirmed" if is_confirmed else "dismissed"
+        audit.record(user, f"dead-letter queue {word}", broker=broker, what=name)
+    return row
+
+
+def _cancel_parkings(broker: Broker, name: str) -> None:
+    asked = Parking.objects.filter(broker=broker, queue=name, work__isnull=False)
+    for parking in asked.exclude(work__state__in=ENDED).select_related("work"):
+        assert parking.work is not None
+        work.cancel(parking.work)
+
+
+def _problem(broker: Broker, name: str, snapshot: Snapshot | None, *, is_confirmed: bool) -> str:
+    if not name or len(name) > LONGEST_NAME or not is_encodable(name):
+        return "This is no name of a queue that can be kept."
+    if is_tap(name):
+        return "This is one of Delayboard’s own taps: what is in it are copies."
+    if not is_confirmed and DeadLetterQueue.objects.filter(broker=broker, queue=name).exists():
+        return ""
+    if snapshot is None:
+        return f"{broker.name} has not answered yet, so that its queues are not known."
+    queue = snapshot.definitions.queue(name)
+    if queue is None:
+        return f"{broker.name} has no queue of this name."
+    if is_confirmed and queue.type == "stream":
+        return "This is a stream: nothing is ever taken out of it, so it cannot be parked."
+    return ""

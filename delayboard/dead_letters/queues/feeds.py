@@ -1,0 +1,223 @@
+"""What dies into a queue: from which queues, for which reasons, by which way; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from topology.definitions import Exchange, Queue
+from topology.routing.consumer import delivery_limit
+from topology.routing.matching.delayed_exchange import kind_of
+from topology.routing.matching.index import Index
+from topology.routing.matching.match import match
+from topology.snapshot import QueueNumbers, Snapshot
+
+# Deaths that are failures; an expiry is the end of a delay.
+FAILURES = ("rejected", "maxlen", "delivery_limit")
+NAMED = 3
+
+_HOW = {
+    "rejected": "consumers reject it",
+    "expired": "its time there runs out",
+    "maxlen": "the queue is full",
+    "delivery_limit": "it is delivered too often",
+}
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Queues whose messages die into another by one way, for the same reasons.
+
+    `routing_key` None stands for the messages' own keys; `key_matters` is false where the exchange
+    asks for none.
+    """
+
+    queues: tuple[str, ...]
+    reasons: tuple[str, ...]
+    exchange: str
+    routing_key: str | None
+    key_matters: bool = True
+
+    @property
+    def is_failure(self) -> bool:
+        return any(reason in FAILURES for reason in self.reasons)
+
+    @property
+    def sentence(self) -> str:
+        """All of it in words."""
+        names = ", ".join(f"“{name}”" for name in self.queues[:NAMED])
+        more = len(self.queues) - NAMED
+        who = f"{names} and {more:,} more queues" if more > 0 else names
+        reasons = " or ".join(f"{_HOW[reason]} ({reason})" for reason in self.reasons)
+        return f"From {who}, when {reasons}, {self._way}."
+
+    @property
+    def _way(self) -> str:
+        if self.exchange == "":
+            return "straight through the default exchange"
+        way = f"through the exchange “{self.exchange}”"
+        if not self.key_matters:
+            return way
+        return f"{way} with {'its own key' if self.routing_key is None else _key(self.routing_key)}"
+
+
+# By the name of the queue that is fed.
+Feeds: TypeAlias = Mapping[str, Sequence[Feed]]
+
+
+def _key(routing_key: str) -> str:
+    return f"the key “{routing_key}”" if routing_key else "an empty key"
+
+
+def reasons(queue: Queue, numbers: QueueNumbers, version: tuple[int, ...]) -> tuple[str, ...]:
+    """For which reasons messages can die in it, as far as its arguments and consumers tell.
+
+    A queue with a time to live and without consumers is a delay: nobody rejects there. A
+    message's own expiration is not seen here. Source: reference of RabbitMQ, “Dead Letter
+    Exchanges”; reject-publish refuses what is new, and dead-letters nothing.
+    """
+    if queue.type == "stream":
+        return ()
+    is_delay = queue.message_ttl_ms is not None and not numbers.consumers
+    found = []
+    if not is_delay:
+        found.append("rejected")
+    if queue.message_ttl_ms is not None:
+        found.append("expired")
+    if _drops_when_full(queue):
+        found.append("maxlen")
+    if not is_delay and delivery_limit(queue, version) is not None:
+        found.append("delivery_limit")
+    return tuple(found)
+
+
+def _drops_when_full(queue: Queue) -> bool:
+    names = ("x-max-length", "x-max-length-bytes")
+    is_bounded = any(queue.arguments.number(name) is not None for name in names)
+    return is_bounded and queue.arguments.text("x-overflow") != "reject-publish"
+
+
+def feeds(snapshot: Snapshot) -> Feeds:
+    """What dies into each queue, by its name, failures first; Delayboard's taps aside."""
+    index = Index(snapshot.definitions.without_taps())
+    numbers, version = snapshot.numbers, snapshot.version_tuple
+    alike: dict[tuple[str, str | None, tuple[str, ...]], list[str]] = {}
+    for queue in sorted(index.queues.values(), key=lambda queue: queue.name):
+        if queue.dead_letter_exchange is None:
+            continue
+        why = reasons(queue, numbers.get(queue.name, QueueNumbers()), version)
+        if why:
+            way = (queue.dead_letter_exchange, queue.dead_letter_routing_key, why)
+            alike.setdefault(way, []).append(queue.name)
+    found: dict[str, list[Feed]] = {}
+    keys = _Keys(index, version)
+    for (exchange, key, why), names in alike.items():
+        for target, sources in keys.reached(exchange, key, names):
+            matters = _asks_for_key(index.exchanges.get(exchange))
+            feed = Feed(tuple(sources), why, exchange, key, matters)
+            found.setdefault(target, []).append(feed)
+    for each in found.values():
+        each.sort(key=lambda feed: (not feed.is_failure, feed.queues))
+    return found
+
+
+def _asks_for_key(exchange: Exchange | None) -> bool:
+    return exchange is None or kind_of(exchange) in ("direct", "topic")
+
+
+class _Keys:
+    """Where messages go that keep their own keys, which only the bindings of their queue tell."""
+
+    def __init__(self, index: Index, version: tuple[int, ...]) -> None:
+        self._index = index
+        self._version = version
+        self._bound: dict[str, set[str] | None] | None = None
+        self._anywhere: dict[str, frozenset[str]] = {}
+
+    def reached(
+        self, exchange: str, key: str | None, names: Sequence[str]
+    ) -> Iterator[tuple[str, Sequence[str]]]:
+        """The queues behind a dead-letter exchange, each with those of `names` that lead there."""
+        if exchange and self._is_blind(exchange):
+            yield from ((target, names) for target in self._behind(exchange))
+        elif key is not None:
+            matched = match(self._index, exchange, [key], {}, self._version)
+            yield from ((target, names) for target in matched.queues)
+        else:
+            yield from self._by_own_keys(exchange, names)
+
+    def _by_own_keys(
+        self, exchange: str, names: Sequence[str]
+    ) -> Iterator[tuple[str, Sequence[str]]]:
+        by_target: dict[str, list[str]] = {}
+        for name in names:
+            keys = self._keys_of(name)
+            if keys is None:
+                targets: Iterable[str] = self._behind(exchange) if exchange else ()
+            else:
+                targets = match(self._index, exchange, sorted(keys), {}, self._version).queues
+            for target in targets:
+                # Back into itself it would only come by a message's own key.
+                if exchange or target != name:
+                    by_target.setdefault(target, []).append(name)
+        yield from sorted(by_target.items())
+
+    def _is_blind(self, exchange: str) -> bool:
+        """Whether the exchange looks at no key: a fanout, or one that looks at headers."""
+        found = self._index.exchanges.get(exchange)
+        return found is not None and kind_of(found) in ("fanout", "headers")
+
+    def _behind(self, exchange: str) -> frozenset[str]:
+        """Every queue that some key and headers lead to."""
+        if exchange not in self._anywhere:
+            self._anywhere[exchange] = frozenset(self._follow(exchange))
+        return self._anywhere[exchange]
+
+    def _follow(self, exchange: str) -> Iterator[str]:
+        leaving = self._index.definitions.leaving
+        seen, waiting = {exchange}, [exchange]
+        while waiting:
+            name = waiting.pop()
+            further = []
+            for binding in leaving(name):
+                if binding.destination_is_queue:
+                    if binding.destination in self._index.queues:
+                        yield binding.destination
+                else:
+                    further.append(binding.destination)
+            found = self._index.exchanges.get(name)
+            alternate = found.arguments.text("alternate-exchange") if found else None
+            further += [alternate] if alternate else []
+            waiting += [each for each in further if each not in seen]
+            seen.update(further)
+
+    def _keys_of(self, queue: str) -> set[str] | None:
+        """The keys that messages in this queue may have; None when they may have any.
+
+        Its own name, by which the default exchange knows it, and those of its bindings, where
+        these are to direct exchanges or have no wildcard.
+        """
+        if self._bound is None:
+            self._bound = self._all_keys()
+        return self._bound.get(queue, {queue})
+
+    def _all_keys(self) -> dict[str, set[str] | None]:
+        found: dict[str, set[str] | None] = {}
+        for binding in self._index.definitions.bindings:
+            source = self._index.exchanges.get(binding.source)
+            if not binding.destination_is_queue or source is None:
+                continue
+            keys = found.setdefault(binding.destination, {binding.destination})
+            if keys is not None:
+                if _is_literal(source, binding.routing_key):
+                    keys.add(binding.routing_key)
+                else:
+                    found[binding.destination] = None
+        return found
+
+
+def _is_literal(source: Exchange, key: str) -> bool:
+    kind = kind_of(source)
+    words = key.split(".")
+    return kind == "direct" or (kind == "topic" and "#" not in words and "*" not in words)

@@ -1,0 +1,99 @@
+"""How deep the confirmed queues were, sampled every minute, and how they grew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from threading import Event
+
+from delayboard.models import DeadLetterQueue, QueueDepth
+from topology import latest
+from topology.graph.live_values import count_text
+from topology.models import Broker
+
+Beat = Callable[[Mapping[str, object]], None]
+
+EVERY = timedelta(minutes=1)
+KEPT = timedelta(hours=48)
+SPAN = timedelta(hours=1)
+# A sample that is so much older than the span still tells of it.
+TOLERANCE = timedelta(minutes=10)
+CHECK_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Growth:
+    """By how many messages a queue changed within SPAN, negative when it shrank."""
+
+    change: int
+
+    @property
+    def words(self) -> str:
+        """Such as "+12 in the last hour"."""
+        if not self.change:
+            return "unchanged in the last hour"
+        sign = "+" if self.change > 0 else "−"
+        return f"{sign}{count_text(abs(self.change))} in the last hour"
+
+
+def growths(depths: Mapping[int, int | None], now: datetime) -> dict[int, Growth]:
+    """The growth of queues by the ids of their rows, from their depths now.
+
+    Without those of which a depth, or a sample of an hour ago, is not known.
+    """
+    ago = now - SPAN
+    rows = QueueDepth.objects.filter(
+        queue__in=[pk for pk, depth in depths.items() if depth is not None],
+        at__gt=ago - TOLERANCE,
+        at__lte=ago,
+    )
+    before = dict(rows.order_by("at").values_list("queue", "messages"))
+    found = {}
+    for pk, messages in before.items():
+        if (depth := depths[pk]) is not None:
+            found[pk] = Growth(depth - messages)
+    return found
+
+
+def sample(now: datetime) -> int:
+    """Write down how deep each confirmed queue is, and delete what is older than KEPT.
+
+    Returns how many. A broker that does not answer has no depth: nothing is written of it.
+    """
+    QueueDepth.objects.filter(at__lt=now - KEPT).delete()
+    confirmed: dict[int, list[DeadLetterQueue]] = {}
+    for row in DeadLetterQueue.objects.filter(is_confirmed=True):
+        confirmed.setdefault(row.broker_id, []).append(row)
+    found = [
+        depth
+        for broker in Broker.objects.filter(pk__in=confirmed)
+        for depth in _depths(broker, confirmed[broker.pk], now)
+    ]
+    QueueDepth.objects.bulk_create(found)
+    return len(found)
+
+
+def _depths(broker: Broker, rows: Collection[DeadLetterQueue], now: datetime) -> list[QueueDepth]:
+    known = latest.fresh(broker)
+    if known.error or known.snapshot is None:
+        return []
+    numbers = known.snapshot.numbers
+    return [
+        QueueDepth(queue=row, at=now, messages=depth)
+        for row in rows
+        if row.queue in numbers and (depth := numbers[row.queue].messages) is not None
+    ]
+
+
+def keep_sampling(stop: Event, beat: Beat) -> None:
+    """Sample every minute until `stop` is set; `beat` gets sampled_at and sampled."""
+    due_at = datetime.now(UTC)
+    details: dict[str, object] = {}
+    while not stop.is_set():
+        now = datetime.now(UTC)
+        if now >= due_at:
+            details = {"sampled": sample(now), "sampled_at": now.isoformat()}
+            due_at = now + EVERY
+        beat(details)
+        stop.wait(CHECK_SECONDS)

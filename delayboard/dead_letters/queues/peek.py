@@ -1,0 +1,258 @@
+"""Looking into a queue without changing what is in it, as far as the broker allows.
+
+Which looks are safe is the table of RabbitMQ's behaviour by version and queue type: on
+quorum queues with a delivery limit every look costs each message one delivery, and on
+4.0-4.2 (and 3.x with a limit) the 21st destroys it (observed on 3.10.8, 4.0.5, 4.3.6): there
+looks are counted and refused in time (`look_budget`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from delayboard.dead_letters.queues import peek_limit
+from delayboard.dead_letters.queues.peek_limit import Budget, costs_of, deliveries
+from topology.broker.amqp.consumer import Delivery, Getter, getter
+from topology.broker.errors import Unsupported
+from topology.deaths import History, read_history
+from topology.definitions import Queue
+from topology.message import Message
+from topology.models import Broker
+from topology.snapshot import Snapshot
+
+MAXIMUM_MESSAGES = 50
+MAXIMUM_BYTES = 8_000_000
+HOLDING_SECONDS = 1.5
+REQUEST_HEARTBEAT_SECONDS = 2
+# Nobody serves the connection while the database takes a message, or waits for a lock.
+STORING_HEARTBEAT_SECONDS = 30
+SHORT_TTL_MS = 10_000
+WITHOUT_STORE = "A peek costs each message of this queue a delivery: only a person may ask for one."
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where a message goes that cannot be put back.
+
+    `check` raises when nothing can be stored now. `keep` stores a message durably; it is
+    acknowledged afterwards.
+    """
+
+    check: Callable[[], object]
+    keep: Callable[[Message], object]
+
+
+@dataclass(frozen=True)
+class Permission:
+    """Whether a queue may be looked into, and the sentences that a person should read first.
+
+    `budget` is there where each look costs a delivery. `parks`: what cannot be looked at in the
+    queue can be read when it was parked.
+    """
+
+    allowed: bool
+    sentences: tuple[str, ...]
+    budget: Budget | None = None
+    parks: bool = False
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A message as it was seen; `handle` is what a form sends to choose it."""
+
+    message: Message
+    content_id: str
+    handle: str
+    history: History
+
+
+@dataclass(frozen=True)
+class Look:
+    """The messages at the head of a queue, in order. `more` says that there are others.
+
+    `permission` is for the next peek. `has_stored` says that the last message of the list left
+    the queue, because putting it back would have destroyed it.
+    """
+
+    letters: tuple[Letter, ...]
+    more: bool
+    permission: Permission
+    has_stored: bool = False
+
+
+class PeekRefused(Unsupported):
+    """The message says why; `permission` is what holds now."""
+
+    def __init__(self, permission: Permission) -> None:
+        super().__init__(" ".join(permission.sentences))
+        self.permission = permission
+
+
+def permission(queue: Queue, snapshot: Snapshot, budget: Budget | None = None) -> Permission:
+    """Pure: may this queue be looked into on this broker?
+
+    `budget` is what `look_budget` says of it; without one nothing was spent.
+    """
+    if queue.type == "stream":
+        return Permission(False, ("A stream has no dead letters and is not read here.",))
+    if queue.type not in ("classic", "quorum"):
+        sentence = f"What a look does to a queue of the type “{queue.type}” is not known."
+        return Permission(False, (sentence,))
+    notes = _notes(queue, snapshot)
+    if queue.type == "classic":
+        return Permission(True, notes)
+    if refusal := _quorum_refusal(queue, snapshot.version_tuple):
+        return Permission(False, (refusal,), parks=True)
+    limit = costs_of(queue, snapshot.version_tuple)
+    if limit is None:
+        return Permission(True, (*notes, *_quorum_notes(queue)))
+    budget = budget or Budget(limit, 0)
+    if budget.is_short:
+        return Permission(False, (budget.sentence,), budget, parks=True)
+    return Permission(True, (*notes, budget.sentence), budget, parks=True)
+
+
+def look(
+    broker: Broker,
+    queue: Queue,
+    snapshot: Snapshot,
+    limit: int = MAXIMUM_MESSAGES,
+    *,
+    store: Store | None = None,
+) -> Look:
+    """Get from the head, put everything back by nack. Raises BrokerError, PeekRefused.
+
+    Where a peek costs deliveries, the limit is read from the broker immediately before it.
+    `store` takes a message that has no delivery left: putting it back would destroy it. Without
+    one such a peek is refused; with one that takes nothing now, what `check` raises comes first.
+    """
+    _allowed(broker, (queue,), snapshot)
+    in_force = (queue, *peek_limit.read_now(broker, queue, snapshot.version_tuple))
+    allowed = _allowed(broker, in_force, snapshot)
+    budget, heartbeat, counted = allowed.budget, REQUEST_HEARTBEAT_SECONDS, 0
+    if budget:
+        if store is None:
+            raise PeekRefused(replace(allowed, allowed=False, sentences=(WITHOUT_STORE,)))
+        store.check()
+        heartbeat = STORING_HEARTBEAT_SECONDS
+        counted = peek_limit.spend(broker, queue, budget)
+    with getter(broker.address, queue.name, heartbeat=heartbeat) as source:
+        messages, more, last = _taken(source, limit, budget)
+        if has_stored := last is not None and store is not None:
+            store.keep(last.message)
+            source.ack(last)
+    if budget:
+        numbers = snapshot.numbers.get(queue.name)
+        said = max(map(deliveries, messages), default=0)
+        saw_all = not more and numbers is not None and not numbers.consumers
+        peek_limit.learn(broker, queue, counted, said, saw_all=saw_all)
+    return Look(number(messages), more, _strictest(broker, in_force, snapshot), has_stored)
+
+
+def _allowed(broker: Broker, in_force: tuple[Queue, ...], snapshot: Snapshot) -> Permission:
+    """The strictest permission. Raises PeekRefused where it allows nothing."""
+    found = _strictest(broker, in_force, snapshot)
+    if not found.allowed:
+        raise PeekRefused(found)
+    return found
+
+
+def _strictest(broker: Broker, in_force: tuple[Queue, ...], snapshot: Snapshot) -> Permission:
+    """The permission that allows least, of what may be in force."""
+    found = (permission(q, snapshot, peek_limit.budget(broker, q, snapshot)) for q in in_force)
+    return min(found, key=lambda one: (one.allowed, one.budget.limit if one.budget else inf))
+
+
+def _taken(
+    source: Getter, limit: int, budget: Budget | None
+) -> tuple[list[Message], bool, Delivery | None]:
+    """What one look takes, whether there is more behind it, and a message with no delivery left.
+
+    It ends at the first message that has few deliveries left, so that it costs no other one.
+    """
+    messages: list[Message] = []
+    size = 0
+    until = time.monotonic() + HOLDING_SECONDS
+    while (delivery := source.get()) is not None:
+        left = Budget(budget.limit, deliveries(delivery.message)) if budget else None
+        last = delivery if left and not left.left else None
+        if len(messages) == limit and last is None:
+            return messages, True, None
+        messages.append(delivery.message)
+        size += len(delivery.message.body)
+        is_short = left is not None and left.is_short
+        if is_short or size > MAXIMUM_BYTES or time.monotonic() > until:
+            return messages, True, last
+    return messages, False, None
+
+
+def number(messages: list[Message]) -> tuple[Letter, ...]:
+    """Pure: tell equal messages apart by their order."""
+    seen: Counter[str] = Counter()
+    letters = []
+    for message in messages:
+        content = message.content_id
+        handle = handle_of(message, content, seen)
+        letters.append(Letter(message, content, handle, read_history(message.headers)))
+    return tuple(letters)
+
+
+def handle_of(message: Message, content_id: str, seen: Counter[str]) -> str:
+    """The handle of the next message, counted into those that were seen before it.
+
+    It is content id, history (8 hex digits) and occurrence: which of those that have both it is,
+    from 1. When the head moves, one that died otherwise is not taken for it.
+    """
+    equal = f"{content_id}.{history_id(message.headers)}"
+    seen[equal] += 1
+    return f"{equal}.{seen[equal]}"
+
+
+def history_id(headers: Mapping[str, Any]) -> str:
+    """8 hex digits of what x-death says; pure."""
+    told = repr(headers.get("x-death"))
+    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def _notes(queue: Queue, snapshot: Snapshot) -> tuple[str, ...]:
+    numbers = snapshot.numbers.get(queue.name)
+    ttl = queue.message_ttl_ms
+    notes = ["Looking sets the redelivered mark of every message that is shown."]
+    if numbers and numbers.consumers:
+        notes.append("It has consumers: a message on show is kept from them for a moment.")
+    if ttl is not None and ttl < SHORT_TTL_MS:
+        notes.append("Its messages expire soon; one that is due while on show leaves late.")
+    return tuple(notes)
+
+
+def _quorum_notes(queue: Queue) -> tuple[str, ...]:
+    """What a look does on 4.3, where it costs nothing."""
+    notes = ["A look is no failed delivery here: RabbitMQ 4.3 counts it apart."]
+    if _is_unlimited(queue):
+        notes.append("Without a delivery limit the messages go to the end of the queue.")
+    return tuple(notes)
+
+
+def _is_unlimited(queue: Queue) -> bool:
+    return (queue.arguments.number("x-delivery-limit") or 0) < 0
+
+
+def _quorum_refusal(queue: Queue, version: tuple[int, ...]) -> str:
+    """Why no look at a quorum queue's messages is harmless; "" when one is, or can be counted."""
+    if version >= (4, 3):
+        kind = queue.arguments.text("x-delayed-retry-type") or "disabled"
+        if kind in ("all", "returned"):
+            return "Its delayed retry would take every message that is looked at out of sight."
+        return ""
+    if costs_of(queue, version) is None:
+        return (
+            "On a quorum queue of this version a look puts the messages at the end of the "
+            "queue, out of their order."
+        )
+    return ""

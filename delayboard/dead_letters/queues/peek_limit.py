@@ -1,0 +1,143 @@
+"""What looks have cost, where each costs every message at the head one of its deliveries.
+
+On quorum queues of 4.0-4.2, and of 3.x with a delivery limit, the return after the last one
+destroys the message (observed on 3.10.8 and 4.0.5). So each look is counted, durably, before it
+is made, and what the messages themselves say of their deliveries raises the count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import F, QuerySet
+from django.db.models.functions import Greatest
+from django.utils import timezone
+
+from analytics.events import clean
+from delayboard.models import LookCount
+from topology.broker.errors import BrokerError, NotFound, Unsupported
+from topology.broker.management.client import Management
+from topology.broker.management.refresh import read_queue
+from topology.definitions import Queue
+from topology.message import Message
+from topology.models import Broker
+from topology.routing.consumer import delivery_limit
+from topology.snapshot import Snapshot
+
+# Each of the three calls that read a queue and its policies takes at most this long.
+READ_SECONDS = 1.0
+NOT_PEEKED = "Without the queue's delivery limit, a peek may destroy messages: park them instead."
+# The broker counts every five seconds: what is said to be empty was so at some time before.
+STATISTICS_LAG = timedelta(seconds=15)
+# So many deliveries are left to whoever the messages are meant for.
+RESERVE = 3
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How often a message may be delivered, and how often it was, as far as anybody knows.
+
+    `empty_at` is a moment at which the queue was empty, if any: looks before it cost nothing of
+    what is in it now.
+    """
+
+    limit: int
+    spent: int
+    empty_at: datetime | None = None
+
+    @property
+    def left(self) -> int:
+        return max(0, self.limit - self.spent)
+
+    @property
+    def is_short(self) -> bool:
+        return self.left <= RESERVE
+
+    @property
+    def sentence(self) -> str:
+        left = (
+            f"{self.left} of {self.limit} deliveries are left to the messages at the head: a look "
+            "costs one, and after the last one they are destroyed."
+        )
+        if self.is_short:
+            return f"{left} The last {RESERVE} are not spent on looks."
+        return f"{left} How often others took them is known only of what was looked at."
+
+
+def costs_of(queue: Queue, version: tuple[int, ...]) -> int | None:
+    """The delivery limit that looks are counted against; None where they cost nothing."""
+    return None if version >= (4, 3) else delivery_limit(queue, version)
+
+
+def read_now(broker: Broker, queue: Queue, version: tuple[int, ...]) -> tuple[Queue, ...]:
+    """Returns the queue as it may be in force now; each of them has to allow the peek.
+
+    Reads the policies from the broker on versions where a peek can cost a delivery: a snapshot
+    may show a delivery limit that was lowered since. Raises NotFound, and Unsupported when they
+    cannot be read.
+    """
+    if queue.type != "quorum" or version >= (4, 3):
+        return (queue,)
+    if not version:
+        raise Unsupported(f"The broker does not report its version. {NOT_PEEKED}")
+    try:
+        with Management(broker.address, seconds=READ_SECONDS) as management:
+            return read_queue(management, queue.name)
+    except NotFound:
+        raise
+    except BrokerError as error:
+        raise Unsupported(f"{error} {NOT_PEEKED}") from error
+
+
+def budget(broker: Broker, queue: Queue, snapshot: Snapshot) -> Budget | None:
+    """None where a look costs nothing, or harms in another way."""
+    limit = costs_of(queue, snapshot.version_tuple)
+    if limit is None:
+        return None
+    found = _counts(broker, queue.name).first()
+    numbers = snapshot.numbers.get(queue.name)
+    empty_at = None
+    if numbers is not None and numbers.messages == 0:
+        empty_at = snapshot.taken_at - STATISTICS_LAG
+    if found is None or (empty_at and found.last_at < empty_at):
+        return Budget(limit, 0, empty_at)
+    return Budget(limit, found.looks)
+
+
+def spend(broker: Broker, queue: Queue, before: Budget) -> int:
+    """Count a look that is about to be made; the new count. Raises Unsupported when it is short.
+
+    Two looks at once are both counted.
+    """
+    name, now = clean(queue.name), timezone.now()
+    LookCount.objects.get_or_create(broker=broker, queue=name, defaults={"last_at": now})
+    counts = _counts(broker, queue.name)
+    if before.empty_at is not None:
+        counts.filter(last_at__lt=before.empty_at).update(looks=0)
+    if not counts.filter(looks__lt=before.limit - RESERVE).update(
+        looks=F("looks") + 1, last_at=now
+    ):
+        raise Unsupported(Budget(before.limit, counts.get().looks).sentence)
+    return counts.get().looks
+
+
+def learn(broker: Broker, queue: Queue, counted: int, said: int, *, saw_all: bool) -> None:
+    """Take in the greatest number of deliveries that the messages of a look had before it.
+
+    It is the truth where the look `saw_all` of them and nobody else looked since `counted`.
+    """
+    counts = _counts(broker, queue.name)
+    if saw_all and counts.filter(looks=counted).update(looks=said + 1):
+        return
+    counts.update(looks=Greatest(F("looks"), said + 1))
+
+
+def deliveries(message: Message) -> int:
+    """How often the broker says that it was delivered and came back."""
+    found = [message.headers.get(name) for name in ("x-delivery-count", "x-acquired-count")]
+    return max((n for n in found if isinstance(n, int) and not isinstance(n, bool)), default=0)
+
+
+def _counts(broker: Broker, queue: str) -> QuerySet[LookCount]:
+    return LookCount.objects.filter(broker=broker, queue=clean(queue))

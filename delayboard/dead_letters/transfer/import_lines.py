@@ -1,0 +1,150 @@
+"""An export's lines into the journal of a broker: what stands there already is not added again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from analytics.events import clean
+from delayboard.dead_letters import discard
+from delayboard.dead_letters.parked import store
+from delayboard.dead_letters.parked.states import change_letters
+from delayboard.dead_letters.transfer.parse_lines import Imported, LineError, numbered, read_line
+from delayboard.dead_letters.transfer.serialize import uid_of
+from delayboard.models import DeadLetter, LetterGroup, LetterState
+from topology import audit
+from topology.models import Broker
+
+# A transaction holds so many lines, or so many bytes of them.
+CHUNK = 200
+CHUNK_BYTES = 8_000_000
+TOLD = 20
+
+
+@dataclass
+class Tally:
+    """`wrong` has the number and sentence of the first TOLD lines that were left out."""
+
+    lines: int = 0
+    added: int = 0
+    known: int = 0
+    malformed: int = 0
+    wrong: list[tuple[int, str]] = field(default_factory=list)
+
+    def leave_out(self, number: int, sentence: str) -> None:
+        self.malformed += 1
+        if len(self.wrong) < TOLD:
+            self.wrong.append((number, sentence))
+
+
+def bring(
+    user: Any,
+    broker: Broker,
+    name: str,
+    lines: Iterable[bytes],
+    tell: Callable[[int, str], None] = lambda number, sentence: None,
+) -> Tally:
+    """Import lines from the file `name`; `tell` gets each that is left out. Killed at any
+    moment, it goes on where it was when the same file is imported again.
+    """
+    tally = Tally()
+    said: dict[str, int] = {}
+    with audit.recorded(user, "letters imported", broker=broker, what=name, details=said):
+        for chunk in _chunks(_read(lines, tally, tell)):
+            try:
+                added = _write(user, broker, chunk)
+            except IntegrityError:
+                # A body that nobody had any more was deleted while a letter was about to have it.
+                added = _write(user, broker, chunk)
+            tally.added += added
+            tally.known += len(chunk) - added
+            said |= {"lines": tally.lines, "added": tally.added, "malformed": tally.malformed}
+        said |= {"lines": tally.lines, "added": tally.added, "malformed": tally.malformed}
+    return tally
+
+
+def _read(
+    lines: Iterable[bytes], tally: Tally, tell: Callable[[int, str], None]
+) -> Iterator[tuple[Imported, int]]:
+    """The letters, each with the length of its line."""
+    for number, line in numbered(lines):
+        tally.lines += 1
+        try:
+            yield read_line(line), len(line)
+        except LineError as error:
+            tally.leave_out(number, str(error))
+            tell(number, str(error))
+
+
+def _chunks(read: Iterator[tuple[Imported, int]]) -> Iterator[list[Imported]]:
+    chunk: list[Imported] = []
+    size = 0
+    for one, length in read:
+        chunk.append(one)
+        size += length
+        if len(chunk) == CHUNK or size > CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+@transaction.atomic
+def _write(user: Any, broker: Broker, chunk: Sequence[Imported]) -> int:
+    """How many were added; the others stand there already."""
+    # One import at a time: what another one just added would not be seen.
+    Broker.objects.select_for_update(no_key=True).get(pk=broker.pk)
+    known = _known(broker, chunk)
+    fresh: list[Imported] = []
+    for one in chunk:
+        if one.uid not in known:
+            known.add(one.uid)
+            fresh.append(one)
+    gone: list[int] = []
+    replayed: list[int] = []
+    for (queue, parked_at), group in groupby(fresh, key=lambda one: (one.queue, one.parked_at)):
+        some = list(group)
+        at = min(parked_at, datetime.now(UTC))
+        rows = store.put(broker, queue, [one.message for one in some], at=at, by=user)
+        for row, one in zip(rows, some, strict=True):
+            row.imported_uid = one.uid
+            if one.state == LetterState.DISCARDED:
+                gone.append(row.pk)
+            if one.state == LetterState.REPLAYED:
+                replayed.append(row.pk)
+            _annotate(row.pk, one)
+        DeadLetter.objects.bulk_update(rows, ["imported_uid"])
+    if gone:
+        discard.change_these(user, broker, discard.DISCARD, gone)
+    if replayed:
+        now = datetime.now(UTC)
+        change_letters(replayed, (LetterState.PARKED,), LetterState.REPLAYED, by=user, at=now)
+    return len(fresh)
+
+
+def _known(broker: Broker, chunk: Sequence[Imported]) -> set[str]:
+    """Those that were imported before, and those that were parked here themselves."""
+    uids = {one.uid for one in chunk}
+    of_broker = DeadLetter.objects.filter(broker=broker)
+    imported = of_broker.filter(imported_uid__in=uids)
+    known = set(imported.values_list("imported_uid", flat=True))
+    local = [one.local_id for one in chunk if one.local_id is not None]
+    rows = of_broker.filter(pk__in=local, imported_uid="").defer("properties")
+    return known | {uid_of(row) for row in rows}
+
+
+def _annotate(pk: int, one: Imported) -> None:
+    """What people wrote about its group, where nobody did here."""
+    if one.note or one.link:
+        group = LetterGroup.objects.filter(letters=pk, note="", link="")
+        group.update(note=clean(one.note), link=_link(one.link))
+
+
+def _link(text: str) -> str:
+    """Only what a browser may open."""
+    return text if text.startswith(("https://", "http://")) and len(text) <= 500 else ""

@@ -1,0 +1,173 @@
+"""Lines of an export, read back with distrust: a letter to write, or what is wrong; pure."""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from analytics.events import clean
+from delayboard.dead_letters.transfer.serialize import KIND, VERSION
+from delayboard.models import LetterState
+from topology.broker.properties.read import read_properties
+from topology.message import Message
+
+# A body of 128 MiB, RabbitMQ's most, in base64, and what stands around it.
+LONGEST_LINE = 200_000_000
+# A frame of properties is 128 kB by default and can be made larger.
+MOST_PROPERTIES = 1_000_000
+LONGEST_NAME = 255
+LONGEST_UID = 64
+FIRST_YEAR = datetime(1000, 1, 1, tzinfo=UTC)
+
+
+class LineError(ValueError):
+    """The line is no letter; the sentence says why."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """`uid` names it wherever it is imported; `local_id` is what it was called where it was
+    parked, if that was here."""
+
+    uid: str
+    queue: str
+    message: Message
+    parked_at: datetime
+    state: LetterState
+    note: str
+    link: str
+
+    @property
+    def local_id(self) -> int | None:
+        number = self.uid.partition("-")[0]
+        return int(number) if number.isdecimal() and len(number) <= 18 else None
+
+
+def read_line(line: bytes) -> Imported:
+    """Raises LineError."""
+    if len(line) > LONGEST_LINE:
+        raise LineError("It is longer than any export’s.")
+    try:
+        told = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise LineError(f"It is no JSON: {error}.") from error
+    if not isinstance(told, dict) or told.get("kind") != KIND:
+        raise LineError("It is no dead letter of an export.")
+    if told.get("v") != VERSION:
+        raise LineError(f"Its version {_short(told.get('v'))} is not {VERSION}.")
+    if told.get("masked") is not False:
+        raise LineError("Parts of it were hidden when it was exported, so that it is not whole.")
+    message = Message(
+        _name(told, "exchange"),
+        _name(told, "routing_key"),
+        read_properties(_properties(told)),
+        _body(told),
+        redelivered=told.get("redelivered") is True,
+    )
+    if told.get("content_id", message.content_id) != message.content_id:
+        raise LineError("Its content is not what its content_id says: it was changed.")
+    group = told.get("group")
+    about = group if isinstance(group, dict) else {}
+    return Imported(
+        uid=_uid(told, line),
+        queue=_name(told, "queue", is_needed=True),
+        message=message,
+        parked_at=_moment(told, "parked_at"),
+        state=_state(told),
+        note=_text(about, "note"),
+        link=_text(about, "link"),
+    )
+
+
+def _short(value: object) -> str:
+    """How a value is told in a sentence: at most 40 characters of it."""
+    if isinstance(value, (dict, list)):
+        return "of many parts"
+    text = clean(value if not isinstance(value, str) else value[:40])
+    return f"“{text[:40]}”"
+
+
+def numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not empty, counted from 1."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield number, line
+
+
+def _uid(told: Mapping[str, Any], line: bytes) -> str:
+    uid = told.get("uid")
+    if uid is None:
+        return hashlib.sha256(line.strip()).hexdigest()
+    if not isinstance(uid, str) or not uid or len(uid) > LONGEST_UID or not uid.isascii():
+        raise LineError(f"Its uid is no text of at most {LONGEST_UID} ASCII signs.")
+    if not uid.isprintable():
+        raise LineError("Its uid holds signs that cannot be seen.")
+    return uid
+
+
+def _name(told: Mapping[str, Any], name: str, *, is_needed: bool = False) -> str:
+    text = _text(told, name)
+    if len(text.encode()) > LONGEST_NAME:
+        raise LineError(f"Its {name} has more than {LONGEST_NAME} bytes.")
+    if is_needed and not text:
+        raise LineError(f"It has no {name}.")
+    return text
+
+
+def _text(told: Mapping[str, Any], name: str) -> str:
+    text = told.get(name, "")
+    if not isinstance(text, str):
+        raise LineError(f"Its {name} is no text.")
+    return text
+
+
+def _properties(told: Mapping[str, Any]) -> bytes:
+    if "properties_base64" not in told:
+        raise LineError("It has no properties_base64.")
+    raw = _bytes(told, "properties_base64")
+    if len(raw) > MOST_PROPERTIES:
+        raise LineError("Its properties are larger than any frame.")
+    return raw
+
+
+def _body(told: Mapping[str, Any]) -> bytes:
+    if ("body_text" in told) == ("body_base64" in told):
+        raise LineError("It has to have one of body_text and body_base64.")
+    if "body_base64" in told:
+        return _bytes(told, "body_base64")
+    return _text(told, "body_text").encode()
+
+
+def _bytes(told: Mapping[str, Any], name: str) -> bytes:
+    try:
+        return b64decode(_text(told, name).encode(), validate=True)
+    except binascii.Error as error:
+        raise LineError(f"Its {name} is no base64: {error}.") from error
+
+
+def _moment(told: Mapping[str, Any], name: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(_text(told, name))
+        at = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise LineError(f"Its {name} is no moment.") from error
+    if at < FIRST_YEAR:
+        raise LineError(f"Its {name} is before the year 1000.")
+    return at
+
+
+def _state(told: Mapping[str, Any]) -> LetterState:
+    """One that is on its way in a replay there is parked here: this journal has no such replay."""
+    try:
+        state = LetterState(told.get("state", LetterState.PARKED))
+    except ValueError as error:
+        raise LineError(f"Its state is none of {', '.join(LetterState.values)}.") from error
+    is_on_its_way = state in (LetterState.REPLAYING, LetterState.HANDED)
+    return LetterState.PARKED if is_on_its_way else state

@@ -1,0 +1,1 @@
+"""What the page Now shows: problems, throughput, background tasks."""

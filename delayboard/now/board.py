@@ -1,0 +1,207 @@
+"""What Now shows: brokers, background tasks, waiting messages, throughput and troubles."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Q
+
+from analytics.disk import Room, room
+from analytics.scheduled.queries import listing
+from analytics.scheduled.summaries import counts
+from analytics.scheduled.summaries.counts import Scope
+from delayboard.models import BatchState, Duty, Publication, ReplayBatch
+from delayboard.models.replay import ENDED_BATCH
+from delayboard.now.problems import Trouble, find_drifted, find_overdue, find_unroutable
+from delayboard.now.throughput import BEHIND, FlowLine, behind_by, flow_lines
+from delayboard.templatetags.delayboard import bytesize
+from topology import latest
+from topology.broker.errors import alarm_sentence
+from topology.definitions import is_tap
+from topology.delays import in_words
+from topology.latest import Latest
+from topology.models import Broker, State, Topology
+
+# As many topologies as a screen holds; the others are behind a fold.
+FLOWS = 12
+# Replays under way, and others.
+REPLAYS = 10
+LAST_REPLAYS = 5
+# Nothing happens to these until somebody does something.
+RESTING = (BatchState.DRAFT, *ENDED_BATCH)
+
+
+@dataclass(frozen=True)
+class BrokerLine:
+    """A broker, its last snapshot, and how many messages lie in it; None when unknown."""
+
+    broker: Broker
+    latest: Latest
+    messages: int | None
+    topologies: int
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How many messages wait, how many of them should have left, how many of those are stuck."""
+
+    waiting: int
+    overdue: int
+    stuck: int = 0
+
+
+@dataclass(frozen=True)
+class Overview:
+    """`troubles` need somebody now, stuck messages first; `warnings` soon."""
+
+    brokers: tuple[BrokerLine, ...]
+    duties: tuple[Duty, ...]
+    troubles: tuple[Trouble, ...]
+    warnings: tuple[Trouble, ...]
+    waits: Waits
+    flows: tuple[FlowLine, ...]
+    publications: tuple[Publication, ...]
+    batches: tuple[ReplayBatch, ...]
+
+    @property
+    def has_open_batches(self) -> bool:
+        return any(batch.state not in RESTING for batch in self.batches)
+
+    @property
+    def first_flows(self) -> tuple[FlowLine, ...]:
+        return self.flows[:FLOWS]
+
+    @property
+    def other_flows(self) -> tuple[FlowLine, ...]:
+        return self.flows[FLOWS:]
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether messages may have entered or left that nobody counted."""
+        return any(line.unknown for line in self.flows)
+
+
+def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Overview:
+    """Everything about these brokers that the first page shows."""
+    known = latest.fresh_all(brokers, max_age)
+    lines = tuple(_line(broker, one) for broker, one in zip(brokers, known, strict=True))
+    duties = duties_of(brokers)
+    disk = room(settings.EVENT_LOG)
+    flows = flow_lines(brokers, duties, now)
+    topologies = [one.topology for one in flows]
+    scope = counts.scope(brokers, now)
+    found = [
+        *find_unroutable(brokers),
+        *(Trouble("error", sentence) for sentence in _troubles(lines, duties, disk)),
+        *find_drifted([(one.broker, one.latest) for one in lines], topologies),
+        *find_overdue(scope, [one.topology for one in flows if not one.unknown]),
+        *(Trouble("warning", one) for one in (*_readings(lines), *_warnings(duties, disk))),
+    ]
+    return Overview(
+        brokers=lines,
+        duties=duties,
+        troubles=tuple(one for one in found if one.severity == "error"),
+        warnings=tuple(one for one in found if one.severity == "warning"),
+        waits=_waits(scope),
+        flows=tuple(flows),
+        publications=tuple(Publication.objects.filter(broker__in=brokers)[:5]),
+        batches=tuple(_batches(brokers)),
+    )
+
+
+def duties_of(brokers: Sequence[Broker]) -> tuple[Duty, ...]:
+    """The duties of these brokers, and those of none."""
+    return tuple(Duty.objects.filter(Q(broker__in=brokers) | Q(broker=None)))
+
+
+def _batches(brokers: Sequence[Broker]) -> list[ReplayBatch]:
+    """Those under way, the newest first, then the last others."""
+    rows = ReplayBatch.objects.filter(broker__in=brokers)
+    rows = rows.select_related("broker", "work", "created_by", "group")
+    running = list(rows.exclude(state__in=RESTING)[:REPLAYS])
+    return running + list(rows.filter(state__in=RESTING)[:LAST_REPLAYS])
+
+
+def waits(brokers: Sequence[Broker], now: datetime) -> Waits:
+    """The numbers of these brokers at this moment."""
+    return _waits(counts.scope(brokers, now))
+
+
+def _waits(scope: Scope) -> Waits:
+    overdue, waiting = counts.before(scope, [scope.now - listing.OVERDUE_AFTER, None])
+    return Waits(waiting, overdue, counts.count_stuck(scope))
+
+
+def _line(broker: Broker, known: Latest) -> BrokerLine:
+    depths: list[int | None] = [None]
+    if known.snapshot:
+        numbers = known.snapshot.numbers.items()
+        depths = [one.messages for name, one in numbers if not is_tap(name)]
+    messages = None if None in depths else sum(depth or 0 for depth in depths)
+    topologies = Topology.objects.filter(broker=broker, state=State.APPLIED).count()
+    return BrokerLine(broker, known, messages, topologies)
+
+
+def _troubles(lines: Sequence[BrokerLine], duties: Sequence[Duty], disk: Room | None) -> list[str]:
+    told = []
+    is_dead = not duties or all(duty.is_late for duty in duties)
+    if disk and disk.is_full:
+        told.append(
+            f"The disk of the event log has no room left ({settings.EVENT_LOG}). Nothing is "
+            "recorded: what happens stays in the taps as long as these have room, and is "
+            "recorded by itself once there is room again."
+        )
+    if is_dead:
+        told.append("The worker is not running: nothing is recorded, replayed or reported.")
+    told += [f"{line.broker.name}: {line.latest.trouble}" for line in lines if line.latest.trouble]
+    for line in lines:
+        if line.latest.snapshot and line.latest.snapshot.alarms:
+            told.append(f"{line.broker.name}: {alarm_sentence(line.latest.snapshot.alarms)}")
+    if is_dead:
+        return told
+    silent = {line.broker.pk for line in lines if line.latest.trouble}
+    told += _failures([one for one in duties if one.is_failing and one.broker_id not in silent])
+    late = [duty for duty in duties if duty.is_late and not duty.is_failing]
+    told.extend(f"{duty.name} has given no sign of life for a while." for duty in late)
+    return told
+
+
+def _failures(failing: Sequence[Duty]) -> list[str]:
+    """One sentence for each reason, however many duties fail for it."""
+    names = defaultdict(list)
+    for duty in failing:
+        names[duty.last_error].append(duty.name)
+    return [
+        f"{found[0]}{f' and {len(found) - 1} more fail' if found[1:] else ' fails'}: {error}"
+        for error, found in names.items()
+    ]
+
+
+def _readings(lines: Sequence[BrokerLine]) -> list[str]:
+    return [
+        f"{line.broker.name}: {line.latest.error}" for line in lines if line.latest.reading_since
+    ]
+
+
+def _warnings(duties: Sequence[Duty], disk: Room | None) -> list[str]:
+    told = []
+    if disk and disk.is_short and not disk.is_full:
+        told.append(
+            f"The disk of the event log is nearly full: {bytesize(disk.free)} of "
+            f"{bytesize(disk.total)} are left. When it is full, nothing is recorded until there "
+            "is room again."
+        )
+    told.extend(
+        f"{duty.name} is {in_words(_whole(behind_by(duty)))} behind: what is shown is that old."
+        for duty in duties
+        if behind_by(duty) > BEHIND and not duty.is_late
+    )
+    return told
+
+
+def _whole(span: timedelta) -> timedelta:
+    return timedelta(seconds=int(span.total_seconds()))

@@ -1,0 +1,106 @@
+"""Troubles that Now reports of topologies: stuck messages, drift, overdue messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import groupby
+from typing import Literal
+
+from analytics.scheduled.summaries import counts
+from analytics.scheduled.summaries.counts import Scope
+from topology.graph.live_values import count_text
+from topology.latest import Latest
+from topology.models import Broker, MissingBinding, State, Topology
+from topology.operations.drift import find_drift
+
+# So many destinations of a topology are named, more are counted.
+NAMED = 3
+Severity = Literal["error", "warning"]
+
+# Less is shown on Scheduled alone: the recorder may be behind for a moment.
+LONG_OVERDUE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A page by the name of its URL, as a template resolves it."""
+
+    label: str
+    url_name: str
+    arguments: tuple[str, ...] = ()
+    query: Mapping[str, str] = field(default_factory=dict)
+    fragment: str = ""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One sentence about what is wrong, and where to act. "error" needs somebody now."""
+
+    severity: Severity
+    sentence: str
+    link: Link | None = None
+
+
+def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Trouble]:
+    """The destinations that RabbitMQ cannot route to, and stuck messages, by topology."""
+    rows = MissingBinding.objects.filter(
+        topology__broker__in=brokers, topology__state=State.APPLIED
+    ).select_related("topology")
+    of_topology = groupby(
+        sorted(rows, key=lambda row: (row.topology.name, row.topology_id)),
+        key=lambda row: row.topology,
+    )
+    found = [(topology, list(group)) for topology, group in of_topology]
+    for topology, group in sorted(found, key=lambda pair: -sum(row.stuck for row in pair[1])):
+        link = Link("Destinations", "topology:topology", (topology.slug,), fragment="destinations")
+        for row in group[:NAMED]:
+            severity: Severity = "warning" if row.restored_at else "error"
+            yield Trouble(severity, f"{topology.name}: {row.sentence}", link)
+        if rest := group[NAMED:]:
+            more = "1 more destination" if len(rest) == 1 else f"{len(rest)} more destinations"
+            stuck, waiting = (sum(getattr(row, n) for row in rest) for n in ("stuck", "waiting"))
+            sentence = (
+                f"{topology.name}: {more} cannot be reached "
+                f"({count_text(stuck)} stuck, {count_text(waiting)} waiting)."
+            )
+            yield Trouble("error", sentence, link)
+
+
+def find_drifted(
+    brokers: Iterable[tuple[Broker, Latest]], topologies: Sequence[Topology]
+) -> Iterator[Trouble]:
+    """The applied topologies that differ from their definition in the last snapshot."""
+    for broker, latest in brokers:
+        if latest.error or latest.snapshot is None:
+            continue
+        of_broker = [one for one in topologies if one.broker_id == broker.pk]
+        drifts = find_drift(broker.pk, of_broker, latest.snapshot)
+        for topology in of_broker:
+            if drift := drifts.get(topology.pk):
+                link = Link("Topology", "topology:topology", (topology.slug,))
+                yield Trouble("error", f"{topology.name}: {drift.sentence}", link)
+
+
+def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Trouble]:
+    """Those with messages that should have left a minute ago, stuck ones aside.
+
+    For topologies whose copies are read at present: of others messages may have left unseen.
+    """
+    rows = list(topologies)
+    at = scope.now - LONG_OVERDUE
+    numbers = counts.due_before(scope, at, [topology.pk for topology in rows])
+    stuck = counts.stuck_by_topology(scope, until_at=at)
+    for topology in rows:
+        number = numbers.get(topology.pk, 0) - stuck[topology.pk]
+        if number > 0:
+            query = {"topology": topology.slug, "overdue": "1"}
+            link = Link("Overdue messages", "analytics:scheduled", query=query)
+            yield Trouble(
+                "error", f"{topology.name}: {_messages(number)} overdue by a minute or more.", link
+            )
+
+
+def _messages(number: int) -> str:
+    return "1 message is" if number == 1 else f"{count_text(number)} messages are"

@@ -1,0 +1,171 @@
+"""What passed each topology in the last minutes, where that is known, as the first page says it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from analytics import minutes
+from analytics.charts.sparkline import area, points
+from analytics.minutes import SHOWN, Flow
+from analytics.models import Firehose
+from analytics.observation import silent_firehoses, untapped
+from analytics.scheduled.queries import listing
+from delayboard.models import Duty
+from delayboard.models.duty import INDEX
+from topology.graph.live_values import count_text
+from topology.models import Broker, State, Topology
+from topology.patterns.pattern import Phase
+
+# The present minute is not over: its counts would look like a fall.
+DRAWN = SHOWN - 1
+SIDES: dict[str, Phase] = {"entered": "entry", "died": "entry", "left": "exit", "late": "exit"}
+WORDS = {"entered": "in", "left": "out", "late": "late", "died": "died"}
+UNSEEN: dict[frozenset[Phase], str] = {
+    frozenset(): "Read as it comes",
+    frozenset({"entry"}): "Nobody sees what goes in",
+    frozenset({"exit"}): "Nobody sees what comes out",
+    frozenset({"entry", "exit"}): "Nobody sees what passes",
+}
+# Shorter ones come and go with every batch.
+BEHIND = timedelta(seconds=3)
+
+
+@dataclass(frozen=True)
+class FlowLine:
+    """A topology and what is known of its last hour; `unknown` says why the newest is not.
+
+    `unseen` are the sides that nobody ever sees: "entry" what goes in, "exit" what comes out.
+    """
+
+    topology: Topology
+    flow: Flow
+    unknown: str = ""
+    unseen: frozenset[Phase] = frozenset()
+
+    @property
+    def key(self) -> str:
+        """What its live values begin with."""
+        return f"flow/{self.topology.slug}"
+
+    @property
+    def numbers(self) -> dict[str, int | None]:
+        """What passed in the last few minutes; None while it is not known."""
+        recent = asdict(self.flow.recent)
+        return {name: n if self._is_known(name) else None for name, n in recent.items()}
+
+    def _is_known(self, name: str) -> bool:
+        return not self.unknown and SIDES[name] not in self.unseen
+
+    @property
+    def said(self) -> str:
+        return self.unknown or UNSEEN[self.unseen]
+
+    @property
+    def mark(self) -> str:
+        if self.unknown:
+            return "late"
+        return "" if self.unseen else "done"
+
+    @property
+    def entered_area(self) -> str:
+        entered = [counts.entered for counts in self.flow.minutes[:DRAWN]]
+        return "" if "entry" in self.unseen else area(entered, most=self.flow.most, steps=DRAWN)
+
+    @property
+    def left_line(self) -> str:
+        left = [counts.left for counts in self.flow.minutes[:DRAWN]]
+        return "" if "exit" in self.unseen else points(left, most=self.flow.most, steps=DRAWN)
+
+    @property
+    def described(self) -> str:
+        """The drawing in words."""
+        told = [
+            f"{number} {WORDS[name]}"
+            for name, number in asdict(self.flow.hour).items()
+            if SIDES[name] not in self.unseen
+        ]
+        if not self.flow.minutes or not told:
+            return "Nothing is known of the last hour."
+        sentence = f"Last hour: {', '.join(told)}; at most {self.flow.most} a minute."
+        lacking = SHOWN - len(self.flow.minutes)
+        return f"{sentence} The last {lacking} minutes are not known." if lacking else sentence
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """Its live texts by key."""
+        numbers = {f"{self.key}/{name}": count_text(n) for name, n in self.numbers.items()}
+        return numbers | {f"{self.key}/said": self.said}
+
+
+def flow_lines(
+    brokers: Collection[Broker], duties: Sequence[Duty], now: datetime
+) -> list[FlowLine]:
+    """The applied topologies of these brokers, those through which most went first."""
+    topologies = list(Topology.objects.filter(broker__in=brokers, state=State.APPLIED))
+    flows = minutes.flows(topologies, now)
+    unread = {topology.pk: since for topology, since in listing.unread(brokers, now)}
+    firehoses = {row.broker_id: row for row in Firehose.objects.filter(broker__in=brokers)}
+    silent = {row.pk for row in silent_firehoses(brokers, now)}
+    counted_until = index_until(duties, now)
+    lines = []
+    for one in topologies:
+        unseen = untapped(one)
+        if unseen and (firehose := firehoses.get(one.broker_id)):
+            unseen = frozenset()
+            if firehose.pk in silent:
+                unread[one.pk] = firehose.read_at or firehose.switched_on_at
+        lines.append(_line(one, flows[one.pk], unread, counted_until, unseen))
+    return sorted(lines, key=_order)
+
+
+def index_until(duties: Sequence[Duty], now: datetime) -> datetime | None:
+    """The moment up to which the log is counted when that is not now; None when it is."""
+    for duty in duties:
+        if duty.key != INDEX:
+            continue
+        if duty.is_late:
+            return duty.beat_at or duty.started_at
+        behind = behind_by(duty)
+        return now - behind if behind > BEHIND else None
+    return None
+
+
+def behind_by(duty: Duty) -> timedelta:
+    """How old what it works on is, by its own word; zero when it says nothing of it."""
+    seconds = duty.details.get("behind_seconds")
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        return timedelta(0)
+    return timedelta(seconds=min(max(seconds, 0), 10**9))
+
+
+def _line(
+    topology: Topology,
+    flow: Flow,
+    unread: Mapping[int, datetime | None],
+    counted_until: datetime | None,
+    unseen: frozenset[Phase],
+) -> FlowLine:
+    if topology.pk in unread:
+        since = unread[topology.pk]
+        return FlowLine(topology, flow.until(since), f"Not read since {_clock(since)}", unseen)
+    if counted_until is not None and unseen != frozenset(SIDES.values()):
+        known = flow.until(counted_until)
+        return FlowLine(topology, known, f"Not counted since {_clock(counted_until)}", unseen)
+    return FlowLine(topology, flow, unseen=unseen)
+
+
+def _clock(moment: datetime | None) -> str:
+    if moment is None:
+        return "it was applied"
+    local = timezone.localtime(moment)
+    is_today = local.date() == timezone.localtime().date()
+    return f"{local:%H:%M:%S}" if is_today else f"{local:%Y-%m-%d %H:%M}"
+
+
+def _order(line: FlowLine) -> tuple[int, str]:
+    hour = line.flow.hour
+    return -(hour.entered + hour.left), line.topology.name

@@ -1,0 +1,94 @@
+"""One parked dead letter: its life, its way, what is in it, what a replay would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_safe
+
+from delayboard.dead_letters.message.after_parking import after
+from delayboard.dead_letters.message.history import life
+from delayboard.dead_letters.message.path import MOST_DEATHS, path_picture
+from delayboard.dead_letters.message.presentation import show_whole
+from delayboard.dead_letters.parked.redact_cause import seen_letter
+from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.replay.desk import Desk
+from delayboard.dead_letters.replay.options import DEFAULTS
+from delayboard.models import DeadLetter
+from topology import access, audit, latest, redaction
+from topology.latest import Latest
+from topology.models import Broker, Role
+
+
+@require_safe
+@access.with_broker(Role.OPERATOR)
+def letter(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    row = _row(broker, pk)
+    audit.record(request.user, "parked message read", broker=broker, what=_what(row))
+    rules = redaction.rules_for(request.user, broker)
+    (seen,) = peek.number([row.message])
+    shown = show_whole(seen, masks=rules)
+    known = latest.fresh(broker)
+    context: dict[str, Any] = {
+        "broker": broker,
+        "row": seen_letter(row, rules),
+        "shown": shown,
+        "latest": known,
+        "steps": life(rules.message(seen.message), seen.history, then=after(row, rules)),
+        "most_deaths": MOST_DEATHS if len(seen.history.deaths) > MOST_DEATHS else 0,
+        "rules": rules,
+        "may_admin": access.may(request.user, broker, Role.ADMIN),
+        **_neighbours(row),
+        **_replay(row, known),
+    }
+    if not shown.hides_history:
+        # topology.graph.svg escapes every text that it writes.
+        context["way"] = SafeString(path_picture(seen.message, seen.history, row.queue))
+    return render(request, "delayboard/letter.html", context)
+
+
+@require_safe
+@access.with_broker(Role.OPERATOR)
+def letter_body(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    """The body as it lay in the queue, byte for byte, to be kept as a file."""
+    row = _row(broker, pk)
+    if redaction.rules_for(request.user, broker).body_paths:
+        audit.record(
+            request.user, "body downloaded", broker=broker, what=_what(row), outcome="refused"
+        )
+        raise PermissionDenied("A rule hides parts of bodies from you, so no body is handed out.")
+    audit.record(request.user, "body downloaded", broker=broker, what=_what(row))
+    answer = HttpResponse(bytes(row.body.data), content_type="application/octet-stream")
+    answer["Content-Disposition"] = f'attachment; filename="letter-{row.pk}.bin"'
+    answer["X-Content-Type-Options"] = "nosniff"
+    return answer
+
+
+def _row(broker: Broker, pk: int) -> DeadLetter:
+    rows = DeadLetter.objects.select_related("group", "state_by", "repeat_of", "broker")
+    return get_object_or_404(rows, broker=broker, pk=pk)
+
+
+def _what(row: DeadLetter) -> str:
+    return f"{row.pk} of {row.queue}"
+
+
+def _neighbours(row: DeadLetter) -> dict[str, int | None]:
+    """The ids of those beside it in its group that are in the same state."""
+    group = DeadLetter.objects.filter(group=row.group_id, state=row.state)
+    return {
+        "newer": group.filter(pk__gt=row.pk).order_by("pk").values_list("pk", flat=True).first(),
+        "older": group.filter(pk__lt=row.pk).order_by("-pk").values_list("pk", flat=True).first(),
+    }
+
+
+def _replay(row: DeadLetter, known: Latest) -> dict[str, Any]:
+    """Where a replay would go and what would become of it; nothing while that is unknown."""
+    if known.snapshot is None:
+        return {}
+    desk = Desk(row.broker, DEFAULTS, known.snapshot)
+    return {"asked": True, "judged": desk.letter(row.group_id, row.queue, bytes(row.properties))}

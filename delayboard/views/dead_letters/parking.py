@@ -1,0 +1,219 @@
+"""Parking: watch a queue, park what is in it; discard and restore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_POST, require_safe
+
+from analytics.events import clean
+from delayboard.dead_letters import discard
+from delayboard.dead_letters.parked.redact_cause import seen_group
+from delayboard.dead_letters.parking import park_request
+from delayboard.dead_letters.parking.already_parked import Elsewhere, parked_elsewhere
+from delayboard.dead_letters.search import QueryError
+from delayboard.dead_letters.search.rights import tells
+from delayboard.models import LetterChange, LetterGroup, Parking
+from delayboard.models.duty import LETTERS, PARKING, is_missing
+from delayboard.views.confirm_production import Effect, confirmed_on_production
+from delayboard.views.redirect_back import next_of
+from topology import access, latest, redaction
+from topology.database import paging
+from topology.latest import Latest
+from topology.models import Broker, Role
+from topology.redaction import HIDDEN
+
+# As many as a page of letters has, and then some.
+MOST_LETTERS = 1000
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
+    name, on = clean(request.POST.get("name", "")), request.POST.get("on") == "1"
+    known = latest.fresh(broker) if on else None
+    try:
+        said = park_request.watch(
+            request.user, broker, name, known.snapshot if known else None, on=on
+        )
+    except park_request.ParkError as error:
+        messages.error(request, f"Nothing was changed. {error}")
+    else:
+        done = "is watched: what comes into it is parked" if on else "is no longer watched"
+        messages.success(request, f"“{name}” {done}.")
+        if said:
+            messages.warning(request, said)
+        if known is not None:
+            _say_silent(request, broker, known)
+    return redirect(next_of(request, _queue_page(broker, name)))
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def park(request: HttpRequest, broker: Broker) -> HttpResponse:
+    name = clean(request.POST.get("name", ""))
+    known = latest.fresh(broker)
+    snapshot = known.snapshot
+    try:
+        if request.POST.get("all") == "1":
+            parking = park_request.park_all(request.user, broker, name, snapshot)
+        else:
+            handles = request.POST.getlist("message")
+            parking = park_request.park_these(request.user, broker, name, snapshot, handles)
+    except park_request.ParkError as error:
+        messages.error(request, f"Nothing was parked. {error}")
+        return redirect(next_of(request, _queue_page(broker, name)))
+    _say_silent(request, broker, known)
+    return redirect("parking", broker.slug, parking.pk)
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def parking(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    rows = Parking.objects.select_related("work", "created_by")
+    found = get_object_or_404(rows, pk=pk, broker=broker)
+    kept = found.parked - found.repeats
+    missing = None if found.asked is None else max(0, found.asked - kept)
+    elsewhere = parked_elsewhere(found) if missing and found.is_ended else Elsewhere()
+    context = {
+        "broker": broker,
+        "parking": found,
+        "missing": missing,
+        "elsewhere": elsewhere,
+        "not_found": (missing or 0) - elsewhere.number,
+        "queue_page": _queue_page(broker, found.queue),
+        "may_operate": access.may(request.user, broker, Role.OPERATOR),
+        "worker_is_missing": is_missing(PARKING),
+    }
+    return render(request, "delayboard/parking.html", context)
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def parking_cancel(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    found = get_object_or_404(Parking.objects.select_related("work"), pk=pk, broker=broker)
+    try:
+        park_request.cancel(request.user, found)
+    except park_request.ParkError as error:
+        messages.error(request, str(error))
+    return redirect("parking", broker.slug, pk)
+
+
+def _describe_discard(request: HttpRequest, broker: Broker) -> Effect:
+    sent = request.POST
+    if paging.row_number(sent.get("group", "")) is not None:
+        what = "All parked messages of the group"
+    elif sent.get("all") == "1":
+        query = sent.get("q", "")
+        what = f"All parked messages that match “{query}”" if query else "All parked messages"
+    else:
+        what = f"Chosen messages: {len(sent.getlist('letter'))}. They"
+    back = reverse("letters", args=[broker.slug])
+    return Effect(f"{what} are discarded. Discarded messages can be restored.", back)
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+@confirmed_on_production("Discard messages", _describe_discard)
+def letters_discard(request: HttpRequest, broker: Broker) -> HttpResponse:
+    return _change(request, broker, discard.DISCARD, "discarded")
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def letters_restore(request: HttpRequest, broker: Broker) -> HttpResponse:
+    return _change(request, broker, discard.RESTORE, "restored")
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def letters_change(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    """How far a change of many letters is."""
+    rows = LetterChange.objects.select_related("work", "created_by", "group")
+    found = get_object_or_404(rows, pk=pk, broker=broker)
+    rules = redaction.rules_for(request.user, broker)
+    context = {
+        "broker": broker,
+        "change": found,
+        "group": seen_group(found.group, rules) if found.group else None,
+        "query": HIDDEN if tells(rules, found.query) else found.query,
+        "may_operate": access.may(request.user, broker, Role.OPERATOR),
+        "worker_is_missing": is_missing(LETTERS),
+    }
+    return render(request, "delayboard/letters_change.html", context)
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def letters_change_cancel(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    found = get_object_or_404(LetterChange.objects.select_related("work"), pk=pk, broker=broker)
+    try:
+        discard.cancel(request.user, found)
+    except discard.ChangeError as error:
+        messages.error(request, str(error))
+    return redirect("letters_change", broker.slug, pk)
+
+
+def _change(request: HttpRequest, broker: Broker, kind: discard.Kind, done: str) -> HttpResponse:
+    back = next_of(request, reverse("letters", args=[broker.slug]))
+    group = paging.row_number(request.POST.get("group", ""))
+    if request.POST.get("all") != "1" and group is None:
+        keys = [paging.row_number(text) for text in request.POST.getlist("letter")]
+        chosen = [key for key in keys if key is not None][:MOST_LETTERS]
+        number = discard.change_these(request.user, broker, kind, chosen) if chosen else 0
+        _say(request, number, done)
+        _say_busy(request, discard.in_replays(broker, chosen))
+        return redirect(back)
+    asked: dict[str, Any] = {
+        # A search takes no notice of it either.
+        "query": request.POST.get("q", "").replace("\x00", "")[:500],
+        "newest": paging.row_number(request.POST.get("newest", "")),
+    }
+    if group is not None:
+        asked["group"] = get_object_or_404(LetterGroup, pk=group, broker=broker)
+    try:
+        change = discard.change_all(request.user, broker, kind, **asked)
+    except (QueryError, discard.ChangeError) as error:
+        messages.error(request, f"Nothing was {done}. {error}")
+        return redirect(back)
+    if change.work is not None:
+        return redirect("letters_change", broker.slug, change.pk)
+    _say(request, change.changed, done)
+    if change.group is not None:
+        _say_busy(request, change.group.replaying + change.group.handed)
+    return redirect(back)
+
+
+def _say_silent(request: HttpRequest, broker: Broker, known: Latest) -> None:
+    """What was asked for stands, and waits for the broker."""
+    if known.trouble:
+        messages.warning(
+            request,
+            f"{broker.name} does not answer now. It begins when the broker does. {known.trouble}",
+        )
+
+
+def _say(request: HttpRequest, number: int, done: str) -> None:
+    if number:
+        messages.success(request, f"{number} letter{'' if number == 1 else 's'} {done}.")
+    else:
+        messages.error(request, f"Nothing was {done}: none of them was there to be {done}.")
+
+
+def _say_busy(request: HttpRequest, number: int) -> None:
+    if number:
+        them = "1 of them is" if number == 1 else f"{number} of them are"
+        messages.warning(
+            request,
+            f"{them} in a replay, or handed to a delay and not seen to arrive: left so.",
+        )
+
+
+def _queue_page(broker: Broker, name: str) -> str:
+    query = urlencode({"name": name})
+    return f"{reverse('dead_letter_queue', args=[broker.slug])}?{query}"

@@ -1,0 +1,117 @@
+"""Looking into a live queue."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from analytics.events import clean
+from delayboard.dead_letters.message.presentation import Shown, show
+from delayboard.dead_letters.parked import groups
+from delayboard.dead_letters.parking.store_batch import JournalFailed
+from delayboard.dead_letters.parking.store_last import make_store
+from delayboard.dead_letters.queues import peek, peek_limit
+from delayboard.dead_letters.replay.target import delay_queues
+from delayboard.models import DeadLetterQueue
+from topology import access, audit, latest, redaction
+from topology.broker.errors import BrokerError
+from topology.definitions import Queue
+from topology.latest import Latest
+from topology.models import Broker, Role
+from topology.operations.topology_rows import waiters_at
+from topology.routing.matching.index import Index
+
+REPLAYS_COST = (
+    "On a quorum queue of this version a replay out of the queue costs what stays in it "
+    "deliveries, until it is destroyed: park the messages first."
+)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@access.with_broker(Role.VIEWER)
+def dead_letter_queue(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """The queue's page: what a look would do. A POST makes one and answers with the messages.
+
+    A look is no GET: it marks messages, and may cost them deliveries, which nothing that only
+    follows or reloads an address may do.
+    """
+    known, queue = _queue(broker, request.GET.get("name", ""))
+    context: dict[str, Any] = {
+        "broker": broker,
+        "latest": known,
+        "queue": queue,
+        "numbers": known.snapshot.numbers.get(queue.name) if known.snapshot else None,
+        "permission": _permission(broker, queue, known),
+        "row": DeadLetterQueue.objects.filter(broker=broker, queue=clean(queue.name)).first(),
+        "may_operate": access.may(request.user, broker, Role.OPERATOR),
+    }
+    if request.method == "POST":
+        if not access.may(request.user, broker, Role.OPERATOR):
+            raise PermissionDenied("Reading messages needs the role operator.")
+        context |= _looked(request, broker, queue, known)
+    return render(request, "delayboard/dead_letter_queue.html", context)
+
+
+def _queue(broker: Broker, name: str) -> tuple[Latest, Queue]:
+    """The queue as it is in force. Raises Http404 when the broker has none of this name."""
+    known = latest.fresh(broker)
+    if known.snapshot is None:
+        return known, Queue(name)
+    queue = known.snapshot.definitions.queue(name)
+    if queue is None:
+        raise Http404(f"{broker.name} has no queue of this name.")
+    return known, queue
+
+
+def _permission(broker: Broker, queue: Queue, known: Latest) -> peek.Permission | None:
+    """None while nothing is known of the broker."""
+    if known.snapshot is None:
+        return None
+    budget = peek_limit.budget(broker, queue, known.snapshot)
+    return peek.permission(queue, known.snapshot, budget)
+
+
+def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -> dict[str, Any]:
+    if known.snapshot is None:
+        return {"look_error": known.error}
+    try:
+        with audit.recorded(request.user, "queue looked into", broker=broker, what=queue.name):
+            store = make_store(broker, queue.name, request.user)
+            seen = peek.look(broker, queue, known.snapshot, store=store)
+    except peek.PeekRefused as error:
+        return {"look_error": str(error), "permission": error.permission}
+    except (BrokerError, JournalFailed) as error:
+        return {"look_error": str(error)}
+    costs = seen.permission.budget is not None
+    waits = delay_queues(broker)
+    index = Index(known.snapshot.definitions.without_taps())
+    version = known.snapshot.version_tuple
+    rules = redaction.rules_for(request.user, broker)
+    waiters, now_ms = waiters_at(broker), time.time_ns() // 1_000_000
+    shown: list[Shown] = [
+        show(
+            letter,
+            index,
+            waits,
+            queue=queue.name,
+            version=version,
+            masks=rules,
+            waiters=waiters,
+            now_ms=now_ms,
+        )
+        for letter in seen.letters
+    ]
+    return {
+        "look": seen,
+        "permission": seen.permission,
+        "letters": shown,
+        "groups": groups.seen_in(broker, seen.letters, rules),
+        "replays_cost": REPLAYS_COST if costs else "",
+    }

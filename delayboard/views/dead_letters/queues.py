@@ -1,0 +1,38 @@
+"""Which queues hold dead letters: a person confirms or denies it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_POST
+
+from delayboard.dead_letters.queues.confirmed import Undecided, decide
+from delayboard.views.redirect_back import next_of
+from topology import access, latest
+from topology.models import Broker, Role
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def letter_queue_decide(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """`confirmed` 1 or 0 of the queue `name`; back to `next`, or to the list."""
+    name = request.POST.get("name", "")
+    is_confirmed = request.POST.get("confirmed") == "1"
+    snapshot = latest.fresh(broker).snapshot
+    try:
+        decide(request.user, broker, name, snapshot, is_confirmed=is_confirmed)
+    except Undecided as problem:
+        messages.error(request, f"Nothing was changed. {problem}")
+    else:
+        messages.success(request, _said(name, is_confirmed=is_confirmed))
+    page = f"{reverse('dead_letters')}?{urlencode({'broker': broker.slug})}"
+    return redirect(next_of(request, page))
+
+
+def _said(name: str, *, is_confirmed: bool) -> str:
+    if is_confirmed:
+        return f"“{name}” holds dead letters: it can be watched and parked now."
+    return f"“{name}” holds no dead letters: it is neither watched nor parked."

@@ -1,0 +1,74 @@
+"""The journal as a file: export and import."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST, require_safe
+
+from analytics.events import clean
+from analytics.views.streaming import download
+from delayboard.dead_letters.search import QueryError, matching
+from delayboard.dead_letters.transfer.export import FORMATS, gathered
+from delayboard.dead_letters.transfer.import_lines import Tally, bring
+from delayboard.views.dead_letters.messages import query_of
+from topology import access, audit, redaction
+from topology.models import Broker, Role
+
+MOST_BYTES = 20_000_000
+
+
+@require_safe
+@access.with_broker(Role.OPERATOR)
+def letters_export(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """All that the query in the address means, as a file that is written while it is read."""
+    form, query = request.GET.get("as", ""), query_of(request)
+    if form not in FORMATS:
+        raise Http404
+    try:
+        rows = matching(request.user, broker, query)
+    except QueryError as error:
+        return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
+    hidden = redaction.rules_for(request.user, broker)
+    details = {"format": form, "masked": not hidden.is_empty}
+    audit.record(request.user, "letters exported", broker=broker, what=query, details=details)
+    content_type, write = FORMATS[form]
+    parts = gathered(write(rows, hidden))
+    name = f"dead-letters-{broker.slug}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{form}"
+    answer: Any = download(request, parts, content_type, name)
+    return answer  # type: ignore[no-any-return]
+
+
+@require_POST
+@access.with_broker(Role.ADMIN)
+def letters_import(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """A small file of JSON lines; larger ones go through the command."""
+    back = redirect("letters", broker_slug=broker.slug)
+    file = request.FILES.get("file")
+    if file is None or not file.size:
+        messages.error(request, "Nothing was imported. Choose a file that is not empty.")
+        return back
+    if file.size > MOST_BYTES:
+        messages.error(
+            request,
+            "Nothing was imported. The file has more than 20 MB: use "
+            f"manage.py import_dead_letters {broker.slug} FILE.",
+        )
+        return back
+    tally = bring(request.user, broker, clean(file.name or ""), file)
+    for number, sentence in tally.wrong:
+        messages.error(request, f"Line {number} was left out. {sentence}")
+    say = messages.success if tally.added or not tally.malformed else messages.warning
+    say(request, summed_up(tally))
+    return back
+
+
+def summed_up(tally: Tally) -> str:
+    return (
+        f"Of {tally.lines} lines {tally.added} were added, {tally.known} stood there already, "
+        f"{tally.malformed} were left out."
+    )

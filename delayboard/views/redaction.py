@@ -1,0 +1,112 @@
+"""What of a message is hidden from whom: the rules, and what they hide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from analytics.events import clean
+from delayboard.dead_letters.parked.preview_redaction import preview
+from delayboard.models import MaskKind, MaskRule
+from topology import access, audit
+from topology.models import Broker, Role
+from topology.redaction import LONGEST, PatternError, check_pattern
+
+# Whom a rule can hide something from: those below this role.
+ROLES = ((Role.OPERATOR, "viewers"), (Role.ADMIN, "viewers and operators"))
+
+
+@require_safe
+@access.with_broker(Role.ADMIN)
+def masks(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """The rules; with `pattern` and `kind` what such a rule would hide."""
+    kind, pattern = (
+        request.GET.get("kind", ""),
+        clean(request.GET.get("pattern", ""))[: LONGEST + 1],
+    )
+    context: dict[str, Any] = {
+        "broker": broker,
+        "rules": MaskRule.objects.filter(Q(broker=None) | Q(broker=broker)),
+        "kinds": MaskKind.choices,
+        "roles": ROLES,
+        "may_everywhere": access.may(request.user, None, Role.ADMIN),
+        "kind": kind,
+        "pattern": pattern,
+    }
+    if pattern:
+        context |= _preview(request, broker, kind, pattern)
+    return render(request, "delayboard/masks.html", context)
+
+
+@require_POST
+@access.with_broker(Role.ADMIN)
+def mask_change(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """Add a rule, or delete the one whose id is posted as `delete`."""
+    try:
+        said = _delete(request, broker) if "delete" in request.POST else _add(request, broker)
+    except PatternError as error:
+        messages.error(request, f"Nothing was changed. {error}")
+    else:
+        messages.success(request, said)
+    return redirect("masks", broker_slug=broker.slug)
+
+
+def _add(request: HttpRequest, broker: Broker) -> str:
+    """Raises PatternError for what is no rule, PermissionDenied for one of all brokers."""
+    kind = _kind(request.POST.get("kind", ""))
+    pattern = check_pattern(kind, request.POST.get("pattern", ""))
+    roles = {str(role.value): role for role, _ in ROLES}
+    if request.POST.get("least_role", "") not in roles:
+        raise PatternError("Choose from whom it is hidden.")
+    least = roles[request.POST["least_role"]]
+    where = None if request.POST.get("everywhere") else broker
+    access.require(request.user, where, Role.ADMIN)
+    rule, is_new = MaskRule.objects.get_or_create(
+        broker=where, kind=kind, pattern=pattern, least_role=least
+    )
+    if not is_new:
+        raise PatternError("There is such a rule already.")
+    _recorded(request, "mask added", broker, rule)
+    return f"“{pattern}” is hidden from now on."
+
+
+def _kind(kind: str) -> str:
+    if kind not in MaskKind.values:
+        raise PatternError("Choose what the rule hides: a header or a value in a body.")
+    return kind
+
+
+def _delete(request: HttpRequest, broker: Broker) -> str:
+    """Raises PatternError when there is no such rule, PermissionDenied for one of all brokers."""
+    given = request.POST["delete"]
+    found = MaskRule.objects.filter(Q(broker=None) | Q(broker=broker))
+    rule = found.filter(pk=int(given)).first() if given.isdecimal() and len(given) < 19 else None
+    if rule is None:
+        raise PatternError("There is no such rule any more.")
+    access.require(request.user, rule.broker, Role.ADMIN)
+    _recorded(request, "mask deleted", broker, rule)
+    rule.delete()
+    return f"“{rule.pattern}” is no longer hidden."
+
+
+def _recorded(request: HttpRequest, action: str, broker: Broker, rule: MaskRule) -> None:
+    where = "every broker" if rule.broker is None else rule.broker.name
+    details = {"where": where, "least role": Role(rule.least_role).label}
+    audit.record(request.user, action, broker=broker, what=str(rule), details=details)
+
+
+def _preview(request: HttpRequest, broker: Broker, kind: str, pattern: str) -> dict[str, Any]:
+    try:
+        checked = check_pattern(_kind(kind), pattern)
+    except PatternError as error:
+        return {"preview_error": str(error)}
+    found = preview(broker, kind, checked)
+    if row := found.row:
+        what = f"{row.pk} of {row.queue}"
+        audit.record(request.user, "parked message read", broker=broker, what=what)
+    return {"preview": found}

@@ -1,0 +1,215 @@
+"""Replays: the list, a batch as it is, and what is done with one that was started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay import (
+    following,
+    outcome,
+    seeing,
+    told,
+    told_ended,
+    told_items,
+)
+from delayboard.models import BatchState, ItemState, ReplayBatch
+from delayboard.models.duty import REPLAYS, is_missing
+from delayboard.models.replay import ENDED_BATCH, Source
+from delayboard.views.replays.options import options_of
+from topology import access, latest, redaction
+from topology.database import paging
+from topology.latest import Latest
+from topology.models import Role
+
+PAGE = 50
+# What was chosen, thousands of ids: no page shows them.
+LONG = ("letters", "parking__handles")
+
+
+def with_batch(role: Role) -> Callable[[access.View], access.View]:
+    def decorate(view: access.View) -> access.View:
+        @wraps(view)
+        def guarded(request: HttpRequest, pk: int, **more: Any) -> HttpResponse:
+            related = ("broker", "work", "created_by", "started_by", "topology", "parking__work")
+            rows = ReplayBatch.objects.select_related(*related).defer(*LONG)
+            batch = get_object_or_404(rows, pk=pk)
+            access.require(request.user, batch.broker, role)
+            return view(request, batch, **more)
+
+        return guarded
+
+    return decorate
+
+
+@require_safe
+def replays(request: HttpRequest) -> HttpResponse:
+    """The newest first; with `open=1` those alone that have not ended."""
+    visible = access.visible_brokers(request.user)
+    rows = ReplayBatch.objects.filter(broker__in=visible)
+    is_open = request.GET.get("open") == "1"
+    if is_open:
+        rows = rows.exclude(state__in=ENDED_BATCH)
+    before = paging.row_number(request.GET.get("before", ""))
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    related = ("broker", "work", "created_by", "group")
+    page = list(rows.select_related(*related).defer("letters")[: PAGE + 1])
+    context = {
+        "batches": told.lines(request.user, page[:PAGE]),
+        "older": page[PAGE - 1].pk if len(page) > PAGE else None,
+        "before": before,
+        "is_open": is_open,
+    }
+    return render(request, "delayboard/replays.html", context)
+
+
+@require_safe
+@with_batch(Role.VIEWER)
+def replay_batch(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+    """A batch in whatever state it is; a draft is the dry run, with its options to be changed."""
+    return batch_page(request, batch)
+
+
+def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpResponse:
+    """The page of a batch; `more` of the context takes the place of what the batch says."""
+    rules = redaction.rules_for(request.user, batch.broker)
+    now, known = timezone.now(), latest.fresh(batch.broker)
+    hides = told_items.hides_targets(batch, rules)
+    context: dict[str, Any] = {
+        "batch": batch,
+        "latest": known,
+        "said": told.said(batch, rules),
+        "is_found": batch.group_id is not None or bool(batch.query),
+        "broker": batch.broker,
+        "counts": _counts(batch),
+        "settled": batch.to_send - batch.pending,
+        "sent": batch.to_send - batch.pending - batch.cancelled,
+        "refused": batch.returned + batch.nacked + batch.failed,
+        "progress": told.progress(batch),
+        "may_run": access.may(request.user, batch.broker, Role.OPERATOR),
+        "worker_is_missing": is_missing(REPLAYS),
+        "silence": told_ended.silence(batch, now),
+        "undo_is_over": batch.publish_at is not None and batch.publish_at <= now,
+        "live": _live(batch),
+        "hides_targets": hides,
+    }
+    if batch.state != BatchState.PREPARING:
+        context |= _items(request, batch, hides=hides)
+        context |= _seen(batch, known, hides=hides)
+    if batch.is_ended:
+        context |= _ended(batch)
+    if batch.is_draft:
+        context["options"] = options_of(batch)
+    return render(request, "delayboard/replay_batch.html", context | more)
+
+
+def _ended(batch: ReplayBatch) -> dict[str, Any]:
+    """What is told of those that were not replayed, and of those that may be there twice."""
+    found: dict[str, Any] = {"why": told_ended.why(batch)}
+    if batch.source == Source.QUEUE:
+        return found
+    return found | {"rest": told_ended.rest(batch), "twice": told_ended.twice(batch)}
+
+
+def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
+    """What was seen of those that were replayed, and what nobody sees of them.
+
+    And of a draft how long the first ones are watched at least, as far as the broker is known.
+    """
+    is_journal = batch.source == Source.JOURNAL
+    is_asked = is_journal and (batch.is_draft or batch.done > 0)
+    needs = batch.is_draft or (is_asked and (batch.is_ended or not hides))
+    scene = seeing.scene(batch, known.snapshot) if known.snapshot and needs else None
+    found: dict[str, Any] = {}
+    if batch.is_draft:
+        found["longest_round"] = seeing.round_of(batch, scene) if scene else timedelta(0)
+    if not is_journal:
+        return found
+    found["blind"] = outcome.blind_in(batch, scene, known) if is_asked and not hides else ""
+    if not batch.is_ended:
+        return found
+    is_over = batch.followed_to is not None and batch.followed_to > batch.state_at
+    return found | {
+        "after": told.aftermath(batch),
+        "is_followed": not is_over,
+        "followed_until": following.until(batch, scene) if scene and not is_over else None,
+    }
+
+
+def _counts(batch: ReplayBatch) -> list[tuple[str, str, int]]:
+    labels = {str(state): str(state.label) for state in ItemState}
+    if batch.source == Source.QUEUE:
+        is_through = batch.state == BatchState.DONE
+        labels["cancelled"] = "no longer in the queue" if is_through else "not sent"
+    counts = batch.counts()
+    if not batch.excluded:
+        # Nothing is excluded after the start.
+        del counts[ItemState.EXCLUDED]
+    return [(state, labels[state], number) for state, number in counts.items()]
+
+
+def _live(batch: ReplayBatch) -> str:
+    """The page's subject, which is over when the batch is in another state; "" for one at rest."""
+    return "" if batch.is_ended or batch.is_draft else f"{batch.pk}-{batch.state}"
+
+
+def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str, Any]:
+    shown = request.GET.get("show", "")
+    asked = told_items.Asked(
+        shown if shown in told_items.SHOWN else "",
+        paging.row_number(request.GET.get("route", "")),
+        paging.row_number(request.GET.get("after", "")) or 0,
+    )
+    dry = told.dry_run(batch)
+    found: dict[str, Any] = {
+        "dry": dry,
+        "no_longer_free": told.no_longer_free(batch),
+        "routes": [told_items.masked(route) for route in dry.routes] if hides else dry.routes,
+    }
+    if batch.source == Source.QUEUE:
+        return found
+    items = told_items.page(batch, asked)
+    if hides:
+        for row in items.rows:
+            route = row.item.route
+            row.item.route = told_items.masked(route) if route else None
+    shows = told_items.offered(batch, dry.bad, asked.shown)
+    return found | {"asked": asked, "items": items, "shows": shows}
+
+
+@require_POST
+@with_batch(Role.OPERATOR)
+def replay_pause(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+    return _steered(request, batch, batches.pause)
+
+
+@require_POST
+@with_batch(Role.OPERATOR)
+def replay_resume(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+    return _steered(request, batch, batches.resume)
+
+
+@require_POST
+@with_batch(Role.OPERATOR)
+def replay_cancel(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+    return _steered(request, batch, batches.cancel)
+
+
+def _steered(
+    request: HttpRequest, batch: ReplayBatch, do: Callable[[Any, ReplayBatch], None]
+) -> HttpResponse:
+    try:
+        do(request.user, batch)
+    except batches.BatchError as error:
+        messages.error(request, str(error))
+    return redirect("replay_batch", pk=batch.pk)

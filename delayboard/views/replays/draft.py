@@ -1,0 +1,210 @@
+"""Drafts of replays: made of what was chosen, changed, edited message by message, started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_POST
+
+from analytics.events import clean
+from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay import options as optional
+from delayboard.dead_letters.replay import redirect as rules
+from delayboard.dead_letters.replay import select
+from delayboard.dead_letters.replay.batch import BatchError
+from delayboard.dead_letters.replay.options import OptionError, Options
+from delayboard.dead_letters.search import QueryError
+from delayboard.models import ItemState, LetterGroup, ReplayBatch
+from delayboard.models.replay import Source
+from delayboard.views.confirm_production import Effect, confirmed_on_production
+from delayboard.views.redirect_back import next_of
+from delayboard.views.replays.batches import batch_page, with_batch
+from delayboard.views.replays.options import is_sent, options_sent, sent_options
+from topology import access
+from topology.database import paging
+from topology.models import Broker, Role
+
+LONGEST_QUERY = 500
+# As many as a page of letters has, and then some.
+MOST_LETTERS = 1000
+REFUSED = (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
+CHANGED = (
+    "The options were changed since the dry run, so it was made anew and nothing was started. "
+    "Look at it, then start it."
+)
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def letters_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """A draft of chosen letters, of a group, or of all that match a search.
+
+    An exchange and key that were typed stand for where each came from.
+    `newest` leaves out what came after the page was made; `edit` leads to editing the first.
+    """
+    back = next_of(request, reverse("letters", args=[broker.slug]))
+    sent = request.POST
+    newest = paging.row_number(sent.get("newest", ""))
+    group = paging.row_number(sent.get("group", ""))
+    user = request.user
+    try:
+        options = _target(request)
+    except OptionError as error:
+        return _refused(request, error, back)
+
+    def make() -> ReplayBatch:
+        if group is not None:
+            found = get_object_or_404(LetterGroup, pk=group, broker=broker)
+            return select.of_group(user, found, options, newest)
+        if sent.get("all") == "1":
+            query = sent.get("q", "").replace("\x00", "")[:LONGEST_QUERY]
+            return select.of_query(user, broker, query, options, newest)
+        keys = [paging.row_number(text) for text in sent.getlist("letter")]
+        chosen = [key for key in keys if key is not None][:MOST_LETTERS]
+        return select.of_letters(user, broker, chosen, options)
+
+    return _drafted(request, make, back, edits=sent.get("edit") == "1")
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def replay_prepare(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """Park the chosen messages of a live queue, and freeze them into a draft."""
+    name = clean(request.POST.get("name", ""))
+    back = _queue_page(broker, name)
+    handles = request.POST.getlist("message")
+    try:
+        options = _target(request)
+    except OptionError as error:
+        return _refused(request, error, back)
+    return _drafted(
+        request, lambda: select.of_look(request.user, broker, name, handles, options), back
+    )
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def queue_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """A draft that sends all of a queue straight through."""
+    name = clean(request.POST.get("name", ""))
+    back = _queue_page(broker, name)
+    return _drafted(
+        request, lambda: select.of_queue(request.user, broker, name, optional.DEFAULTS), back
+    )
+
+
+@require_POST
+@with_batch(Role.OPERATOR)
+def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+    """A draft of what a batch did not bring off, with its options."""
+    refused = batch.items.filter(state__in=REFUSED, letter__isnull=False)
+    keys = list(refused.values_list("letter_id", flat=True)[: select.MOST_CHOSEN])
+    if len(keys) < refused.count():
+        messages.warning(request, f"Only the first {len(keys)}; the others are left for another.")
+    options = optional.of_batch(batch)
+    back = reverse("replay_batch", args=[batch.pk])
+    return _drafted(
+        request, lambda: select.of_letters(request.user, batch.broker, keys, options), back
+    )
+
+
+@require_POST
+@with_batch(Role.OPERATOR)
+def replay_options(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+    """Other options for a draft, which is judged again."""
+    try:
+        select.change(request.user, batch, sent_options(request, batch))
+    except OptionError as error:
+        return batch_page(request, batch, options=options_sent(request, batch, error))
+    except BatchError as error:
+        messages.error(request, f"Nothing was changed. {error}")
+    return redirect("replay_batch", pk=batch.pk)
+
+
+def _describe_replay(_request: HttpRequest, batch: ReplayBatch) -> Effect:
+    of_queue = batch.source == Source.QUEUE
+    what = (
+        f"All messages of the queue {batch.queue} are moved"
+        if of_queue
+        else (f"{batch.pending:,} parked messages are published")
+    )
+    sentence = f"{what} in the virtual host {batch.broker.vhost}."
+    if batch.excluded:
+        sentence += f" Possible repeats that stay parked: {batch.excluded:,}."
+    return Effect(sentence, reverse("replay_batch", args=[batch.pk]))
+
+
+@require_POST
+@with_batch(Role.OPERATOR)
+@confirmed_on_production("Start replay", _describe_replay)
+def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+    """Start a draft, if it is as the dry run was looked at."""
+    typed = request.POST.get("typed", "").strip().lower()
+    try:
+        if batch.is_draft and is_sent(request):
+            options, known = sent_options(request, batch), optional.of_batch(batch)
+            if options.judged != known.judged:
+                select.change(request.user, batch, options)
+                messages.warning(request, CHANGED)
+                return redirect("replay_batch", pk=batch.pk)
+            if options != known:
+                select.steer(request.user, batch, options)
+        batches.start(request.user, batch, despite_verdict=typed == "yes")
+    except OptionError as error:
+        return batch_page(request, batch, options=options_sent(request, batch, error))
+    except BatchError as error:
+        messages.error(request, f"Not started. {error}")
+    return redirect("replay_batch", pk=batch.pk)
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def group_redirect(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    """Where the letters of a group go by default; with `clear=1` where they came from."""
+    group = get_object_or_404(LetterGroup, pk=pk, broker=broker)
+    exchange, key = (clean(request.POST.get(name, "")).strip() for name in ("exchange", "key"))
+    try:
+        if request.POST.get("clear") == "1":
+            if rules.clear(request.user, group):
+                messages.success(request, "Its letters go where they came from again.")
+        else:
+            rules.redirect(request.user, group, exchange, key)
+            messages.success(request, "Saved: the next dry run sends its letters there.")
+    except OptionError as error:
+        messages.error(request, f"Nothing was saved. {error}")
+    return redirect("letter_group", broker.slug, group.pk)
+
+
+def _drafted(
+    request: HttpRequest, make: Callable[[], ReplayBatch], back: str, *, edits: bool = False
+) -> HttpResponse:
+    try:
+        made = make()
+    except (BatchError, OptionError, QueryError) as error:
+        return _refused(request, error, back)
+    if edits and made.is_draft and made.source == Source.JOURNAL and made.pending:
+        return redirect("replay_item", pk=made.pk, position=1)
+    return redirect("replay_batch", pk=made.pk)
+
+
+def _refused(request: HttpRequest, error: Exception, back: str) -> HttpResponse:
+    messages.error(request, f"Nothing was prepared. {error}")
+    return redirect(back)
+
+
+def _target(request: HttpRequest) -> Options:
+    """Where they go, as it was typed beside what was chosen. Raises OptionError."""
+    exchange, key = (request.POST.get(name, "").strip() for name in ("exchange", "routing_key"))
+    is_typed = request.POST.get("target", "typed" if exchange or key else "") == "typed"
+    typed = {"mode": "typed", "exchange": exchange, "key": key}
+    return optional.read(typed) if is_typed else optional.DEFAULTS
+
+
+def _queue_page(broker: Broker, name: str) -> str:
+    page = reverse("dead_letter_queue", args=[broker.slug])
+    return f"{page}?{urlencode({'name': name})}"

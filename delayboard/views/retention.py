@@ -1,0 +1,51 @@
+"""What is kept for how long, what there is of it, and when it was last cleaned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.dateparse import parse_datetime
+from django.views.decorators.http import require_safe
+
+from analytics.disk import room
+from delayboard.models.duty import CLEANING, Duty
+from delayboard.retention.parked_rows import SIZE
+from delayboard.retention.table import RULES
+from topology.access import may
+from topology.models import Role
+
+
+@require_safe
+def kept(request: HttpRequest) -> HttpResponse:
+    duty = Duty.objects.filter(key=CLEANING).first()
+    details: Mapping[str, Any] = duty.details if duty else {}
+    removed = details.get("removed") or {}
+    now, size = datetime.now(UTC), _number(details, "letters_bytes")
+    held = [(rule.holding(now), removed.get(rule.setting, 0)) for rule in RULES if rule.setting]
+    context = {
+        "holdings": [one for one in held if one[0].rule is not SIZE],
+        "all_messages": next(one for one in held if one[0].rule is SIZE),
+        "size": size,
+        "is_too_large": SIZE.is_exceeded(size),
+        "duty": duty,
+        "cleaned_at": _moment(details, "cleaned_at"),
+        "removed_at": _moment(details, "removed_at"),
+        "disk": room(settings.EVENT_LOG),
+        "log": settings.EVENT_LOG if may(request.user, None, Role.VIEWER) else "",
+    }
+    return render(request, "delayboard/kept.html", context)
+
+
+def _number(details: Mapping[str, Any], name: str) -> int | None:
+    number = details.get(name)
+    return number if isinstance(number, int) else None
+
+
+def _moment(details: Mapping[str, Any], name: str) -> datetime | None:
+    text = details.get(name)
+    return parse_datetime(text) if isinstance(text, str) else None

@@ -1,0 +1,156 @@
+"""The one table of what the worker runs, filled from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+
+from django.conf import settings
+
+from analytics import nightly
+from analytics.models import Firehose
+from analytics.recorder.drain import drain
+from analytics.recorder.firehose import record_firehose
+from analytics.recorder.follow import follow
+from analytics.recorder.record import record
+from delayboard.dead_letters import discard
+from delayboard.dead_letters.parking import park_queue
+from delayboard.dead_letters.parking.store_batch import Room
+from delayboard.dead_letters.parking.watch import watch
+from delayboard.dead_letters.queues.growth import keep_sampling
+from delayboard.dead_letters.replay import batch, outcome, prepare, send
+from delayboard.dead_letters.search.index import keep_indexed
+from delayboard.models import DeadLetterQueue
+from delayboard.models.duty import (
+    CLEANING,
+    INDEX,
+    LETTERS,
+    PARKING,
+    REPLAYS,
+    firehose_key,
+    parker_key,
+    recorder_key,
+    waiter_key,
+)
+from delayboard.worker.cleaning import keep_clean
+from delayboard.worker.schedule import keep_schedule
+from delayboard.worker.watch_bindings import keep_watching_bindings
+from topology import work
+from topology.models import State, Topology
+from topology.transfer.waiter import Passing, wait
+
+Beat = Callable[[Mapping[str, object]], None]
+# Called with `stop` and `beat`, by these names.
+Run = Callable[..., None]
+IDLE_SECONDS = 0.5
+# So many replays go at the same time.
+REPLAYERS = 3
+
+
+@dataclass(frozen=True)
+class Task:
+    """A duty to be run in a thread of its own until `stop` is set.
+
+    `key` is the same as long as the duty is; `run` may raise, and is called again after a
+    pause; it calls `beat` at least every few seconds.
+    """
+
+    key: str
+    name: str
+    run: Run
+    broker_id: int | None = None
+
+
+def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
+    """The duties that should run now, by key. `only` "recorder" leaves the rest to others."""
+    applied = list(Topology.objects.filter(state=State.APPLIED))
+    tasks = [recorder_of(row) for row in applied if row.has_tap]
+    tasks += [firehose_of(row) for row in Firehose.objects.select_related("broker")]
+    tasks.append(Task(INDEX, "Index of what waits", follow))
+    tasks.append(Task("facts", "Writes Delayboard's own facts into the log", drain))
+    if not only:
+        tasks += [waiter_of(row) for row in applied if row.waiters]
+        watched = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
+        tasks += [parker_of(row) for row in watched]
+        tasks += [replayer(owner, number) for number in range(1, REPLAYERS + 1)]
+        tasks += [Task(key, name, run) for key, name, run in _always(owner)]
+    return {task.key: task for task in tasks}
+
+
+def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
+    prepared = partial(_work_off, batch.KIND_PREPARE, owner, prepare.run)
+    parked = partial(_work_off, park_queue.KIND, owner, park_queue.park)
+    changed = partial(_work_off, discard.KIND, owner, discard.run)
+    return (
+        ("replay-prepare", "Prepares replays", prepared),
+        ("replay-outcomes", "Follows what was replayed", outcome.follow),
+        (PARKING, "Parks what was asked for", parked),
+        (LETTERS, "Discards and restores", changed),
+        ("letter-index", "Index of parked letters", keep_indexed),
+        (CLEANING, "Deletes what is past its keeping", keep_clean),
+        ("bindings", "Binding check", keep_watching_bindings),
+        ("depths", "Samples dead-letter queues", keep_sampling),
+        ("schedule", "Wants a nightly run every day", keep_schedule),
+        ("nightly", "Nightly runs", _run_nightly),
+    )
+
+
+def recorder_of(row: Topology) -> Task:
+    """The duty that records what a topology's tap copies."""
+    run = partial(record, row.pk)
+    return Task(recorder_key(row.slug), f"Recorder of {row.name}", run, row.broker_id)
+
+
+def firehose_of(row: Firehose) -> Task:
+    """The duty that records the firehose of a vhost."""
+    run = partial(record_firehose, row.broker_id)
+    broker = row.broker
+    return Task(firehose_key(broker.slug), f"Firehose of {broker.name}", run, row.broker_id)
+
+
+def waiter_of(row: Topology) -> Task:
+    """The duty that passes on what is due; several may share one topology's."""
+    run = partial(_wait, row.pk, Passing())
+    return Task(waiter_key(row.slug), f"Waiter of {row.name}", run, row.broker_id)
+
+
+def parker_of(row: DeadLetterQueue) -> Task:
+    """The duty that parks what comes into a queue; several may share one queue's."""
+    run = partial(watch, row.pk, room=Room())
+    return Task(parker_key(row.pk), f"Parker of {row.queue}"[:200], run, row.broker_id)
+
+
+def replayer(owner: str, number: int) -> Task:
+    """One of several, so that a slow replay keeps no other one waiting."""
+    run = partial(_work_off, batch.KIND, owner, send.replay)
+    if number == 1:
+        return Task(REPLAYS, "Replays", run)
+    return Task(f"{REPLAYS}-{number}", f"Replays, {number}", run)
+
+
+def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> None:
+    topology = Topology.objects.select_related("broker").get(pk=topology_id)
+    (waiter,) = topology.waiters
+    window = settings.MESSAGES_IN_FLIGHT
+    wait(topology.broker.address, waiter, stop=stop, beat=beat, passing=passing, window=window)
+
+
+def _work_off(kind: str, owner: str, do: Callable[..., None], *, stop: Event, beat: Beat) -> None:
+    alive = partial(beat, {})
+    while not stop.is_set():
+        claimed = work.claim((kind,), owner)
+        if claimed is not None:
+            do(claimed, stop=stop, alive=alive)
+            continue
+        alive()
+        stop.wait(IDLE_SECONDS)
+
+
+def _run_nightly(*, stop: Event, beat: Beat) -> None:
+    alive = partial(beat, {})
+    while not stop.is_set():
+        nightly.run_wanted(stop, alive=alive)
+        alive()
+        stop.wait(IDLE_SECONDS)

@@ -1,0 +1,305 @@
+"""Taking messages from a queue: in batches with manual acks, or one look that puts all back.
+
+A stream is read over AMQP 0-9-1 like a queue, from an offset on: an ack takes nothing out of
+it and only lets the next messages come (rabbit_stream_queue.erl 4.0.5, 4.3.6).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Literal, TypeAlias, cast
+
+import pika
+
+from topology.broker.address import Address
+from topology.broker.amqp.connection import HEARTBEAT_SECONDS, connected, translated
+from topology.broker.amqp.deliveries import Arrival, Deliveries
+from topology.broker.errors import BrokerError, NotFound, Unreachable
+from topology.broker.properties.read import read_properties
+from topology.message import Message, Properties
+
+CLOSE_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
+OFFSET_HEADER = "x-stream-offset"
+_OFFSET_ENTRY = bytes([len(OFFSET_HEADER)]) + OFFSET_HEADER.encode() + b"l"
+
+Start: TypeAlias = int | Literal["first", "last"]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message that is not acknowledged yet, its delivery tag and when it came (UTC).
+
+    `offset` is its place in the stream that it was read from, None from a queue.
+    """
+
+    message: Message
+    tag: int
+    received_at: datetime
+    offset: int | None = None
+
+
+class Consumer:
+    """Consumes one queue on a connection and thread of its own.
+
+    The thread stamps each message the moment it comes, however busy the caller is with the
+    last batch, and keeps the heartbeats going. Leaving the block closes the connection, and
+    the broker puts back what was not acknowledged.
+
+    A stream is read from `start`: an offset, its first message that is still there, or the
+    first of its last chunk. An offset that it has not reached yet is waited for in silence,
+    and of what was dropped nothing is said but by a leap of the offsets.
+    """
+
+    def __init__(
+        self, address: Address, queue: str, *, prefetch: int = 500, start: Start | None = None
+    ) -> None:
+        self._address = address
+        self._queue = queue
+        self._prefetch = prefetch
+        self._start = start
+        self._come: deque[tuple[datetime, Arrival]] = deque()
+        self._news = threading.Event()
+        self._wanted = 1
+        self._end: BaseException | None = None
+        self._ready: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._stopping = threading.Event()
+        self._connection: pika.BlockingConnection | None = None
+        self._tag = ""
+        self._thread = threading.Thread(target=self._run, name=f"consumer of {queue}", daemon=True)
+
+    def __enter__(self) -> Consumer:
+        self._thread.start()
+        error = self._ready.get()
+        if error is not None:
+            raise error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stopping.set()
+        with suppress(BrokerError):
+            self._soon(lambda channel: None)
+        self._thread.join(CLOSE_SECONDS)
+
+    def batch(
+        self, *, limit: int, limit_bytes: int, wait: float, linger: float = 0.2
+    ) -> list[Delivery]:
+        """Wait up to `wait` seconds for a message, then gather until a limit or `linger` is up.
+
+        Empty when none came. Raises BrokerError when the connection or the queue is gone.
+        """
+        self._await(1, wait)
+        if not self._come:
+            if self._end is not None:
+                raise self._end
+            return []
+        self._await(limit, linger)
+        taken: list[Delivery] = []
+        size = 0
+        while self._come and len(taken) < limit:
+            at, arrival = self._come[0]
+            size += len(arrival.body)
+            if taken and size > limit_bytes:
+                break
+            self._come.popleft()
+            taken.append(self._delivery(at, arrival))
+        return taken
+
+    def ack_through(self, delivery: Delivery) -> None:
+        """Acknowledge this delivery and all before it. Raises BrokerError."""
+        self._soon(lambda channel: channel.basic_ack(delivery.tag, multiple=True))
+
+    def reject(self, delivery: Delivery, *, requeue: bool = False) -> None:
+        """Refuse this delivery for good: it dies, with the reason `rejected`.
+
+        With `requeue` it goes back into its queue instead, as one that failed there.
+        """
+        self._soon(lambda channel: channel.basic_reject(delivery.tag, requeue=requeue))
+
+    def confirm_acks(self) -> None:
+        """Wait until the broker has got every ack so far. Raises BrokerError.
+
+        The channel's process handles in order what it is sent, and the queue's what that sends
+        on: an answer that came by way of both comes after the acks (rabbit_channel.erl 3.10.8,
+        4.3.5). What a broker that is killed had not yet written down comes again all the same.
+        """
+        self._call(lambda channel: channel.queue_declare(self._queue, passive=True))
+
+    def finish(self, last: Delivery | None = None) -> None:
+        """Consume no more, acknowledge through `last`, put the rest back by nack, and wait for it.
+
+        Nothing comes in place of what is acknowledged. Raises BrokerError.
+        """
+
+        def act(channel: Any) -> None:
+            channel.basic_cancel(self._tag)
+            if last is not None:
+                channel.basic_ack(last.tag, multiple=True)
+            channel.basic_nack(0, multiple=True, requeue=True)
+            channel.queue_declare(self._queue, passive=True)
+
+        self._call(act)
+
+    def _call(self, act: Callable[[Any], None]) -> None:
+        """Act on the channel in the connection's thread, and wait for its end."""
+        ends: SimpleQueue[BaseException | None] = SimpleQueue()
+
+        def run(channel: Any) -> None:
+            try:
+                with translated(self._address):
+                    act(channel)
+            except BaseException as error:
+                ends.put(error)
+                raise
+            ends.put(None)
+
+        self._soon(run)
+        until = time.monotonic() + ANSWER_SECONDS
+        while self._thread.is_alive() and time.monotonic() < until:
+            with suppress(Empty):
+                if error := ends.get(timeout=0.1):
+                    raise error
+                return
+        raise self._end or Unreachable(f"The broker does not answer about “{self._queue}”.")
+
+    def _await(self, number: int, seconds: float) -> None:
+        """Wait until so many have come, or the time is up.
+
+        Nobody is woken for each message: two threads that take turns at that spend more on
+        their turns than on the messages.
+        """
+        until = time.monotonic() + seconds
+        self._wanted = number
+        while len(self._come) < number and self._end is None:
+            self._news.clear()
+            if len(self._come) >= number or not self._news.wait(until - time.monotonic()):
+                return
+
+    def _delivery(self, at: datetime, came: Arrival) -> Delivery:
+        message = came.message
+        offset = None if self._start is None else take_offset(message.properties)
+        return Delivery(message, came.tag, at, offset)
+
+    def _soon(self, act: Callable[[Any], None]) -> None:
+        """Have the connection's thread act on the channel."""
+        if self._connection is None or not self._thread.is_alive():
+            raise Unreachable(f"The connection that consumes “{self._queue}” is gone.")
+        with translated(self._address):
+            self._connection.add_callback_threadsafe(lambda: act(self._channel))
+
+    def _run(self) -> None:
+        try:
+            with connected(self._address, f"consumer of {self._queue}") as connection:
+                self._open(connection)
+                self._ready.put(None)
+                while not self._stopping.is_set():
+                    connection.process_data_events(HEARTBEAT_SECONDS)
+        except BaseException as error:
+            # Whatever it was, whoever waits for this thread must be told of its end.
+            self._ready.put(error)
+            self._ended(error)
+
+    def _open(self, connection: pika.BlockingConnection) -> None:
+        self._connection = connection
+        self._channel = connection.channel()
+        self._channel.basic_qos(prefetch_count=self._prefetch)
+        self._channel.add_on_cancel_callback(self._on_cancel)
+        arguments = None if self._start is None else {OFFSET_HEADER: self._start}
+        Deliveries(connection, self._channel.channel_number, self._on_arrival)
+        self._tag = self._channel.basic_consume(
+            self._queue, lambda *delivery: None, arguments=arguments
+        )
+
+    def _on_arrival(self, arrival: Arrival) -> None:
+        self._come.append((datetime.now(UTC), arrival))
+        if len(self._come) >= self._wanted:
+            self._news.set()
+
+    def _on_cancel(self, frame: Any) -> None:
+        self._ended(NotFound(f"The queue “{self._queue}” was deleted."))
+
+    def _ended(self, error: BaseException) -> None:
+        self._end = self._end or error
+        self._news.set()
+
+
+class Getter:
+    """Gets single messages from a queue; what is neither acked nor given back goes back too."""
+
+    def __init__(self, channel: Any, connection: Any, queue: str) -> None:
+        self._channel = channel
+        self._connection = connection
+        self._queue = queue
+
+    def get(self) -> Delivery | None:
+        """The next message, None when the queue has no ready one."""
+        method, properties, body = self._channel.basic_get(self._queue)
+        if method is None:
+            return None
+        message = _message(method, properties, body)
+        return Delivery(message, method.delivery_tag, datetime.now(UTC))
+
+    def ack(self, delivery: Delivery) -> None:
+        self._channel.basic_ack(delivery.tag)
+        self._connection.process_data_events(0)
+
+    def give_back(self) -> None:
+        """Put everything that is not acknowledged back by nack, never by a bare close.
+
+        On quorum queues of 4.3 a close counts as a failed delivery, a nack does not.
+        """
+        self._channel.basic_nack(0, multiple=True, requeue=True)
+        self._connection.process_data_events(0)
+
+
+@contextmanager
+def getter(address: Address, queue: str, *, heartbeat: int = 10) -> Iterator[Getter]:
+    """Get from a queue for the length of a block. Raises BrokerError."""
+    with connected(address, f"getter of {queue}", heartbeat=heartbeat) as connection:
+        channel = connection.channel()
+        got = Getter(channel, connection, queue)
+        try:
+            yield got
+        finally:
+            if channel.is_open:
+                got.give_back()
+
+
+def _message(method: Any, properties: Any, body: bytes | None) -> Message:
+    return Message(
+        exchange=method.exchange,
+        routing_key=method.routing_key,
+        properties=read_properties(properties.raw),
+        body=body or b"",
+        redelivered=method.redelivered,
+    )
+
+
+def take_offset(properties: Properties) -> int:
+    """Take the offset that a stream says in a header, whatever the publisher put there.
+
+    `raw` keeps it. It is searched for where some other header makes all of them unreadable.
+    Raises Unreachable when there is none: then it is no stream that is read.
+    """
+    headers = cast(dict[str, Any], properties.headers)
+    offset = headers.pop(OFFSET_HEADER, None)
+    if not isinstance(offset, int):
+        place = properties.raw.rfind(_OFFSET_ENTRY) + len(_OFFSET_ENTRY)
+        value = properties.raw[place : place + 8]
+        if place < len(_OFFSET_ENTRY) or len(value) < 8:
+            raise Unreachable("A message of the stream came without its offset.")
+        offset = int.from_bytes(value, signed=True)
+    return offset

@@ -1,0 +1,252 @@
+"""Publishing with many on the way at once: mandatory, confirmed, each with an answer of its own."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import pika
+import pika.exceptions
+
+from topology.broker.address import Address
+from topology.broker.amqp.connection import connected, explained, translated
+from topology.broker.amqp.declare import declare
+from topology.broker.amqp.frames import Unpublishable, publish_frames, send, wait
+from topology.broker.amqp.returns import same
+from topology.broker.errors import NACKED, BrokerError, NotFound, unroutable_sentence
+from topology.definitions import Definitions
+from topology.message import Publish
+
+# So many bytes are gathered before they are handed to the socket.
+GATHERED = 64 * 1024
+
+Token = TypeVar("Token")
+
+
+class Answer(NamedTuple):
+    """What became of a publish; `error` is a sentence, "" when it is confirmed.
+
+    With `again` it was published a second time, after its channel was closed under it, or one
+    came back that was none of those on the way: it may be there twice. `unknown` is what had no
+    answer when it was given up.
+    """
+
+    kind: Literal["confirmed", "returned", "nacked", "failed", "unknown"]
+    error: str = ""
+    again: bool = False
+
+
+CONFIRMED = Answer("confirmed")
+UNKNOWN = "The broker did not confirm it in time: it may have been published, or not."
+
+
+@dataclass(slots=True)
+class _Flight(Generic[Token]):
+    token: Token
+    publish: Publish
+    is_returned: bool = False
+    may_be_returned: bool = False
+    again: bool = False
+
+
+class Pipeline(Generic[Token]):
+    """Publishes on one channel of one connection; one thread at a time.
+
+    When the broker closes the channel (no such exchange, no permission, a property that it does
+    not take), another is opened and what had no answer is published again, one at a time: who
+    closes the channel then is known, and each gets its answer. So is what may have come back,
+    when what comes back is not told apart.
+    """
+
+    def __init__(self, connection: pika.BlockingConnection, address: Address) -> None:
+        self._connection = connection
+        self._address = address
+        self._frame_max: int = connection._impl.params.frame_max
+        self._flying: OrderedDict[int, _Flight[Token]] = OrderedDict()
+        self._careful: deque[_Flight[Token]] = deque()
+        self._answered: list[tuple[Token, Answer]] = []
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+        self._broken: BrokerError | None = None
+        self._open()
+
+    @property
+    def flying(self) -> int:
+        """How many have no answer."""
+        return len(self._flying) + len(self._careful)
+
+    @property
+    def is_broken(self) -> bool:
+        """The connection is: nothing more can be published."""
+        return self._broken is not None
+
+    def declare(self, definitions: Definitions) -> None:
+        """Declare in order, waiting for each answer.
+
+        Raises Conflict where other arguments stand, NotFound where a binding has no end: then
+        what is on the way stays so.
+        """
+        self._flush()
+        with translated(self._address):
+            channel = self._connection.channel()
+            declare(channel, definitions)
+            channel.close()
+
+    def publish(self, publish: Publish, token: Token) -> None:
+        """Put it on the way; its answer comes from `answers`."""
+        flight = _Flight(token, publish)
+        if self._careful:
+            self._careful.append(flight)
+        else:
+            self._send(flight)
+
+    def answers(self, seconds: float) -> list[tuple[Token, Answer]]:
+        """What was answered; waits up to that long for the first, and is [] if there is none.
+
+        Raises BrokerError when the connection is broken and all answers were handed out: nothing
+        is known of what is still on the way.
+        """
+        if self._broken is None:
+            try:
+                with translated(self._address):
+                    self._await(seconds)
+            except BrokerError as error:
+                self._broken = error
+        if self._broken is not None and not self._answered:
+            raise self._broken
+        answered, self._answered = self._answered, []
+        return answered
+
+    def abandon(self) -> list[tuple[Token, Answer]]:
+        """Give up what is on the way: nothing is known of it."""
+        unknown = Answer("unknown", UNKNOWN)
+        left = [*self._flying.values(), *self._careful]
+        self._flying.clear()
+        self._careful.clear()
+        return [(flight.token, unknown._replace(again=flight.again)) for flight in left]
+
+    def _await(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while True:
+            self._flush()
+            wait(self._connection, max(0.0, until - time.monotonic()), self._has_news)
+            if not self._bare.is_open and self._connection.is_open:
+                self._reopen()
+            self._send_next_careful()
+            if self._answered or time.monotonic() >= until:
+                break
+
+    def _has_news(self) -> bool:
+        return bool(self._answered) or (not self._bare.is_open and self._connection.is_open)
+
+    def _open(self) -> None:
+        self._channel: Any = self._connection.channel()
+        # BlockingChannel confirms one at a time; the channel under it calls back.
+        self._bare: Any = self._channel._impl
+        self._bare.confirm_delivery(self._on_answer)
+        self._bare.add_on_return_callback(self._on_return)
+        self._number: int = self._bare.channel_number
+        self._published = 0
+
+    def _reopen(self) -> None:
+        """Whoever was alone on the way closed the channel; of many, each is tried again."""
+        reason = self._channel._closing_reason
+        flights = list(self._flying.values())
+        self._flying.clear()
+        self._gathered.clear()
+        if len(flights) == 1:
+            self._answer(flights[0], Answer("failed", self._why(reason, flights[0].publish)))
+        else:
+            for flight in flights:
+                self._take_care(flight)
+        self._open()
+
+    def _take_care(self, flight: _Flight[Token]) -> None:
+        flight.again, flight.is_returned, flight.may_be_returned = True, False, False
+        self._careful.append(flight)
+
+    def _why(self, reason: Any, publish: Publish) -> str:
+        if getattr(reason, "reply_code", 0) == 404:
+            return str(NotFound(f"There is no exchange “{publish.exchange}”."))
+        return str(explained(reason, self._address))
+
+    def _send_next_careful(self) -> None:
+        if self._careful and not self._flying:
+            self._send(self._careful.popleft())
+
+    def _send(self, flight: _Flight[Token]) -> None:
+        try:
+            frames = list(publish_frames(self._number, flight.publish, self._frame_max))
+        except Unpublishable as error:
+            self._answer(flight, Answer("failed", str(error)))
+            return
+        self._published += 1
+        self._flying[self._published] = flight
+        self._gathered += frames
+        self._gathered_bytes += sum(map(len, frames))
+        if self._gathered_bytes >= GATHERED:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._gathered and self._bare.is_open:
+            send(self._connection, b"".join(self._gathered))
+        self._gathered.clear()
+        self._gathered_bytes = 0
+
+    def _on_answer(self, frame: Any) -> None:
+        method = frame.method
+        is_ack = isinstance(method, pika.spec.Basic.Ack)
+        if not method.multiple:
+            self._settle(method.delivery_tag, is_ack)
+            return
+        flying = self._flying
+        while flying and (number := next(iter(flying))) <= method.delivery_tag:
+            self._settle(number, is_ack)
+
+    def _settle(self, number: int, is_ack: bool) -> None:
+        flight = self._flying.pop(number)
+        if flight.is_returned:
+            publish = flight.publish
+            why = unroutable_sentence(publish.exchange, publish.routing_key)
+            self._answer(flight, Answer("returned", why))
+        elif is_ack and flight.may_be_returned:
+            self._take_care(flight)
+        elif is_ack:
+            self._answer(flight, CONFIRMED)
+        else:
+            self._answer(flight, Answer("nacked", NACKED))
+
+    def _answer(self, flight: _Flight[Token], answer: Answer) -> None:
+        if flight.again:
+            answer = answer._replace(again=True)
+        self._answered.append((flight.token, answer))
+
+    def _on_return(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        """It comes before the confirm of the same message.
+
+        A confirm of one that came back is none: when it is not found, any may be it.
+        """
+        flying = [one for one in self._flying.values() if not one.is_returned]
+        there = (method.exchange, method.routing_key)
+        alike = [one for one in flying if (one.publish.exchange, one.publish.routing_key) == there]
+        is_same = same(properties.raw, body)
+        found = next((one for one in alike if is_same(one.publish)), None)
+        possible = alike or flying
+        if found is None and len(possible) == 1:
+            found = possible[0]
+        if found is not None:
+            found.is_returned = True
+            return
+        for one in possible:
+            one.may_be_returned = True
+
+
+@contextmanager
+def pipeline(address: Address, name: str) -> Iterator[Pipeline[Any]]:
+    """A pipeline for the length of a block. Raises BrokerError."""
+    with connected(address, name) as connection:
+        yield Pipeline(connection, address)

@@ -1,0 +1,113 @@
+"""Publishing: every message mandatory and confirmed, one at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pika
+import pika.exceptions
+
+from topology.broker.address import Address
+from topology.broker.amqp.connection import RawProperties, connected, explained
+from topology.broker.amqp.declare import declare
+from topology.broker.errors import (
+    NACKED,
+    Conflict,
+    Nacked,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    Returned,
+    alarm_sentence,
+    unroutable_sentence,
+)
+from topology.definitions import Definitions
+from topology.message import Publish, Route
+
+REQUEST_HEARTBEAT_SECONDS = 2
+
+
+class Publisher:
+    """Publishes on one channel of one connection; one thread at a time."""
+
+    def __init__(self, connection: pika.BlockingConnection, address: Address) -> None:
+        self._connection = connection
+        self._address = address
+        self._channel = self._open()
+
+    def _open(self) -> pika.adapters.blocking_connection.BlockingChannel:
+        channel = self._connection.channel()
+        channel.confirm_delivery()
+        return channel
+
+    def publish_by(
+        self, route: Route, publish: Publish, declared: Callable[[], None] = lambda: None
+    ) -> None:
+        """Declare what the route needs and publish within its lease, or declare again first.
+
+        `declared` is called in between. Raises what `declare` and `publish` raise.
+        """
+        while True:
+            begun = time.monotonic()
+            self.declare(route.declares)
+            declared()
+            if route.lease is None or time.monotonic() - begun < route.lease.total_seconds():
+                return self.publish(publish)
+
+    def declare(self, definitions: Definitions) -> None:
+        """Declare in order, waiting for each answer.
+
+        Raises Conflict where other arguments stand, NotFound where a binding has no end.
+        """
+        declare(self._channel, definitions)
+
+    def publish(self, publish: Publish) -> None:
+        """Returns when the broker has confirmed that a queue took the message.
+
+        Raises Returned (no queue), Nacked (a queue refused it), NotFound (no such exchange),
+        Refused (no permission), Conflict (a property that the broker does not take): then
+        it was not published. Raises OutcomeUnknown when the connection broke before the
+        answer: it may have been.
+        """
+        if not self._channel.is_open:
+            self._channel = self._open()
+        try:
+            self._channel.basic_publish(
+                publish.exchange,
+                publish.routing_key,
+                publish.body,
+                properties=RawProperties(publish.properties.raw),
+                mandatory=True,
+            )
+        except pika.exceptions.UnroutableError as error:
+            why = unroutable_sentence(publish.exchange, publish.routing_key)
+            raise Returned(why) from error
+        except pika.exceptions.NackError as error:
+            raise Nacked(NACKED) from error
+        except pika.exceptions.ShortStringTooLong as error:
+            raise Conflict("The exchange's name or the key has more than 255 bytes.") from error
+        except pika.exceptions.AMQPError as error:
+            raise self._why(error, publish) from error
+
+    def _why(self, error: pika.exceptions.AMQPError, publish: Publish) -> Exception:
+        if isinstance(error, pika.exceptions.ChannelClosedByBroker):
+            if error.reply_code == 404:
+                return NotFound(f"There is no exchange “{publish.exchange}”.")
+            told = explained(error, self._address)
+            if isinstance(told, (Refused, Conflict)):
+                return told
+        if isinstance(error, pika.exceptions.ConnectionBlockedTimeout):
+            return OutcomeUnknown(f"{alarm_sentence()} The message may be taken then, or not.")
+        return OutcomeUnknown(
+            "The connection broke before the broker confirmed the message: "
+            "it may have been published, or not."
+        )
+
+
+@contextmanager
+def publisher(address: Address, name: str, *, heartbeat: int = 10) -> Iterator[Publisher]:
+    """A publisher for the length of a block. Raises BrokerError."""
+    with connected(address, name, heartbeat=heartbeat) as connection:
+        yield Publisher(connection, address)

@@ -1,0 +1,1 @@
+"""The management API by requests: calls within limits, answers checked, snapshots."""

@@ -1,0 +1,245 @@
+"""The one reader of the management API's answers: each has a limit of time, size and nesting.
+
+Whoever answers at the address may be no RabbitMQ, or one that is broken. An answer beyond a limit
+is refused whole, as one sentence: nothing acts on a part of one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import socket
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import orjson
+import requests
+import urllib3
+
+from topology.broker.errors import Unreachable, Unsupported
+from topology.content.bodies import unpack
+
+SETTING = "MANAGEMENT_MAX_MB"
+DEFAULT_MB = 64
+MOST_MB = 4096
+MEGABYTE = 1024 * 1024
+# RabbitMQ nests six levels (the details of a queue's consumers).
+DEEPEST = 100
+# A value in memory takes about 64 bytes: the shortest ones would take twenty times their JSON.
+BYTES_FOR_A_VALUE = 16
+_PIECE_BYTES = 65_536
+_VALUES = (b",", b"[", b"{")
+
+
+class Limits:
+    """What one call may still take: `until` in monotonic seconds, `room` in bytes as they come."""
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        self.room = 0
+
+    def begin(self, seconds: float) -> None:
+        """Start a call of at most so many seconds. Raises Unsupported for a wrong setting."""
+        self.until = time.monotonic() + seconds
+        self.room = max_bytes()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that remain, never less than a thousandth."""
+        return max(0.001, self.until - time.monotonic())
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer; `body` is unpacked, `url` that of the management API."""
+
+    status: int
+    phrase: str
+    content_type: str
+    body: bytes
+    url: str
+
+    def json(self) -> Any:
+        """What the body says, None for an empty one. Raises Unreachable."""
+        return _parse(self.body, self.url) if self.body else None
+
+    @property
+    def reason(self) -> str:
+        """RabbitMQ's words about an error, at most 500 characters. Raises Unreachable."""
+        stated = self.json() if "json" in self.content_type else None
+        given = stated if isinstance(stated, dict) else {}
+        return str(given.get("reason") or given.get("error") or self.phrase)[:500]
+
+
+def max_bytes() -> int:
+    """The most bytes of an answer, packed or unpacked. Raises Unsupported for a wrong setting."""
+    text = os.environ.get(SETTING, "").strip() or str(DEFAULT_MB)
+    is_number = text.isascii() and text.isdigit() and len(text) <= 4
+    if not is_number or not 1 <= int(text) <= MOST_MB:
+        raise Unsupported(
+            f"{SETTING} is “{text[:40]}”. Set a number of megabytes from 1 to {MOST_MB}."
+        )
+    return int(text) * MEGABYTE
+
+
+def read_answer(response: requests.Response, url: str) -> Answer:
+    """Read a streamed response to its end. Raises Unreachable, urllib3's HTTPError."""
+    most = max_bytes()
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    with response:
+        body = _read_body(response.raw, most, url)
+    if body and encoding not in ("", "identity"):
+        body = _unpack(body, encoding, most, url)
+    kind = response.headers.get("Content-Type", "")
+    return Answer(response.status_code, response.reason or "", kind, body, url)
+
+
+def _read_body(raw: urllib3.BaseHTTPResponse, most: int, url: str) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := raw.read(_PIECE_BYTES, decode_content=False):
+        size += len(piece)
+        if size > most:
+            raise _too_large(url)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _unpack(body: bytes, encoding: str, most: int, url: str) -> bytes:
+    if encoding not in ("gzip", "x-gzip"):
+        raise Unreachable(
+            f"The management API at {url} packs its answer by “{encoding[:40]}”, which Delayboard "
+            "did not ask for. Check what answers at this address."
+        )
+    unpacked = unpack(body, "gzip", most + 1)
+    if len(unpacked.data) > most:
+        raise _too_large(url)
+    if not unpacked.how or unpacked.notes:
+        raise Unreachable(
+            f"The management API at {url} sent a damaged gzip answer. Check for a proxy between "
+            "Delayboard and RabbitMQ."
+        )
+    return unpacked.data
+
+
+def _parse(body: bytes, url: str) -> Any:
+    if sum(body.count(sign) for sign in _VALUES) > max_bytes() // BYTES_FOR_A_VALUE:
+        raise _too_large(url)
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _not_read(body, str(error), url) from error
+    if _is_deeper(value, DEEPEST):
+        raise _too_deep(url)
+    return value
+
+
+def _not_read(body: bytes, problem: str, url: str) -> Unreachable:
+    if problem.startswith("depth limit"):
+        return _too_deep(url)
+    is_text = "surrogate" in problem or "not valid UTF-8" in problem
+    if is_text and body.lstrip()[:1] in (b"{", b"["):
+        return Unreachable(
+            f"The management API at {url} sent text that is not valid Unicode, which "
+            "RabbitMQ never sends. Check what answers at this address."
+        )
+    return Unreachable(f"What answers at {url} is no management API.")
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects are nested more than so many levels deep."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(levels):
+        level = [
+            part
+            for outer in level
+            for part in (outer.values() if type(outer) is dict else outer)
+            if type(part) is dict or type(part) is list
+        ]
+        if not level:
+            return False
+    return bool(level)
+
+
+def _too_deep(url: str) -> Unreachable:
+    return Unreachable(
+        f"The management API at {url} sent an answer nested more than {DEEPEST} levels deep, "
+        "which RabbitMQ never sends. Check what answers at this address."
+    )
+
+
+def _too_large(url: str) -> Unreachable:
+    return Unreachable(
+        f"The management API at {url} sent an answer above the limit of "
+        f"{max_bytes() // MEGABYTE} MB. Raise {SETTING} if this broker is that large."
+    )
+
+
+class BoundedAdapter(requests.adapters.HTTPAdapter):
+    """Reads heads and bodies within `limits`; `context` is the TLS context of an https address."""
+
+    def __init__(self, limits: Limits, url: str, context: Any = None) -> None:
+        self._limits = limits
+        self._url = url
+        self._context = context
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        if self._context is not None:
+            kwargs["ssl_context"] = self._context
+        super().init_poolmanager(*args, **kwargs)
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        kind = type(pool).ConnectionCls
+
+        def connection(**settings: Any) -> Any:
+            made = kind(**settings)
+            made.response_class = partial(_Response, limits=self._limits, url=self._url)
+            return made
+
+        pool.ConnectionCls = connection
+        return pool
+
+
+class _Response(http.client.HTTPResponse):
+    """The standard library's, over a socket that is read within limits."""
+
+    def __init__(self, sock: socket.socket, *args: Any, limits: Limits, url: str, **kwargs: Any):
+        super().__init__(sock, *args, **kwargs)
+        raw = self.fp.detach()
+        self.fp = io.BufferedReader(_Bounded(sock, raw, limits, url))
+
+
+class _Bounded(io.RawIOBase):
+    """A socket's bytes until the time or the room of `limits` ends.
+
+    A time-out of the socket itself begins anew with every byte that comes.
+    """
+
+    def __init__(self, sock: socket.socket, raw: Any, limits: Limits, url: str) -> None:
+        self._sock = sock
+        self._raw = raw
+        self._limits = limits
+        self._url = url
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._limits.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(left)
+        count: int | None = self._raw.readinto(buffer)
+        self._limits.room -= count or 0
+        if self._limits.room < 0:
+            raise _too_large(self._url)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()

@@ -1,0 +1,260 @@
+"""The management API's answers -> a Snapshot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from topology.broker.errors import NotFound, Refused
+from topology.broker.management.client import Management
+from topology.broker.management.list_queues import patience_for, queues_of
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+from topology.snapshot import QueueNumbers, Snapshot
+
+# Policy keys and the arguments they act like (reference: RabbitMQ docs, "Parameters and
+# Policies"). Where both are set a number is the smaller one, a dead-letter name the argument's.
+_POLICY_ARGUMENTS = {
+    "message-ttl": "x-message-ttl",
+    "expires": "x-expires",
+    "dead-letter-exchange": "x-dead-letter-exchange",
+    "dead-letter-routing-key": "x-dead-letter-routing-key",
+    "dead-letter-strategy": "x-dead-letter-strategy",
+    "max-length": "x-max-length",
+    "max-length-bytes": "x-max-length-bytes",
+    "overflow": "x-overflow",
+    "delivery-limit": "x-delivery-limit",
+    "delayed-retry-type": "x-delayed-retry-type",
+    "delayed-retry-min": "x-delayed-retry-min",
+    "delayed-retry-max": "x-delayed-retry-max",
+}
+_SMALLER = {
+    "message-ttl",
+    "expires",
+    "max-length",
+    "max-length-bytes",
+    "delivery-limit",
+    "delayed-retry-min",
+    "delayed-retry-max",
+}
+POLICIES_UNREAD = (
+    "An exchange has a policy, and this account may not read policies (it needs the tag "
+    "policymaker): an alternate exchange that it names is not known here."
+)
+_POLICY_WINS_IN_QUORUM = {"overflow", "delayed-retry-type"}
+
+
+def observe(management: Management) -> Snapshot:
+    """See a whole vhost as it stands. Raises BrokerError."""
+    started = time.monotonic()
+    overview = management.overview()
+    with patience_for(overview, management):
+        queues, unseen = queues_of(overview, management)
+        exchanges = management.exchanges()
+        bindings = management.bindings()
+        alarms = management.alarms()
+        policies, doubts = policies_of(exchanges, management)
+    return read_snapshot(
+        overview,
+        queues,
+        exchanges,
+        bindings,
+        alarms=alarms,
+        policies=policies,
+        doubts=(*unseen, *doubts),
+        taken_at=datetime.now(UTC),
+        poll_seconds=time.monotonic() - started,
+    )
+
+
+def policies_of(
+    exchanges: Sequence[Mapping[str, Any]], management: Management
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """The vhost's policies where an exchange has one, for it is listed by name only."""
+    if not any(raw.get("policy") for raw in exchanges):
+        return [], ()
+    try:
+        return management.policies(), ()
+    except Refused:
+        return [], (POLICIES_UNREAD,)
+
+
+def read_snapshot(
+    overview: Mapping[str, Any],
+    queues: list[dict[str, Any]],
+    exchanges: list[dict[str, Any]],
+    bindings: list[dict[str, Any]],
+    *,
+    alarms: list[str],
+    taken_at: datetime,
+    poll_seconds: float,
+    policies: Sequence[Mapping[str, Any]] = (),
+    doubts: tuple[str, ...] = (),
+) -> Snapshot:
+    """Pure: the API's JSON as values. Transient bits such as exclusive queues are included."""
+    declared_queues = [(_queue(raw), raw) for raw in queues]
+    declared_exchanges = [_exchange(raw) for raw in exchanges if raw.get("name")]
+    bound = [_binding(raw) for raw in bindings if raw.get("source")]
+    in_force = [_with_policy(queue, raw) for queue, raw in declared_queues]
+    alternates = _alternates(exchanges, policies)
+    stated = overview.get("exchange_types")
+    types = stated if isinstance(stated, list) else []
+    return Snapshot(
+        version=str(overview.get("rabbitmq_version", "")),
+        taken_at=taken_at,
+        definitions=Definitions.of(
+            [*(_with_alternate(x, alternates) for x in declared_exchanges), *in_force, *bound]
+        ),
+        declared=Definitions.of([*declared_exchanges, *(q for q, _ in declared_queues), *bound]),
+        numbers={queue.name: _numbers(raw) for queue, raw in declared_queues},
+        exchange_rates={
+            str(raw["name"]): rate
+            for raw in exchanges
+            if raw.get("name") and (rate := _rate(raw, "publish_in")) is not None
+        },
+        policies={q.name: str(raw["policy"]) for q, raw in declared_queues if raw.get("policy")},
+        node=str(overview.get("node", "")),
+        cluster=str(overview.get("cluster_name", "")),
+        alarms=tuple(alarms),
+        exchange_types=frozenset(str(t.get("name")) for t in types if isinstance(t, Mapping)),
+        poll_seconds=poll_seconds,
+        doubts=doubts,
+    )
+
+
+def _alternates(
+    exchanges: Sequence[Mapping[str, Any]], policies: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """The alternate exchange that a policy gives, by exchange; operator policies give none."""
+    given = {
+        str(policy.get("name")): alternate
+        for policy in policies
+        if isinstance(policy.get("definition"), Mapping)
+        and isinstance(alternate := policy["definition"].get("alternate-exchange"), str)
+    }
+    return {
+        str(raw.get("name")): given[str(raw.get("policy"))]
+        for raw in exchanges
+        if str(raw.get("policy")) in given
+    }
+
+
+def _with_alternate(exchange: Exchange, alternates: Mapping[str, str]) -> Exchange:
+    """The argument wins over the policy (rabbit_exchange.erl, all versions)."""
+    alternate = alternates.get(exchange.name)
+    if alternate is None or "alternate-exchange" in exchange.arguments:
+        return exchange
+    folded = Arguments({**exchange.arguments, "alternate-exchange": alternate})
+    return replace(exchange, arguments=folded)
+
+
+def _exchange(raw: Mapping[str, Any]) -> Exchange:
+    return Exchange(
+        name=str(raw["name"]),
+        type=str(raw.get("type", "")),
+        durable=bool(raw.get("durable")),
+        auto_delete=bool(raw.get("auto_delete")),
+        internal=bool(raw.get("internal")),
+        arguments=Arguments(_flat(raw.get("arguments"))),
+    )
+
+
+def _queue(raw: Mapping[str, Any]) -> Queue:
+    arguments = _flat(raw.get("arguments"))
+    arguments.setdefault("x-queue-type", str(raw.get("type") or "classic"))
+    return Queue(
+        name=str(raw.get("name", "")),
+        durable=bool(raw.get("durable")),
+        auto_delete=bool(raw.get("auto_delete")),
+        arguments=Arguments(arguments),
+    )
+
+
+def _with_policy(queue: Queue, raw: Mapping[str, Any]) -> Queue:
+    policy = raw.get("effective_policy_definition")
+    if not isinstance(policy, Mapping) or not policy:
+        return queue
+    folded = dict(queue.arguments)
+    for key, value in policy.items():
+        argument = _POLICY_ARGUMENTS.get(key)
+        if argument is None or not isinstance(value, (bool, int, float, str)):
+            continue
+        stated = folded.get(argument)
+        if key in _SMALLER and isinstance(stated, int) and isinstance(value, int):
+            # A negative delivery limit is none, and gives way (resolve_delivery_limit/2,
+            # rabbit_quorum_queue.erl 4.0.5).
+            choose = max if min(stated, value) < 0 else min
+            folded[argument] = choose(stated, value)
+        elif key in _POLICY_WINS_IN_QUORUM and queue.type == "quorum":
+            folded[argument] = value
+        else:
+            folded.setdefault(argument, value)
+    return Queue(queue.name, queue.durable, queue.auto_delete, Arguments(folded))
+
+
+def _binding(raw: Mapping[str, Any]) -> Binding:
+    return Binding(
+        source=str(raw["source"]),
+        destination=str(raw.get("destination", "")),
+        routing_key=str(raw.get("routing_key", "")),
+        destination_is_queue=raw.get("destination_type") == "queue",
+        arguments=Arguments(_flat(raw.get("arguments"))),
+    )
+
+
+def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
+    head = raw.get("head_message_timestamp")
+    return QueueNumbers(
+        messages=_whole(raw.get("messages")),
+        ready=_whole(raw.get("messages_ready")),
+        unacked=_whole(raw.get("messages_unacknowledged")),
+        consumers=_whole(raw.get("consumers")),
+        publish_rate=_rate(raw, "publish"),
+        deliver_rate=_rate(raw, "deliver_get"),
+        ack_rate=_rate(raw, "ack"),
+        head_at=_moment(head),
+        state=str(raw.get("state", "")),
+    )
+
+
+def newest_numbers(management: Management, queues: Iterable[str]) -> dict[str, QueueNumbers]:
+    """Each queue asked for alone: the listing that `observe` reads may be a cached one.
+
+    A queue that is gone is left out. Raises BrokerError.
+    """
+    found = {}
+    for name in queues:
+        with suppress(NotFound):
+            found[name] = _numbers(management.queue(name))
+    return found
+
+
+def _flat(arguments: Any) -> dict[str, bool | int | float | str]:
+    """Arguments as scalars; nested ones, which no queue or binding of ours has, as text."""
+    if not isinstance(arguments, Mapping):
+        return {}
+    return {
+        str(name): value if isinstance(value, (bool, int, float, str)) else repr(value)
+        for name, value in arguments.items()
+    }
+
+
+def _rate(raw: Mapping[str, Any], name: str) -> float | None:
+    stats = raw.get("message_stats")
+    details = stats.get(f"{name}_details") if isinstance(stats, Mapping) else None
+    rate = details.get("rate") if isinstance(details, Mapping) else None
+    return float(rate) if isinstance(rate, (int, float)) else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _moment(seconds: Any) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int) else None
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,0 +1,1 @@
+"""AMQP basic properties: raw bytes, and their values read tolerantly."""

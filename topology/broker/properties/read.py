@@ -1,0 +1,196 @@
+"""AMQP basic properties as raw bytes: read tolerantly, edited without touching the rest.
+
+A message goes back exactly as it came: what is not removed or replaced keeps its bytes,
+its integer widths and its order. Layout: AMQP 0-9-1 §4.2.6.1, flags then values.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from topology.broker.properties.field_values import (
+    FieldError,
+    Reader,
+    encode_text,
+    read_table,
+    text,
+    write_entry,
+    write_table,
+)
+from topology.broker.properties.raw import FLAGS, NAMES, WIDTHS, entries_of, is_left_out, set_by
+from topology.message import Properties
+
+_USER_ID = frozenset({"user_id"})
+_PLAIN = frozenset({str, int, bool})
+
+
+def read_properties(raw: bytes) -> Properties:
+    """Decode for showing and deciding; never fails, what is unreadable is in `problems`."""
+    try:
+        return Properties(raw=raw, **_read_all(raw))
+    except FieldError:
+        return _read_what_can_be_read(raw)
+
+
+def build_properties(headers: Mapping[str, Any] | None = None, **stated: Any) -> Properties:
+    """Properties to publish with. Raises FieldError for what AMQP cannot carry."""
+    pieces: dict[str, bytes] = {}
+    for name, value in stated.items():
+        if value is not None and value != "":
+            pieces[name] = _write(name, value)
+    if headers:
+        pieces["headers"] = write_table(headers)
+    return read_properties(_join(pieces))
+
+
+def edit_properties(
+    properties: Properties,
+    *,
+    drop_header: Callable[[str], bool] = lambda name: False,
+    set_headers: Mapping[str, Any] | None = None,
+    drop: frozenset[str] = frozenset(),
+    stated: Mapping[str, Any] | None = None,
+) -> Properties:
+    """Drop and set headers, drop and set whole properties; every other byte stays as it is.
+
+    Raises FieldError when the raw bytes cannot be taken apart, so that nothing is edited
+    half.
+    """
+    pieces = {name: data for name, data in _split(properties.raw).items() if name not in drop}
+    set_properties = dict(stated or {})
+    pieces.update({name: _write(name, value) for name, value in set_properties.items()})
+    replaced = dict(set_headers or {})
+    entries = entries_of(pieces.get("headers", b"\0\0\0\0"))
+    kept = [
+        (name, data) for name, data in entries if name not in replaced and not drop_header(name)
+    ]
+    if replaced or len(kept) < len(entries):
+        inner = b"".join([data for _, data in kept])
+        inner += b"".join([write_entry(*pair) for pair in replaced.items()])
+        pieces.pop("headers", None)
+        if inner:
+            pieces["headers"] = struct.pack(">I", len(inner)) + inner
+    raw = _join(pieces)
+    if properties.problems or not _reads_as_written(replaced, set_properties):
+        return read_properties(raw)
+    names = {name for name, _ in kept}
+    headers = {name: value for name, value in properties.headers.items() if name in names}
+    changes = {**dict.fromkeys(drop), **set_properties, "headers": {**headers, **replaced}}
+    return replace(properties, raw=raw, **changes)
+
+
+def strip_for_replay(
+    properties: Properties, set_headers: Mapping[str, Any], *, expiration: str = ""
+) -> Properties:
+    """Without what dying added, the routing copies and a foreign user id; with our headers, and
+    with another expiration if one is given.
+
+    x-death is interpreted again by brokers before 4.0 and would count into their cycle rule;
+    a foreign user_id closes the channel with 406 (rabbit_dead_letter.erl 3.10.8).
+    """
+    return edit_properties(
+        properties,
+        drop_header=is_left_out,
+        set_headers=set_headers,
+        drop=_USER_ID,
+        stated={"expiration": expiration} if expiration else None,
+    )
+
+
+def _reads_as_written(*values: Mapping[str, Any]) -> bool:
+    """Whether these are read as they were set, so that they need not be read."""
+    return all(type(value) in _PLAIN for one in values for value in one.values())
+
+
+def _read_all(raw: bytes) -> dict[str, Any]:
+    """The properties that are set, in one pass. Raises FieldError."""
+    values: dict[str, Any] = {}
+    end = 2
+    for name in set_by(Reader(raw).number(">H")):
+        width = WIDTHS.get(name)
+        if width is None:
+            start = end + (4 if name == "headers" else 1)
+            end = start + int.from_bytes(raw[end:start])
+            piece = raw[start:end]
+            values[name] = (
+                read_table(piece)
+                if name == "headers"
+                else piece.decode("utf-8", "backslashreplace")
+            )
+        else:
+            values[name] = int.from_bytes(raw[end : end + width])
+            end += width
+    if end != len(raw):
+        raise FieldError(f"the properties end at byte {len(raw)}, not at {end}")
+    return values
+
+
+def _read_what_can_be_read(raw: bytes) -> Properties:
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    try:
+        pieces = _split(raw)
+    except FieldError as error:
+        return Properties(raw=raw, problems=(f"The properties are unreadable: {error}.",))
+    for name, piece in pieces.items():
+        try:
+            values[name] = _read(name, Reader(piece))
+        except FieldError as error:
+            problems.append(f"{name} is unreadable: {error}.")
+    return Properties(raw=raw, problems=tuple(problems), **values)
+
+
+def _split(raw: bytes) -> dict[str, bytes]:
+    """The bytes of each property that is set, by name and in the protocol's order."""
+    reader = Reader(raw)
+    pieces = {}
+    for name in set_by(reader.number(">H")):
+        start = reader.position
+        _skip(reader, name)
+        pieces[name] = raw[start : reader.position]
+    if reader.position != len(raw):
+        raise FieldError(f"{len(raw) - reader.position} bytes too many")
+    return pieces
+
+
+def _join(pieces: Mapping[str, bytes]) -> bytes:
+    flags = sum(FLAGS[name] for name in pieces)
+    return struct.pack(">H", flags) + b"".join(pieces[name] for name in NAMES if name in pieces)
+
+
+def _skip(reader: Reader, name: str) -> None:
+    if name == "headers":
+        reader.long_string()
+    elif name in WIDTHS:
+        reader.take(WIDTHS[name])
+    else:
+        reader.short_string()
+
+
+def _read(name: str, reader: Reader) -> Any:
+    if name == "headers":
+        return read_table(reader.long_string())
+    if name in ("delivery_mode", "priority"):
+        return reader.number(">B")
+    if name == "timestamp":
+        return reader.number(">Q")
+    value = text(reader.short_string())
+    return value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
+
+
+def _write(name: str, value: Any) -> bytes:
+    if name in ("delivery_mode", "priority"):
+        if not 0 <= value <= 255:
+            raise FieldError(f"{name.replace('_', ' ')} must be between 0 and 255.")
+        return struct.pack(">B", value)
+    if name == "timestamp":
+        if not 0 <= value < 2**64:
+            raise FieldError("timestamp must be seconds since 1970, at most 64 bits of them.")
+        return struct.pack(">Q", value)
+    encoded = encode_text(str(value))
+    if len(encoded) > 255:
+        raise FieldError(f"{name.replace('_', ' ')} has more than 255 bytes.")
+    return struct.pack(">B", len(encoded)) + encoded

@@ -1,0 +1,1 @@
+"""What all tables share: errors as sentences, optional writes, slugs, pages of rows."""

@@ -1,0 +1,1 @@
+"""Delay levels as a diagram: a row for each level."""

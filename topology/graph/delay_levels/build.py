@@ -1,0 +1,121 @@
+"""Definitions or a snapshot of them -> a ladder of delay levels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.graph.delay_levels.diagram import NOWHERE, Destination, Ladder, Levels, Rung
+from topology.graph.live_values import queue_mark
+from topology.snapshot import QueueNumbers, Snapshot
+
+
+def build_ladder(levels: Levels, found: Snapshot | Definitions, wanted: Definitions) -> Ladder:
+    """The ladder as `found`; what of `wanted` is not there is missing.
+
+    What differs from the wanted is drawn as it is. Delayboard's taps are no destinations.
+    """
+    whole = found.definitions if isinstance(found, Snapshot) else found
+    numbers = found.numbers if isinstance(found, Snapshot) else None
+    own = _part(whole, {*levels.names, levels.delivery})
+    there = {thing.identity for thing in own}
+    lacking = [thing for thing in wanted if thing.identity not in there]
+    lacks = _lacks(lacking)
+    queues = {queue.name: queue for queue in own.queues}
+    for name in levels.names:
+        if name in queues and queues[name].message_ttl_ms is None:
+            lacks[name].append("time to live")
+    rungs = (
+        replace(_rung(levels, level, queues.get(name), numbers), lacks=tuple(lacks[name]))
+        for level, name in enumerate(levels.names)
+    )
+    ends = [*_ends(own, levels.delivery), *_ends(Definitions.of(lacking), levels.delivery)]
+    return Ladder(
+        rungs=tuple(reversed([_with_mark(rung) for rung in rungs])),
+        delivery=levels.delivery,
+        delivery_missing="exchange" in lacks[levels.delivery],
+        destinations=_destinations(ends, there, whole, numbers),
+        is_seen=numbers is not None,
+    )
+
+
+def _part(definitions: Definitions, names: set[str]) -> Definitions:
+    """What carries one of these names, and the bindings that leave such an exchange."""
+    return Definitions(
+        frozenset(exchange for exchange in definitions.exchanges if exchange.name in names),
+        frozenset(queue for queue in definitions.queues if queue.name in names),
+        frozenset(binding for binding in definitions.bindings if binding.source in names),
+    )
+
+
+def _lacks(lacking: Iterable[Thing]) -> defaultdict[str, list[str]]:
+    """Name of a level or of delivery -> words for what of it is missing.
+
+    Without its exchange a level cannot have a binding either: that is not said as well.
+    """
+    words: defaultdict[str, list[str]] = defaultdict(list)
+    for thing in lacking:
+        if isinstance(thing, Exchange):
+            words[thing.name].append("exchange")
+        elif isinstance(thing, Queue):
+            words[thing.name].append("queue")
+        elif not words[thing.source]:
+            into = thing.destination_is_queue
+            words[thing.source].append("way into the queue" if into else "way down")
+    return words
+
+
+def _rung(
+    levels: Levels, level: int, queue: Queue | None, numbers: Mapping[str, QueueNumbers] | None
+) -> Rung:
+    proper = levels.unit * (1 << level)
+    rung = Rung(level, levels.names[level], proper, proper, queue)
+    if queue is None:
+        return rung
+    if queue.message_ttl_ms is not None:
+        rung = replace(rung, ttl=timedelta(milliseconds=queue.message_ttl_ms))
+    if numbers is None:
+        return rung
+    known = numbers.get(queue.name, QueueNumbers())
+    return replace(rung, numbers=known, mark=queue_mark(queue, known, is_level=True))
+
+
+def _with_mark(rung: Rung) -> Rung:
+    return replace(rung, mark="missing") if rung.lacks else rung
+
+
+def _ends(definitions: Definitions, delivery: str) -> list[Binding]:
+    return list(definitions.without_taps().leaving(delivery))
+
+
+def _destinations(
+    ends: Iterable[Binding],
+    there: set[tuple[str, ...]],
+    whole: Definitions,
+    numbers: Mapping[str, QueueNumbers] | None,
+) -> tuple[Destination, ...]:
+    names = {binding.destination for binding in ends}
+    queues = {queue.name: queue for queue in whole.queues if queue.name in names}
+    leading = {binding.source for binding in whole.bindings if binding.source in names}
+    leading |= {
+        exchange.name
+        for exchange in whole.exchanges
+        if exchange.name in names and "alternate-exchange" in exchange.arguments
+    }
+    drawn = []
+    for binding in sorted(ends, key=lambda binding: binding.identity):
+        kind = "queue" if binding.destination_is_queue else "exchange"
+        end = Destination(kind, binding.destination, binding.routing_key)
+        queue = queues.get(end.name) if kind == "queue" else None
+        if binding.identity not in there:
+            end = replace(end, missing=True, mark="missing")
+        elif numbers is not None and queue is not None:
+            known = numbers.get(end.name)
+            end = replace(end, numbers=known, mark=queue_mark(queue, known))
+        elif numbers is not None and kind == "exchange" and end.name not in leading:
+            end = replace(end, mark=NOWHERE)
+        drawn.append(end)
+    return tuple(drawn)

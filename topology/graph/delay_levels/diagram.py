@@ -1,0 +1,235 @@
+"""Delay levels as a ladder: a rung for each, the longest wait on top, delivery at the foot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from topology.definitions import Queue
+from topology.delays import milliseconds
+from topology.graph.live_values import count_text, held, rate_text
+from topology.snapshot import QueueNumbers
+
+NOWHERE = "nowhere"
+SECONDS_UP_TO = 120
+LEVEL_WORDS = {
+    "unknown": "no numbers",
+    "down": "not running",
+    "held": "held: no queue takes them",
+    "full": "full",
+    "taken": "a consumer takes them early",
+    "waiting": "waiting",
+    "empty": "empty",
+}
+END_WORDS = {
+    "unknown": "no numbers",
+    "down": "not running",
+    "held": "held: no queue takes them",
+    "full": "full",
+    "stuck": "nobody consumes",
+    "waiting": "waiting",
+    "busy": "being consumed",
+    "empty": "empty",
+    "missing": "not bound",
+    NOWHERE: "leads to no queue",
+}
+PARTS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The names of a set: of each level's exchange and queue, lowest first, and of delivery's.
+
+    `unit` is what level 0 waits; each level waits twice as long as the one below it.
+    """
+
+    names: Sequence[str]
+    delivery: str
+    unit: timedelta
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value of a table: its key in the live values, and its text now."""
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A level. `queue` and `numbers` are None where the broker has or says none.
+
+    `ttl` is what its queue waits, or should; `proper` what a level of this height waits.
+    `lacks` names what is missing of it in the broker. `mark` is one of `cells.MARK_WORDS`.
+    """
+
+    level: int
+    name: str
+    proper: timedelta
+    ttl: timedelta
+    queue: Queue | None
+    numbers: QueueNumbers | None = None
+    lacks: tuple[str, ...] = ()
+    mark: str = ""
+
+    @property
+    def latest(self) -> timedelta:
+        """The longest that a message in it can still be away: this level and all below it."""
+        return 2 * self.proper - self.proper // (1 << self.level)
+
+    @property
+    def is_off(self) -> bool:
+        """It waits longer or shorter than its place in the ladder says."""
+        return self.ttl != self.proper
+
+    @property
+    def is_missing(self) -> bool:
+        """There is no queue in which anything could wait."""
+        return "queue" in self.lacks
+
+    @property
+    def held(self) -> int | None:
+        return held(self.queue, self.numbers) if self.queue else None
+
+    @property
+    def words(self) -> str:
+        """Its state in words; "" while nothing is known but the plan."""
+        said = [f"missing: {' and '.join(self.lacks)}"] if self.lacks else []
+        if self.is_off:
+            said.append(f"waits {short_delay(self.ttl)} instead of {short_delay(self.proper)}")
+        if self.mark and not self.lacks:
+            said.append(LEVEL_WORDS.get(self.mark, self.mark))
+        return "; ".join(said)
+
+    @property
+    def is_live(self) -> bool:
+        """Its state may change with the live values: there is nothing wrong in its build."""
+        return bool(self.mark) and not self.lacks and not self.is_off
+
+    @property
+    def messages(self) -> Cell:
+        return Cell(f"queue/{self.name}/messages", count_text(self._numbers.messages))
+
+    @property
+    def ready(self) -> Cell:
+        return Cell(f"queue/{self.name}/ready", count_text(self._numbers.ready))
+
+    @property
+    def kept(self) -> Cell:
+        return Cell(f"queue/{self.name}/held", count_text(self.held))
+
+    @property
+    def rate(self) -> Cell:
+        return Cell(f"queue/{self.name}/publish_rate", rate_text(self._numbers.publish_rate))
+
+    @property
+    def wait(self) -> str:
+        return short_delay(self.ttl)
+
+    @property
+    def exact(self) -> str:
+        return whole_seconds(self.ttl)
+
+    @property
+    def due(self) -> str:
+        return short_delay(self.latest)
+
+    @property
+    def _numbers(self) -> QueueNumbers:
+        return self.numbers or QueueNumbers()
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where delivery hands messages to: the end of a binding of the delivery exchange."""
+
+    kind: str
+    name: str
+    key: str
+    missing: bool = False
+    numbers: QueueNumbers | None = None
+    mark: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def unusual_key(self) -> str:
+        """The key that it is bound by, "" for that of a destination of its name."""
+        return "" if self.key == f"#.{self.name}" else self.key
+
+    @property
+    def is_live(self) -> bool:
+        return self.kind == "queue" and bool(self.mark) and not self.missing
+
+    @property
+    def words(self) -> str:
+        return END_WORDS.get(self.mark, "")
+
+    @property
+    def messages(self) -> Cell:
+        numbers = self.numbers or QueueNumbers()
+        return Cell(f"{self.id}/messages", count_text(numbers.messages))
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The rungs from the longest wait down; destinations by name.
+
+    `is_seen`: the broker was seen; else this is a plan and nothing is known of it.
+    """
+
+    rungs: tuple[Rung, ...]
+    delivery: str
+    delivery_missing: bool
+    destinations: tuple[Destination, ...]
+    is_seen: bool
+
+    @property
+    def level_words(self) -> dict[str, str]:
+        return LEVEL_WORDS
+
+    @property
+    def end_words(self) -> dict[str, str]:
+        return END_WORDS
+
+    @property
+    def is_absent(self) -> bool:
+        """Nothing of it is in the broker, as before it is applied."""
+        return self.delivery_missing and all(rung.is_missing for rung in self.rungs)
+
+    @property
+    def keeps(self) -> bool:
+        """Its levels keep what nobody takes (at-least-once), instead of losing it."""
+        return any(
+            rung.queue is not None
+            and rung.queue.arguments.text("x-dead-letter-strategy") == "at-least-once"
+            for rung in self.rungs
+        )
+
+
+def short_delay(delay: timedelta) -> str:
+    """A wait as people say it, to two places: "50ms", "6.4s", "64s", "2m 8s", "1d 12h"."""
+    wait_ms = milliseconds(delay)
+    if wait_ms < 1000:
+        return f"{wait_ms}ms"
+    if wait_ms < SECONDS_UP_TO * 1000:
+        return f"{wait_ms / 1000:g}s"
+    left = wait_ms // 1000
+    counts = []
+    for unit, size in PARTS:
+        count, left = divmod(left, size)
+        counts.append((count, unit))
+    first = next(place for place, (count, _) in enumerate(counts) if count)
+    return " ".join(f"{count}{unit}" for count, unit in counts[first : first + 2] if count)
+
+
+def whole_seconds(delay: timedelta) -> str:
+    """The same wait exactly, in seconds: "131 072s", "6.4s"."""
+    wait_ms = milliseconds(delay)
+    whole, part = divmod(wait_ms, 1000)
+    rest = f".{part:03}".rstrip("0") if part else ""
+    return f"{count_text(whole)}{rest}s"

@@ -1,0 +1,1 @@
+"""Where the nodes and edges of a diagram are."""

@@ -1,0 +1,1 @@
+"""A whole vhost as a diagram: a card for each topology."""

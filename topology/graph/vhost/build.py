@@ -1,0 +1,183 @@
+"""A whole vhost as boxes: one for each topology, one for each kind of what belongs to none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from topology.graph.edges import Edge
+from topology.graph.live_values import MARK_WORDS
+from topology.graph.vhost.owners import EXCHANGES, MISSING, QUEUES, Group, Survey, name_of
+from topology.snapshot import QueueNumbers, Snapshot
+
+Shape: TypeAlias = Literal["group", "exchange", "queue", "missing"]
+
+# The state of a box is the first of these that one of its queues is in.
+WORST = (
+    *("down", "full", "held", "taken", "missing", "stuck"),
+    *("waiting", "busy", "unknown", "empty"),
+)
+TROUBLES = frozenset(WORST[:6])
+REST: Mapping[str, tuple[str, Shape]] = {
+    QUEUES: ("Other queues", "queue"),
+    EXCHANGES: ("Other exchanges", "exchange"),
+    MISSING: ("Not there", "missing"),
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """A box of the picture and a row of its table.
+
+    `mark` is one of WORST, "" where there is no queue in it; `troubled` counts the queues in
+    trouble and `matches` what fits the search. `unit` says what `messages` counts.
+    """
+
+    key: str
+    title: str
+    kind: str
+    shape: Shape
+    exchanges: int = 0
+    queues: int = 0
+    messages: int | None = None
+    unit: str = "messages"
+    mark: str = ""
+    troubled: int = 0
+    trouble: tuple[str, ...] = ()
+    matches: int | None = None
+    href: str = ""
+
+    @property
+    def is_many(self) -> bool:
+        """Whether it stands for a group or a kind and not for one thing."""
+        return "/" not in self.key or self.shape == "group"
+
+    @property
+    def state(self) -> str:
+        """The mark in words, with the number of queues where it is some of many."""
+        is_half = self.shape == "group" and self.mark == "missing"
+        words = "incomplete" if is_half else MARK_WORDS.get(self.mark, "")
+        if self.mark in TROUBLES and self.queues > 1 and self.troubled:
+            return f"{words} ({self.troubled} of {self.queues} queues)"
+        return words
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The cards that are drawn, the worst first, of `total`; edges are between their keys."""
+
+    cards: tuple[Card, ...]
+    edges: tuple[Edge, ...]
+    total: int
+
+    def leading(self) -> Mapping[str, Sequence[str]]:
+        """By key the titles of what a card leads to."""
+        titles = {card.key: card.title for card in self.cards}
+        found: dict[str, set[str]] = {}
+        for edge in self.edges:
+            found.setdefault(edge.source, set()).add(titles[edge.target])
+        return {key: sorted(names) for key, names in found.items()}
+
+
+def overview(seen: Survey, *, search: str = "", most: int) -> Overview:
+    """Every group and what is left over; with a search those that hold a name that fits."""
+    cards = [_group_card(group, seen, search) for group in seen.groups]
+    cards += [_rest_card(key, members, seen, search) for key, members in seen.rest.items()]
+    kept = [card for card in cards if card.matches != 0 and card.exchanges + card.queues]
+    drawn = sorted(kept, key=_urgency)[:most]
+    keys = {card.key for card in drawn}
+    return Overview(tuple(drawn), tuple(_between(seen.arrows, seen.owners, keys)), len(kept))
+
+
+def members(seen: Survey, ids: Collection[str], *, search: str = "", most: int) -> Overview:
+    """A card for each of these exchanges and queues that fits the search."""
+    kept = [_thing_card(member, seen) for member in ids if _fits(name_of(member), search)]
+    return Overview(tuple(sorted(kept, key=_urgency)[:most]), (), len(kept))
+
+
+def _group_card(group: Group, seen: Survey, search: str) -> Card:
+    named = sum(_fits(name_of(member), search) for member in group.members)
+    card = Card(
+        group.key,
+        group.title,
+        group.kind,
+        "group",
+        messages=group.waiting,
+        unit="waiting",
+        trouble=group.trouble,
+        matches=named + _fits(group.title, search) if search else None,
+    )
+    also = ["missing"] if group.trouble else []
+    return _counted(card, seen.own(group), seen.marks, also)
+
+
+def _rest_card(key: str, members: Collection[str], seen: Survey, search: str) -> Card:
+    title, shape = REST[key]
+    fitting = [member for member in members if _fits(name_of(member), search)]
+    depths = [_depth(member, seen.snapshot) for member in fitting if member.startswith("queue/")]
+    known = [depth for depth in depths if depth is not None]
+    kind = "named, not there" if key == MISSING else "in no known topology"
+    has_depth = key == QUEUES and bool(known)
+    card = Card(
+        key, title, kind, shape, messages=sum(known) if has_depth else None, matches=len(fitting)
+    )
+    return _counted(card, fitting, seen.marks, also=["missing"] if key == MISSING else [])
+
+
+def _thing_card(member: str, seen: Survey) -> Card:
+    kind, _, name = member.partition("/")
+    queue = seen.definitions.queue(name) if kind == "queue" else None
+    exchange = seen.definitions.exchange(name) if kind == "exchange" else None
+    if queue is not None:
+        depth = _depth(member, seen.snapshot)
+        mark = seen.marks.get(member, "")
+        return Card(member, name, queue.type, "queue", queues=1, messages=depth, mark=mark)
+    if exchange is not None:
+        return Card(member, name, exchange.type, "exchange", exchanges=1)
+    return Card(member, name, f"{kind}, not there", "missing", mark="missing")
+
+
+def _counted(
+    card: Card, ids: Collection[str], marks: Mapping[str, str], also: Iterable[str]
+) -> Card:
+    queues = [member for member in ids if member.startswith("queue/")]
+    found = Counter(marks[member] for member in queues if member in marks)
+    worst = next((mark for mark in WORST if found[mark] or mark in also), "")
+    return replace(
+        card,
+        exchanges=len(ids) - len(queues),
+        queues=len(queues),
+        mark=worst,
+        troubled=found[worst],
+    )
+
+
+def _between(
+    arrows: Iterable[Edge], owners: Mapping[str, str], keys: Collection[str]
+) -> Iterable[Edge]:
+    """One edge for all arrows of a kind from one card to another."""
+    together: dict[tuple[str, str, str], list[Edge]] = {}
+    for arrow in arrows:
+        source, target = owners.get(arrow.source, ""), owners.get(arrow.target, "")
+        if source != target and source in keys and target in keys:
+            together.setdefault((source, target, arrow.kind), []).append(arrow)
+    for (source, target, _), found in sorted(together.items()):
+        first = found[0]
+        number = len(found)
+        label = f"{number} × {first.kind}" if number > 1 else first.label
+        yield Edge(source, target, first.kind, first.what, first.keys, label)
+
+
+def _depth(member: str, snapshot: Snapshot) -> int | None:
+    return snapshot.numbers.get(name_of(member), QueueNumbers()).messages
+
+
+def _urgency(card: Card) -> tuple[int, int, str]:
+    rank = WORST.index(card.mark) if card.mark in TROUBLES else len(WORST)
+    return rank, -(card.messages or 0), card.title
+
+
+def _fits(name: str, search: str) -> bool:
+    return search.casefold() in name.casefold()

@@ -1,0 +1,139 @@
+"""Who owns what in a vhost: its exchanges and queues by group, and all arrows between them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from topology.definitions import Definitions, Queue
+from topology.graph.edges import DEFAULT, Edge, edges_of
+from topology.graph.live_values import level_names, queue_mark
+from topology.snapshot import Snapshot
+
+QUEUES, EXCHANGES, MISSING = "queues", "exchanges", "missing"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Exchanges and queues that belong together; `members` are ids such as "queue/orders".
+
+    `key` is none of QUEUES, EXCHANGES and MISSING. A member of several is drawn with the first
+    only. `ways` are arrows that no definition tells of. `waiting` counts the messages in its
+    delays, None where that is not known. `trouble` are sentences on what it lacks.
+    """
+
+    key: str
+    title: str
+    kind: str
+    members: frozenset[str]
+    waiting: int | None = None
+    trouble: tuple[str, ...] = ()
+    ways: tuple[Edge, ...] = ()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A vhost with its groups, worked out once for every look at the same snapshot.
+
+    `rest` holds by QUEUES and EXCHANGES the ids that belong to no group, and by MISSING those
+    that are named and not there.
+    """
+
+    snapshot: Snapshot
+    definitions: Definitions
+    groups: Sequence[Group]
+    arrows: Sequence[Edge]
+    owners: Mapping[str, str]
+    rest: Mapping[str, frozenset[str]]
+    marks: Mapping[str, str]
+
+    def own(self, group: Group) -> frozenset[str]:
+        """The members that are drawn with it and no other."""
+        return frozenset(member for member in group.members if self.owners[member] == group.key)
+
+    def ways(self, ids: Collection[str]) -> list[Edge]:
+        """The arrows of waiters to and from these."""
+        ways = (way for group in self.groups for way in group.ways)
+        return [way for way in ways if way.source in ids or way.target in ids]
+
+
+def survey(snapshot: Snapshot, groups: Sequence[Group]) -> Survey:
+    """Delayboard's own taps are left out."""
+    definitions = snapshot.definitions.without_taps()
+    arrows = [*_arrows(definitions), *(way for group in groups for way in group.ways)]
+    owners = {member: group.key for group in reversed(groups) for member in group.members}
+    rest = _rest(definitions, arrows, owners)
+    owners |= {member: key for key, members in rest.items() for member in members}
+    marks = _marks(snapshot, definitions)
+    return Survey(snapshot, definitions, groups, arrows, owners, rest, marks)
+
+
+def part(definitions: Definitions, ids: Collection[str]) -> Definitions:
+    """These exchanges and queues with the bindings at them and what is at the other ends, and the
+    queues that die into them."""
+    names = {kind: {name_of(i) for i in ids if i.startswith(kind)} for kind in ("exch", "queue")}
+    bindings = [
+        binding
+        for binding in definitions.bindings
+        if binding.source in names["exch"]
+        or binding.destination in names["queue" if binding.destination_is_queue else "exch"]
+    ]
+    queues = names["queue"] | {b.destination for b in bindings if b.destination_is_queue}
+    queues |= {queue.name for queue in _dying(definitions, names["exch"], names["queue"])}
+    exchanges = names["exch"] | {b.source for b in bindings}
+    exchanges |= {b.destination for b in bindings if not b.destination_is_queue}
+    return Definitions(
+        frozenset(exchange for exchange in definitions.exchanges if exchange.name in exchanges),
+        frozenset(queue for queue in definitions.queues if queue.name in queues),
+        frozenset(bindings),
+    )
+
+
+def _dying(
+    definitions: Definitions, exchanges: Collection[str], queues: Collection[str]
+) -> Iterable[Queue]:
+    """The queues that die into one of these exchanges, or by name into one of these queues."""
+    for exchange in exchanges:
+        yield from definitions.dying_into(exchange)
+    by_name = definitions.dying_into("")
+    yield from (queue for queue in by_name if queue.dead_letter_routing_key in queues)
+
+
+def name_of(member: str) -> str:
+    return member.partition("/")[2]
+
+
+def _arrows(definitions: Definitions) -> Iterable[Edge]:
+    """Every arrow, those over the default exchange straight to the queue that they name."""
+    for edge in edges_of(definitions):
+        if edge.source == DEFAULT:
+            continue
+        if edge.target != DEFAULT:
+            yield edge
+        else:
+            yield from (replace(edge, target=f"queue/{key}") for key in edge.keys)
+
+
+def _rest(
+    definitions: Definitions, arrows: Sequence[Edge], owned: Mapping[str, str]
+) -> dict[str, frozenset[str]]:
+    """The broker's own exchanges count as soon as an arrow touches them."""
+    ends = {end for edge in arrows for end in (edge.source, edge.target)}
+    exchanges = {f"exchange/{exchange.name}" for exchange in definitions.exchanges}
+    queues = {f"queue/{queue.name}" for queue in definitions.queues}
+    unused = {i for i in exchanges - ends if i.startswith("exchange/amq.")}
+    return {
+        QUEUES: frozenset(queues - owned.keys()),
+        EXCHANGES: frozenset(exchanges - unused - owned.keys()),
+        MISSING: frozenset(ends - exchanges - queues - owned.keys()),
+    }
+
+
+def _marks(snapshot: Snapshot, definitions: Definitions) -> dict[str, str]:
+    levels = level_names(definitions)
+    return {f"queue/{queue.name}": _mark(queue, snapshot, levels) for queue in definitions.queues}
+
+
+def _mark(queue: Queue, snapshot: Snapshot, levels: Collection[str]) -> str:
+    numbers = snapshot.numbers.get(queue.name)
+    return queue_mark(queue, numbers, is_level=queue.name in levels)

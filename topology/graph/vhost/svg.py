@@ -1,0 +1,145 @@
+"""Cards in their places and as SVG: few with the arrows between them, many in rows without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from topology.graph.build import Graph, Node
+from topology.graph.layout.dot import arrange
+from topology.graph.layout.geometry import LINE_HEIGHT, PADDING, Box, Layout, box_of
+from topology.graph.live_values import count_text
+from topology.graph.svg import ARROWS, label, readable, way
+from topology.graph.svg_elements import attribute, content, marker, n, root, signs, spoken, text
+from topology.graph.vhost.build import Card, Overview
+from topology.snapshot import QueueNumbers
+
+MOST_LINKED = 40
+COLUMNS = 5
+GAP, MARGIN = 16.0, 8.0
+SHORT = {
+    "down": "not running",
+    "full": "full",
+    "held": "past their time",
+    "taken": "taken too early",
+    "missing": "incomplete",
+    "stuck": "nobody consumes",
+}
+WITHOUT_ARROWS = (
+    f"With more than {MOST_LINKED} boxes the arrows are left out: the table says what leads where."
+)
+
+
+def arrange_cards(seen: Overview) -> Layout:
+    """Linked cards as a graph and the others below it in rows; nodes have the cards' keys."""
+    nodes = {card.key: _node(card) for card in seen.cards}
+    if len(nodes) > MOST_LINKED:
+        return replace(_rows(list(nodes.values()), 0.0), note=WITHOUT_ARROWS if seen.edges else "")
+    ends = {end for edge in seen.edges for end in (edge.source, edge.target)}
+    linked = tuple(node for key, node in nodes.items() if key in ends)
+    alone = [node for key, node in nodes.items() if key not in ends]
+    if not linked:
+        return _rows(alone, 0.0)
+    above = arrange(Graph(linked, seen.edges, (frozenset(ends),)))
+    below = _rows(alone, above.height) if alone else Layout(0.0, above.height, (), ())
+    width = max(above.width, below.width)
+    return replace(above, width=width, height=below.height, boxes=above.boxes + below.boxes)
+
+
+def draw_cards(seen: Overview, layout: Layout, *, title: str, id: str) -> str:
+    """The picture; every card with an `href` is a link. `id` must be unique on its page."""
+    own = attribute(id)
+    cards = {card.key: card for card in seen.cards}
+    return "".join(
+        [
+            root(own, f"graph vhost{readable(layout.width)}", layout.width, layout.height, "group"),
+            spoken(own, title, f"{len(cards)} boxes. The table after this says the same."),
+            f"<defs>{''.join(marker(own, kind) for kind in ARROWS)}</defs>",
+            *(way(own, line) for line in layout.lines),
+            *(_card(box, cards[box.node.id]) for box in layout.boxes),
+            *(label(line) for line in layout.lines if line.label),
+            "</svg>",
+        ]
+    )
+
+
+def _node(card: Card) -> Node:
+    """As a queue with numbers is measured, or one without."""
+    is_tall = card.shape in ("group", "queue")
+    return Node(
+        card.key,
+        "queue",
+        card.title,
+        numbers=QueueNumbers(card.messages) if is_tall else None,
+        small=(card.kind, things(card), SHORT.get(card.mark, "")),
+    )
+
+
+def _rows(nodes: Sequence[Node], top: float) -> Layout:
+    """In columns of one width, from the left."""
+    measured = [box_of(node) for node in nodes]
+    width = max((box.width for box in measured), default=0.0)
+    boxes: list[Box] = []
+    y = top + MARGIN
+    for first in range(0, len(measured), COLUMNS):
+        row = measured[first : first + COLUMNS]
+        height = max(box.height for box in row)
+        for column, box in enumerate(row):
+            x = MARGIN + column * (width + GAP) + width / 2
+            boxes.append(replace(box, x=x, y=y + height / 2, width=width, height=height))
+        y += height + GAP
+    columns = min(COLUMNS, len(measured))
+    wide = 2 * MARGIN + columns * (width + GAP) - GAP
+    return Layout(wide, y - GAP + MARGIN, tuple(boxes), ())
+
+
+def _card(box: Box, card: Card) -> str:
+    drawn = (
+        f'<g class="node node-{card.shape}" data-state="{attribute(card.mark)}">'
+        f"<title>{content(sentence(card))}</title>"
+        f'<rect class="shape" x="{n(box.left)}" y="{n(box.top)}" width="{n(box.width)}"'
+        f' height="{n(box.height)}" rx="9"/>{"".join(_texts(box, card))}'
+        f"{signs(box.left + box.width - 18, box.top)}</g>"
+    )
+    return f'<a href="{attribute(card.href)}">{drawn}</a>' if card.href else drawn
+
+
+def _texts(box: Box, card: Card) -> list[str]:
+    x, y = box.left + PADDING, box.top + LINE_HEIGHT + 3
+    parts = []
+    for line in box.lines:
+        parts.append(text("name", x, y, content(line)))
+        y += LINE_HEIGHT
+    held = things(card)
+    small = [card.kind, held] if card.shape == "group" else [held or card.kind]
+    parts.append(text("small", x, y, content(small[0])))
+    if box.node.numbers is None:
+        return parts
+    unit = f'<tspan class="unit" dx="5">{card.unit}</tspan>'
+    parts.append(text("depth", x, y + 25, content(count_text(card.messages)) + unit))
+    small = [*small[1:], SHORT.get(card.mark, "")]
+    for place, words in enumerate(small):
+        name = "small trouble" if words == SHORT.get(card.mark) else "small"
+        parts.append(text(name, x, y + 25 + LINE_HEIGHT * (place + 1), content(words)))
+    return parts
+
+
+def things(card: Card) -> str:
+    """How many of which; "" for a single thing, whose kind says it."""
+    if not card.is_many:
+        return ""
+    numbers = ((card.exchanges, "exchange"), (card.queues, "queue"))
+    return " · ".join(
+        f"{count_text(number)} {word}{'' if number == 1 else 's'}"
+        for number, word in numbers
+        if number
+    )
+
+
+def sentence(card: Card) -> str:
+    """All that is known about a card, for a tooltip and for screen readers."""
+    words = [card.title, card.kind, things(card)]
+    if card.messages is not None:
+        words.append(f"{count_text(card.messages)} {card.unit}")
+    words.append(card.state)
+    return " ".join([", ".join(word for word in words if word) + ".", *card.trouble])

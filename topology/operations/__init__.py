@@ -1,0 +1,1 @@
+"""What an operator does with topologies and brokers: each operation is one call."""

@@ -1,0 +1,121 @@
+"""What stands in a broker's vhost that others built, and taking it over as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from topology import latest
+from topology.broker.management.client import Management
+from topology.models import Broker, State, Topology
+from topology.operations.ownership import Refusal
+from topology.operations.topology_rows import User, take_over
+from topology.patterns.names import unseen
+from topology.patterns.pattern import Pattern, Use
+from topology.patterns.table import PATTERNS
+from topology.provisioning.plan import Plan
+from topology.provisioning.recognition import Departure, Found, departures, recognise
+from topology.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A topology that was found, and the one of ours that it is, None where nobody manages it."""
+
+    found: Found
+    managed: Topology | None
+    departures: Sequence[Departure]
+
+    @property
+    def pattern(self) -> Pattern:
+        return PATTERNS[self.found.use.kind]
+
+    @property
+    def unseen(self) -> str:
+        return unseen(self.found.use.name)
+
+    @property
+    def is_adoptable(self) -> bool:
+        return self.managed is None and self.found.plan is not None
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What a whole one has besides, in words; sentences where no plan names the things."""
+        plan = self.found.plan
+        if plan is None or not plan.changes:
+            return self.found.use.missing
+        return tuple(change.title for change in plan.signed("create"))
+
+    @property
+    def standing(self) -> list[tuple[str, str]]:
+        """How complete it is: (ok, warn, error, note or off; words), one for each thing to say."""
+        plan = self.found.plan
+        untrue = len(self.found.untrue_names)
+        named = [("warn", f"{_count(untrue, 'name')} with another time")] if untrue else []
+        if plan is None:
+            lacks = [("warn", f"{_count(len(self.missing), 'thing')} missing or odd")]
+            whole = named or [("ok", "nothing missing")]
+            return [("off", "shown only"), *(lacks + named if self.missing else whole)]
+        wrong = [one for one in self.departures if not one.is_made_up_for]
+        made_up = len(self.departures) - len(wrong)
+        said = list(named)
+        if plan.changes and self.missing:
+            said.append(("warn", f"{len(self.missing)} of {len(plan.changes)} things missing"))
+        elif self.missing:
+            said.append(("warn", f"{_count(len(self.missing), 'queue')} unlike the others"))
+        if wrong:
+            verb = "differs" if len(wrong) == 1 else "differ"
+            said.append(("error", f"{_count(len(wrong), 'argument')} {verb}"))
+        if made_up:
+            said.append(("note", f"{_count(made_up, 'argument')} given by policy"))
+        return said or [("ok", "complete")]
+
+
+def sightings(broker: Broker, found: Sequence[Found], snapshot: Snapshot) -> Sequence[Sighting]:
+    """The same with what is known of each; two of one kind and title are one."""
+    managed = _managed(broker)
+    return [
+        Sighting(one, managed.get((one.use.kind, title(one.use))), departures(one, snapshot))
+        for one in found
+    ]
+
+
+def unmanaged(broker: Broker, found: Sequence[Found]) -> list[Found]:
+    """Those that are no topology of ours."""
+    managed = _managed(broker)
+    return [one for one in found if (one.use.kind, title(one.use)) not in managed]
+
+
+def _managed(broker: Broker) -> dict[tuple[str, str], Topology]:
+    """By kind and title; not asked for by name: a broker's may hold what no database takes."""
+    rows = Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN)
+    return {(row.kind, row.name): row for row in rows}
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+def title(use: Use) -> str:
+    """What a topology of it is called."""
+    return PATTERNS[use.kind].title(use.params) if use.params is not None else use.name
+
+
+def adopt(user: User, broker: Broker, kind: str, name: str) -> tuple[Topology, Plan]:
+    """Manage the use of this kind and name from now on, and what a whole one would have besides.
+
+    The broker is looked at and not changed, nothing in it becomes ours, and nothing is recorded.
+    Raises Refusal when there is none such, when no parameters rebuild it, or when it is managed;
+    BrokerError when the broker does not answer.
+    """
+    with Management(broker.address) as management:
+        recognition = recognise(latest.for_action(broker, management, []))
+    named = (one for one in recognition.found if (one.use.kind, one.use.name) == (kind, name))
+    found = next(named, None)
+    if found is None:
+        raise Refusal(f"There is no “{name}” of this kind in {broker.name} now.")
+    if found.plan is None:
+        raise Refusal(
+            f"“{name}” can be shown and not be managed: no parameters of its kind would make it."
+        )
+    return take_over(user, broker, kind, found.use.params), found.plan

@@ -1,0 +1,84 @@
+"""Adding a broker and trying its connection: AMQP and management at once, in a few seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import wait
+from dataclasses import dataclass
+from functools import partial
+
+from topology.broker.address import Address
+from topology.broker.amqp.connection import connected
+from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS
+from topology.broker.errors import BrokerError, alarm_sentence
+from topology.broker.management.client import Management
+from topology.broker.time_limit import in_background
+from topology.database.slugs import new_slug
+from topology.models import Broker
+
+TRIAL_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How one protocol answered: a sentence, and whether it is good news."""
+
+    name: str
+    works: bool
+    sentence: str
+
+
+Try = Callable[[Address], list[Trial]]
+
+
+def try_connection(address: Address) -> list[Trial]:
+    """Try both protocols; a failure is a Trial, never an exception. Takes 3 seconds at most."""
+    tries: dict[str, Try] = {"AMQP": _try_amqp, "Management API": _try_management}
+    begun = {
+        name: in_background(partial(one, address), f"trial of {name}")
+        for name, one in tries.items()
+    }
+    wait(begun.values(), TRIAL_SECONDS)
+    found: list[Trial] = []
+    for name, future in begun.items():
+        found += future.result() if future.done() else [_late(name, address)]
+    return found
+
+
+def add_broker(broker: Broker, password: str) -> Broker:
+    """Give it a slug and a sealed password, and save it."""
+    taken = Broker.objects.filter
+    broker.slug = new_slug(broker.name, lambda slug: taken(slug=slug).exists(), longest=60)
+    broker.set_password(password)
+    broker.save()
+    return broker
+
+
+def _try_amqp(address: Address) -> list[Trial]:
+    try:
+        with connected(address, "connection test", heartbeat=REQUEST_HEARTBEAT_SECONDS):
+            return [Trial("AMQP", True, f"Connected to the virtual host “{address.vhost}”.")]
+    except BrokerError as error:
+        return [Trial("AMQP", False, str(error))]
+
+
+def _try_management(address: Address) -> list[Trial]:
+    try:
+        with Management(address, in_all=TRIAL_SECONDS) as management:
+            overview = management.overview()
+            queues = management.count_queues()
+            alarms = management.alarms()
+    except BrokerError as error:
+        return [Trial("Management API", False, str(error))]
+    version, node = overview.get("rabbitmq_version"), overview.get("node")
+    sentence = f"RabbitMQ {version} on {node}, {queues:,} queue{'s' if queues != 1 else ''}."
+    works = Trial("Management API", True, sentence)
+    return [works, Trial("Publishing", False, alarm_sentence(alarms))] if alarms else [works]
+
+
+def _late(name: str, address: Address) -> Trial:
+    sentence = (
+        f"No answer from {address.host} in {TRIAL_SECONDS:.0f} seconds: does the name lead to the "
+        "right host, is the network up, is RabbitMQ overloaded?"
+    )
+    return Trial(name, False, sentence)

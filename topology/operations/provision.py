@@ -1,0 +1,299 @@
+"""What an operator does with a topology: plan, apply, verify, tear down; each one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import monotonic, sleep
+
+from django.utils import timezone
+
+from topology import audit, latest
+from topology.broker.amqp.depths import live_depths
+from topology.broker.management.client import Management
+from topology.broker.management.observe import newest_numbers, observe
+from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
+from topology.models import State, Topology
+from topology.operations.ownership import Refusal, alone_with, begin, disown, own, refuse_torn_down
+from topology.operations.topology_rows import User
+from topology.provisioning.apply import apply_plan
+from topology.provisioning.destinations import count_stuck
+from topology.provisioning.plan import Plan, conflict_sentences, make_plan
+from topology.provisioning.taps import DEFAULT_TAP, TapType
+from topology.provisioning.teardown import Teardown, plan_teardown, tear_down, with_depths
+from topology.provisioning.verify import Verdict, verify
+from topology.snapshot import Snapshot
+
+# The broker counts every five seconds, and what expires at one moment looks stuck in one count.
+SETTLE_SECONDS = 7.0
+LOOK_AGAIN_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Applied:
+    """How many things were created, and the plan that said so."""
+
+    created: int
+    plan: Plan
+
+
+def plan_for(topology: Topology, snapshot: Snapshot) -> Plan:
+    return make_plan(topology.definitions, snapshot)
+
+
+def obstacle_for(topology: Topology, snapshot: Snapshot) -> str:
+    """Why this broker cannot hold it, whatever else is there; "" when it can."""
+    return topology.pattern.obstacle(
+        topology.parsed, snapshot.version_tuple, snapshot.exchange_types
+    )
+
+
+def apply(user: User, topology: Topology) -> Applied:
+    """Look, plan, write down what will be ours, create what is missing.
+
+    Raises Refusal on a conflict or when it was torn down, BrokerError when the broker fails;
+    what was created by then is in `owned`, and applying again completes it.
+    """
+    broker = topology.broker
+    with (
+        audit.recorded(user, "topology applied", broker=broker, what=topology.name),
+        alone_with(topology),
+        Management(broker.address) as management,
+    ):
+        refuse_torn_down(topology)
+        snapshot = latest.for_action(broker, management, topology.definitions)
+        if wrong := obstacle_for(topology, snapshot):
+            raise Refusal(f"{wrong} Nothing was changed.")
+        plan = plan_for(topology, snapshot)
+        if not plan.is_applicable:
+            raise Refusal("The plan is in conflict with what exists; nothing was changed.")
+        begin(topology, plan)
+        created = apply_plan(plan, management, lambda done, total: None)
+        Topology.objects.filter(pk=topology.pk).update(
+            state=State.APPLIED, applied_at=timezone.now()
+        )
+    topology.refresh_from_db()
+    return Applied(created, plan)
+
+
+def start_recording(user: User, topology: Topology, *, tap_type: TapType = DEFAULT_TAP) -> Applied:
+    """Tap one that was adopted; nothing else of it is made, should it be incomplete.
+
+    Raises Refusal when it has a tap, can have none, is not applied, or lacks what the tap is
+    bound to; BrokerError when the broker fails, and then it has no tap yet, what there is of one
+    is in `owned`, and this completes it.
+    """
+    broker = topology.broker
+    with (
+        audit.recorded(user, "recording switched on", broker=broker, what=topology.name),
+        alone_with(topology),
+        Management(broker.address) as management,
+    ):
+        if not topology.is_recordable or topology.state != State.APPLIED:
+            raise Refusal("There is nothing of it to record that is not recorded already.")
+        applied = create_tap(topology, topology.tap_with(tap_type), management)
+        Topology.objects.filter(pk=topology.pk).update(tap_type=tap_type, applied_at=timezone.now())
+    topology.refresh_from_db()
+    return applied
+
+
+def create_tap(topology: Topology, tap: Definitions, management: Management) -> Applied:
+    """Create a tap queue and its bindings, and own them.
+
+    Raises Refusal when they cannot be created, BrokerError when the broker fails.
+    """
+    plan = make_plan(tap, latest.for_action(topology.broker, management, tap))
+    if not plan.is_applicable:
+        raise Refusal(f"{' '.join(conflict_sentences(plan))} Nothing was changed.")
+    own(topology, [change.thing.identity for change in plan.signed("create")])
+    return Applied(apply_plan(plan, management, lambda done, total: None), plan)
+
+
+def check(user: User, topology: Topology) -> Verdict:
+    """Verify against the broker as it stands now. Raises BrokerError."""
+    broker = topology.broker
+    with (
+        audit.recorded(user, "topology verified", broker=broker, what=topology.name),
+        Management(broker.address) as management,
+    ):
+        snapshot = latest.for_action(broker, management, topology.definitions)
+        snapshot = _settled(topology, management, snapshot)
+        return verify(
+            topology.pattern,
+            topology.parsed,
+            topology.definitions,
+            snapshot,
+            is_read_by_others=topology.is_read_by_others,
+            problems={row.destination: row.sentence for row in topology.missing_bindings.all()},
+        )
+
+
+def _settled(topology: Topology, management: Management, snapshot: Snapshot) -> Snapshot:
+    """Returns the snapshot with newer numbers of queues in which messages look stuck.
+
+    Looks again until none is stuck, for SETTLE_SECONDS at most. Raises BrokerError.
+    """
+    queues = queues_of(topology, snapshot)
+    until = monotonic() + SETTLE_SECONDS
+    while (stuck := count_stuck(queues, snapshot)) and monotonic() < until:
+        sleep(LOOK_AGAIN_SECONDS)
+        numbers = {**snapshot.numbers, **newest_numbers(management, stuck)}
+        snapshot = replace(snapshot, numbers=numbers)
+    return snapshot
+
+
+def teardown_for(topology: Topology, snapshot: Snapshot) -> Teardown:
+    """What routes declared for it is ours too: bound destinations, hold queues."""
+    wanted = topology.definitions
+    beside = topology.owned_identities - {thing.identity for thing in wanted}
+    declared = snapshot.declared.only(beside)
+    return plan_teardown(
+        wanted | declared,
+        topology.owned_identities,
+        snapshot,
+        disposable=_own_taps(topology),
+    )
+
+
+def _own_taps(topology: Topology) -> set[str]:
+    """The queues of copies that it owns: the tap, and others while one replaces another."""
+    queues = (identity[1] for identity in topology.owned_identities if identity[0] == "queue")
+    return {topology.tap_queue, *(name for name in queues if is_tap(name))}
+
+
+def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
+    """Delete what our plan created.
+
+    Raises Refusal while others are bound to it or lead into it, or while messages are in it
+    unless its name was typed; BrokerError when the broker fails, and then what is left can be
+    torn down again.
+    """
+    broker = topology.broker
+    forced = typed_name == topology.name
+    with (
+        audit.recorded(
+            user,
+            "topology torn down",
+            broker=broker,
+            what=topology.name,
+            details={"even_with_messages": forced},
+        ),
+        alone_with(topology),
+        Management(broker.address) as management,
+    ):
+        snapshot = observe(management)
+        queues = [t.name for t in teardown_for(topology, snapshot).deletes if isinstance(t, Queue)]
+        teardown = teardown_for(topology, _counted(topology, management, snapshot, queues))
+        _refuse(teardown, forced=forced, is_production=broker.is_production)
+        _delete(topology, teardown, management, forced=forced)
+        Topology.objects.filter(pk=topology.pk).update(state=State.TORN_DOWN)
+    topology.refresh_from_db()
+    return teardown
+
+
+def _counted(
+    topology: Topology, management: Management, snapshot: Snapshot, names: Sequence[str]
+) -> Snapshot:
+    """With the depths of this moment: those of a snapshot are seconds old, or not known yet.
+
+    What a quorum queue keeps back for its next attempt (4.3 on), or holds for want of a route, is
+    not ready: only the API counts it.
+    """
+    types = {queue.name: queue.type for queue in snapshot.definitions.queues}
+    quorum = newest_numbers(management, (name for name in names if types.get(name) == "quorum"))
+    newer = replace(snapshot, numbers={**snapshot.numbers, **quorum})
+    return with_depths(newer, live_depths(topology.broker.address, names))
+
+
+def destinations_of(topology: Topology, snapshot: Snapshot) -> list[Binding]:
+    """The bindings of its free destinations, those that others made too."""
+    return list(topology.pattern.destinations(topology.parsed, snapshot.definitions) or ())
+
+
+def queues_of(topology: Topology, snapshot: Snapshot) -> list[Queue]:
+    """Its queues, those that come and go with use too."""
+    names = {queue.name for queue in topology.definitions.queues}
+    passing = topology.pattern.members(topology.parsed, snapshot.definitions)
+    names |= {queue.name for queue in passing}
+    return [queue for queue in snapshot.definitions.queues if queue.name in names]
+
+
+def unbind(
+    user: User, topology: Topology, routing_key: str, destination: str, *, typed_name: str = ""
+) -> Binding:
+    """Unbind one destination.
+
+    Raises Refusal when there is none such, or, unless its name was typed, while messages wait in
+    the delays, of which some may be for it; BrokerError when the broker fails.
+    """
+    broker = topology.broker
+    with (
+        audit.recorded(user, "destination unbound", broker=broker, what=destination),
+        Management(broker.address) as management,
+    ):
+        snapshot = observe(management)
+        wanted = (routing_key, destination)
+        bound = destinations_of(topology, snapshot)
+        found = [b for b in bound if (b.routing_key, b.destination) == wanted]
+        if not found:
+            raise Refusal(f"{destination} is not bound to it with the key {routing_key}.")
+        if broker.is_production and typed_name != destination:
+            raise Refusal("This broker is a production one: type the destination's name.")
+        if (waiting := _waiting(topology, management, snapshot)) and typed_name != destination:
+            raise Refusal(
+                f"{waiting} Whom they are for cannot be seen here, and a message for a "
+                "destination that is not bound is held up or lost. Type its name to unbind it "
+                "all the same."
+            )
+        management.unbind(found[0])
+        disown(topology, [found[0].identity])
+    return found[0]
+
+
+def _waiting(topology: Topology, management: Management, snapshot: Snapshot) -> str:
+    """A sentence about what waits in its delay queues; "" when nothing does."""
+    waits = [q.name for q in topology.definitions.queues if q.message_ttl_ms is not None]
+    numbers = _counted(topology, management, snapshot, waits).numbers
+    total = sum(numbers[name].messages or 0 for name in waits if name in numbers)
+    return f"{total} messages wait in its delays." if total else ""
+
+
+def occupied_sentence(teardown: Teardown) -> str:
+    """How many messages are in the way, where, and until when the last of them waits."""
+    parts = []
+    for held in teardown.occupied:
+        last = held.latest_due_at
+        until = f", the last leaves it by {last:%Y-%m-%d %H:%M:%S} UTC" if last else ""
+        parts.append(f"{held.messages} in {held.queue}{until}")
+    return (
+        f"{teardown.messages} messages are still in it ({'; '.join(parts)}). Drain or park them "
+        "first, or type the topology's name to delete them with it."
+    )
+
+
+def _refuse(teardown: Teardown, *, forced: bool, is_production: bool) -> None:
+    if teardown.foreign:
+        raise Refusal(
+            f"Others are bound to it or lead into it: {'; '.join(teardown.foreign_sentences)}."
+        )
+    if teardown.occupied and not forced:
+        raise Refusal(occupied_sentence(teardown))
+    if is_production and not forced:
+        raise Refusal("This broker is a production one: type the topology's name.")
+
+
+def _delete(
+    topology: Topology, teardown: Teardown, management: Management, *, forced: bool
+) -> None:
+    """What is deleted is no longer ours, also when the broker fails half-way."""
+    gone: list[Identity] = []
+    try:
+        tear_down(
+            teardown,
+            management,
+            lambda done, total: gone.append(teardown.deletes[done - 1].identity),
+            disposable=_own_taps(topology),
+            even_with_messages=forced,
+        )
+    finally:
+        disown(topology, gone)

@@ -1,0 +1,94 @@
+"""Declare the missing binding of one destination again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from django.utils import timezone
+
+from topology import audit, latest
+from topology.broker.management.client import Management
+from topology.definitions import Binding, Definitions
+from topology.models import Broker, MissingBinding, State, Topology
+from topology.operations.ownership import Refusal, alone_with, own
+from topology.operations.topology_rows import User
+from topology.patterns.pattern import ParamsError
+from topology.provisioning.apply import apply_plan
+from topology.provisioning.destinations import SHORTEST, has_free_destinations
+from topology.provisioning.plan import conflict_sentences, make_plan
+from topology.snapshot import Snapshot
+
+
+def restore_binding(user: User, topology: Topology, destination: str) -> int:
+    """Bind a destination that exists to the topology; how many bindings were created.
+
+    Raises Refusal when the topology is not applied, or when the destination or the exchange that
+    it is bound to does not exist; BrokerError when the broker fails.
+    """
+    broker = topology.broker
+    with (
+        audit.recorded(user, "binding restored", broker=broker, what=destination),
+        alone_with(topology),
+        Management(broker.address) as management,
+    ):
+        if topology.state != State.APPLIED:
+            raise Refusal("The topology is not applied. Apply it first.")
+        wanted = _bindings(topology, destination)
+        snapshot = latest.for_action(broker, management, wanted)
+        plan = make_plan(_to_what_exists(wanted, broker, snapshot), snapshot)
+        if not plan.is_applicable:
+            raise Refusal(f"{' '.join(conflict_sentences(plan))} Nothing was changed.")
+        own(topology, [change.thing.identity for change in plan.signed("create")])
+        created = apply_plan(plan, management, lambda done, total: None)
+    rows = MissingBinding.objects.filter(topology=topology, destination=destination)
+    rows.filter(restored_at=None).update(restored_at=timezone.now(), is_bound=True)
+    return created
+
+
+def obstacle_to(row: MissingBinding, snapshot: Snapshot) -> str:
+    """Why its binding cannot be restored as things stand, and the next step; "" when it can."""
+    if not row.destination:
+        return (
+            "Compare the destinations that publishers use with those below. Bind the missing one."
+        )
+    if row.restored_at is not None:
+        return "Wait for the next retry."
+    if row.is_bound:
+        return f"Nothing behind “{row.destination}” takes the message. Bind a queue to it."
+    return _absence(row.topology.broker, row.destination, snapshot.definitions)
+
+
+def _absence(broker: Broker, name: str, found: Definitions) -> str:
+    """That there is neither a queue nor an exchange of this name; "" when there is one."""
+    if found.queue(name) is not None or found.exchange(name) is not None:
+        return ""
+    return (
+        f"{broker.name} has no queue and no exchange “{name}”. "
+        "Declare it, then restore the binding."
+    )
+
+
+def _bindings(topology: Topology, destination: str) -> list[Binding]:
+    """What a message for this destination declares. Raises Refusal where that is nothing."""
+    params = topology.parsed
+    try:
+        if not destination or not has_free_destinations(topology.pattern, params):
+            raise Refusal("The topology has no binding for this destination.")
+        declares = topology.pattern.route(params, SHORTEST, destination).declares
+    except ParamsError as error:
+        raise Refusal(str(error)) from error
+    return [thing for thing in declares if isinstance(thing, Binding)]
+
+
+def _to_what_exists(wanted: list[Binding], broker: Broker, snapshot: Snapshot) -> Definitions:
+    """The bindings, to the exchange of that name where there is no such queue, and vice versa."""
+    found = snapshot.definitions
+    bindings = []
+    for binding in wanted:
+        name = binding.destination
+        if absence := _absence(broker, name, found):
+            raise Refusal(absence)
+        is_queue, is_exchange = found.queue(name) is not None, found.exchange(name) is not None
+        leads_to_queue = is_queue if binding.destination_is_queue else not is_exchange
+        bindings.append(replace(binding, destination_is_queue=leads_to_queue))
+    return Definitions.of(bindings)

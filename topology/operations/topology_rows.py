@@ -1,0 +1,95 @@
+"""The rows of topologies: written before anything is asked of a broker, and read for all of one."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db import transaction
+from django.utils import timezone
+
+from topology import audit
+from topology.database.slugs import new_slug
+from topology.message import Waiter
+from topology.models import Broker, State, Topology
+from topology.operations.ownership import Refusal, refuse_torn_down
+from topology.patterns.pattern import ParamsError
+from topology.patterns.table import PATTERNS
+from topology.provisioning.taps import DEFAULT_TAP, NO_TAP, TapType
+from topology.routing.waiter import of_others
+
+User = AbstractBaseUser | AnonymousUser | None
+
+
+def create_topology(
+    user: User, broker: Broker, kind: str, params: Any, *, tap_type: TapType = DEFAULT_TAP
+) -> Topology:
+    """Write the row; nothing is asked of the broker. Raises Refusal when there is one already."""
+    return _new_row(user, broker, kind, params, "topology created", tap_type=tap_type)
+
+
+def take_over(user: User, broker: Broker, kind: str, params: Any) -> Topology:
+    """The row of one that others made, as if it were applied, and nothing of it ours or tapped.
+
+    Nothing is asked of the broker. Raises Refusal when there is one already.
+    """
+    return _new_row(
+        user,
+        broker,
+        kind,
+        params,
+        "topology adopted",
+        tap_type=NO_TAP,
+        state=State.APPLIED,
+        applied_at=timezone.now(),
+        is_adopted=True,
+    )
+
+
+def _new_row(
+    user: User, broker: Broker, kind: str, params: Any, action: str, **values: Any
+) -> Topology:
+    pattern = PATTERNS[kind]
+    stored = pattern.store(params)
+    name = pattern.title(params)
+    same = Topology.objects.filter(broker=broker, kind=kind, name=name)
+    taken = Topology.objects.filter
+    with transaction.atomic():
+        # Two at once wait for each other here, so that the second one sees the first.
+        Broker.objects.select_for_update().get(pk=broker.pk)
+        if same.exclude(state=State.TORN_DOWN).exists():
+            raise Refusal(f"There is a topology “{name}” of this kind on {broker.name} already.")
+        slug = new_slug(name, lambda slug: taken(slug=slug).exists(), longest=80)
+        row = Topology.objects.create(
+            broker=broker, slug=slug, kind=kind, name=name, params=stored, **values
+        )
+        audit.record(user, action, broker=broker, what=name, details=stored)
+    return row
+
+
+def keep_bodies(user: User, topology: Topology, *, is_wanted: bool) -> None:
+    """Keep the bodies of its messages from now on, or no longer; those kept stay.
+
+    Raises Refusal when it is to be kept of one that was torn down.
+    """
+    action = "keeping bodies switched on" if is_wanted else "keeping bodies switched off"
+    with audit.recorded(user, action, broker=topology.broker, what=topology.name):
+        if is_wanted:
+            refuse_torn_down(topology)
+        Topology.objects.filter(pk=topology.pk).update(keep_bodies=is_wanted)
+    topology.refresh_from_db()
+
+
+def waiters_at(broker: Broker) -> list[Waiter]:
+    """The consumers at work in its applied topologies, for a walk: ours, and those of others.
+
+    Those that others run for what was adopted are told apart by `routing.waiting.of_others`. A
+    row that no longer reads has none.
+    """
+    found: list[Waiter] = []
+    for topology in Topology.objects.filter(broker=broker, state=State.APPLIED):
+        with suppress(ParamsError):
+            stated = topology.pattern.waiters(topology.parsed)
+            found += map(of_others, stated) if topology.is_adopted else stated
+    return found

@@ -1,0 +1,224 @@
+"""What of a message is hidden from a person: header values by name, JSON values by path.
+
+The rules are rows; what they hide is worked out here, purely, and asked by every page, search
+and export that shows content.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from django.db.models import Q
+
+from topology import access
+from topology.access import User
+from topology.content.json_tree import Tree, read_json, write_json
+from topology.content.text import is_encodable
+from topology.content.wildcards import fits
+from topology.message import Message
+from topology.models import Broker, MaskKind, MaskRule
+
+HIDDEN = "hidden by a rule"
+LONGEST = 255
+_STEP = re.compile(
+    r"""\.\.(?=[^.\[\]])|\.?(?P<name>[^.\[\]'"]+)|\[(?:\*|'(?P<one>[^']+)'|"(?P<two>[^"]+)")\]"""
+)
+_INDEX = re.compile(r"\[\d+\]")
+ANY_DEPTH = ".."
+# Each doubles what a path is compared with.
+MOST_ANY_DEPTH = 4
+# Longer bodies, and those with more different paths, are hidden whole by any rule on bodies.
+MASKED_BYTES = 65_536
+MOST_PATHS = 4_000
+# The keys of a CC header stand in every death once more, beside the routing key.
+REPEATED = {"routing-keys": "cc"}
+TOO_LONG = (
+    f"It has more than {MASKED_BYTES // 1024} kB: where a rule hides parts of bodies, such a body "
+    "is hidden whole."
+)
+
+
+class PatternError(ValueError):
+    """The pattern of a rule cannot be read; the sentence says why."""
+
+
+class _TooManyPaths(Exception):
+    """A document has more different paths than are looked at."""
+
+
+@dataclass(frozen=True)
+class Masks:
+    """What is hidden: patterns of header names, and of paths in a JSON body.
+
+    Names compare without regard to case and `*` stands for any signs. A path hides a value and
+    all that is in it; `..` stands for any number of names; lists count for their items, so that
+    `items[*].card` and `items.card` are the same.
+    """
+
+    header_patterns: tuple[str, ...] = ()
+    body_paths: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.header_patterns and not self.body_paths
+
+    def hides_header(self, name: str) -> bool:
+        """Also for a name within x-death that repeats what a hidden header says."""
+        folded = name.casefold()
+        names = (folded, REPEATED[folded]) if folded in REPEATED else (folded,)
+        patterns = [pattern.casefold().split("*") for pattern in self.header_patterns]
+        return any(fits(pattern, each) for pattern in patterns for each in names)
+
+    def hides_body_path(self, path: str) -> bool:
+        """Of names joined by dots, such as `order.amount` or `items[0].card`."""
+        plain = _INDEX.sub("", path).casefold()
+        return any(
+            fits(glob.split("*"), plain) for pattern in self.body_paths for glob in _globs(pattern)
+        )
+
+    def headers(self, headers: Mapping[str, Any]) -> dict[str, Any]:
+        """The headers with HIDDEN in the place of what is hidden, also within tables."""
+        return {name: self._header(name, value) for name, value in headers.items()}
+
+    def message(self, message: Message) -> Message:
+        """One with hidden headers, to be shown; its bytes are still the true ones."""
+        properties = replace(message.properties, headers=self.headers(message.headers))
+        return replace(message, properties=properties)
+
+    def body(self, body: bytes, most: int = MASKED_BYTES) -> bytes:
+        """The body with HIDDEN in the place of what is hidden, every other value as written.
+
+        All of it is hidden when it is no JSON object or list: what it holds cannot be told; and
+        when it has more than `most` bytes or MOST_PATHS: that would take too long.
+        """
+        if not self.body_paths or not body:
+            return body
+        tree = read_json(body) if len(body) <= most else None
+        try:
+            if tree is not None:
+                return write_json(self.tree(tree)).encode()
+        except (RecursionError, _TooManyPaths):
+            pass
+        return HIDDEN.encode()
+
+    def tree(self, tree: Tree) -> Tree:
+        """A JSON document with HIDDEN in the place of what is hidden.
+
+        Raises RecursionError and _TooManyPaths.
+        """
+        return self._tree(tree, "", {})
+
+    def _tree(self, tree: Tree, path: str, known: dict[str, bool]) -> Tree:
+        """`known` are the paths that were looked at before: those of a list's items are equal."""
+        if path not in known:
+            if len(known) == MOST_PATHS:
+                raise _TooManyPaths
+            known[path] = self.hides_body_path(path)
+        if known[path]:
+            return Tree("text", HIDDEN, name=tree.name)
+        parts = [self._tree(part, _below(path, part), known) for part in tree.parts]
+        return replace(tree, parts=tuple(parts))
+
+    def _header(self, name: str, value: Any) -> Any:
+        if self.hides_header(name):
+            return HIDDEN
+        if isinstance(value, Mapping):
+            return self.headers(value)
+        if isinstance(value, (list, tuple)):
+            return [self._header("", item) for item in value]
+        return value
+
+
+NOTHING = Masks()
+
+
+def rules_for(user: User, broker: Broker) -> Masks:
+    """What this person may not see of the messages of this broker."""
+    return rules_by_broker(user, [broker])[broker.pk]
+
+
+def rules_by_broker(user: User, brokers: Collection[Broker]) -> dict[int, Masks]:
+    """The same for each of several brokers, by their ids; in two queries for all of them."""
+    roles = access.roles_for(user, brokers)
+    rules = MaskRule.objects.filter(Q(broker=None) | Q(broker__in=list(roles))).order_by("pk")
+    rows = list(rules.values_list("broker", "kind", "pattern", "least_role"))
+    return {
+        pk: _masks(
+            (kind, pattern)
+            for where, kind, pattern, least in rows
+            if where in (None, pk) and least > (role or 0)
+        )
+        for pk, role in roles.items()
+    }
+
+
+def _masks(rules: Iterable[tuple[str, str]]) -> Masks:
+    """Of (kind, pattern)."""
+    patterns: dict[str, list[str]] = {kind: [] for kind in MaskKind.values}
+    for kind, pattern in rules:
+        patterns[kind].append(pattern)
+    return Masks(tuple(patterns[MaskKind.HEADER]), tuple(patterns[MaskKind.BODY]))
+
+
+def check_pattern(kind: str, pattern: str) -> str:
+    """The pattern without spaces around it. Raises PatternError."""
+    pattern = pattern.strip()
+    if not pattern:
+        raise PatternError("Give the name of a header or the path of a value.")
+    if len(pattern) > LONGEST or not is_encodable(pattern):
+        raise PatternError(f"A pattern has at most {LONGEST} signs, all of which can be written.")
+    if kind == MaskKind.BODY:
+        path_steps(pattern)
+    return pattern
+
+
+def path_steps(pattern: str) -> tuple[str, ...]:
+    """The names of a path, without `$` and lists; none of them for `$`: the whole body.
+
+    Raises PatternError.
+    """
+    rest = pattern.strip().removeprefix("$")
+    steps, place = [], 0
+    while place < len(rest):
+        found = _STEP.match(rest, place)
+        if found is None:
+            raise PatternError(
+                f"“{pattern}” is no path from “{rest[place:]}” on: write customer.email, "
+                "items[*].card, or ..email for any depth. A rule holds for every item of a list."
+            )
+        name = found["name"] or found["one"] or found["two"]
+        if name or found[0] == ANY_DEPTH:
+            steps.append(name or ANY_DEPTH)
+        place = found.end()
+    if steps.count(ANY_DEPTH) > MOST_ANY_DEPTH:
+        raise PatternError(f"A path has “..” at most {MOST_ANY_DEPTH} times.")
+    return tuple(steps)
+
+
+@lru_cache(maxsize=512)
+def _globs(pattern: str) -> tuple[str, ...]:
+    """The path itself and all below it. A row that cannot be read hides everything."""
+    try:
+        steps = path_steps(pattern)
+    except PatternError:
+        steps = ()
+    if not steps:
+        return ("*",)
+    globs = [""]
+    for step in steps:
+        if step == ANY_DEPTH:
+            globs += [glob + "*." for glob in globs]
+        else:
+            globs = [glob + step.casefold() + "." for glob in globs]
+    return tuple(form for glob in globs for form in (glob[:-1], glob + "*"))
+
+
+def _below(path: str, part: Tree) -> str:
+    """The path of a member; the items of a list have that of their list."""
+    if part.name is None:
+        return path
+    return f"{path}.{part.name}" if path else part.name

@@ -1,0 +1,1 @@
+"""Which queues an exchange routes a message to."""

@@ -1,0 +1,110 @@
+"""What becomes of a message in a queue: it stays, or it dies after a while for a reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from topology.definitions import Queue
+from topology.routing import sentences
+from topology.routing.consumer import Consumer, Does, failures_until_death
+from topology.routing.cycle import Reason
+from topology.routing.message_copy import Copy, smaller
+from topology.routing.outcome import Ending
+
+
+@dataclass(frozen=True)
+class Stays:
+    """It goes no further."""
+
+    ending: Ending
+    why: str
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dies:
+    """It is dead-lettered after `ms` at the earliest, and at most `spread` later (None: any time).
+
+    `failed` is how often its delivery failed so far; `how` completes a sentence on its loss.
+    """
+
+    reason: Reason
+    ms: int
+    how: str
+    spread: int | None = 0
+    failed: int = 0
+    doubts: tuple[str, ...] = ()
+
+    def told(self, queue: str) -> str:
+        """What put it where it is next."""
+        if self.reason == "expired":
+            return sentences.expired(queue, self.ms)
+        return f"rejected in {queue}" if self.reason == "rejected" else f"given up in {queue}"
+
+
+def stay(
+    queue: Queue, copy: Copy, consumer: Consumer | None, version: tuple[int, ...]
+) -> Stays | Dies:
+    """Streams and consumers that ack end the way; so does a queue without a time to live.
+
+    The smaller of the queue's and the message's time counts, from its arrival on. A time of 0 lets
+    it die at once where no consumer waits; a quorum queue makes it 1 ms (rabbit_fifo.erl
+    update_expiry_header/3, all versions).
+    """
+    ttl = smaller(queue.message_ttl_ms, copy.expiration_ms)
+    if queue.type == "stream":
+        return Stays("delivered", sentences.WAITS)
+    if ttl == 0 and queue.type == "quorum":
+        ttl = 1
+    does = consumer.action(queue.name, copy.visible_deaths) if consumer else None
+    found = _left_alone(queue, copy, ttl) if does is None else _consumed(queue, copy, does, version)
+    if does is not None and ttl is not None:
+        found = _in_time(found, queue, ttl)
+    doubts = (
+        sentences.may_be_full(queue),
+        sentences.may_be_deleted(queue, found.ms if isinstance(found, Dies) else None)
+        if does is None
+        else "",
+    )
+    return replace(found, doubts=(*found.doubts, *(doubt for doubt in doubts if doubt)))
+
+
+def _left_alone(queue: Queue, copy: Copy, ttl: int | None) -> Stays | Dies:
+    if ttl is None:
+        return Stays("delivered", sentences.WAITS)
+    spread, doubts = _held_up(queue, ttl)
+    how = sentences.expires(queue.name, ttl)
+    return Dies("expired", ttl, how, spread, copy.failed, doubts)
+
+
+def _held_up(queue: Queue, ttl: int) -> tuple[int | None, tuple[str, ...]]:
+    """Only the head of a queue is looked at, so what waits before it may keep it longer."""
+    longest = queue.message_ttl_ms
+    if longest is None or queue.arguments.number("x-max-priority") is not None:
+        return None, (sentences.held_up(queue.name, None),)
+    if ttl < longest:
+        return longest - ttl, (sentences.held_up(queue.name, longest),)
+    return 0, ()
+
+
+def _consumed(queue: Queue, copy: Copy, does: Does, version: tuple[int, ...]) -> Stays | Dies:
+    if does == "acks":
+        return Stays("delivered", sentences.TAKEN)
+    if does == "rejects":
+        failed = copy.failed + (queue.type == "quorum")
+        return Dies("rejected", 0, sentences.rejected(queue.name), failed=failed)
+    failures = failures_until_death(queue, does, copy.failed, version)
+    if failures is None:
+        return Stays("held", sentences.never_answered(queue.name))
+    how = sentences.failed_too_often(queue.name, failures)
+    died = Dies("delivery_limit", 0, how, failed=copy.failed + failures)
+    if version < (4, 3) or queue.arguments.text("x-delayed-retry-type") in (None, "disabled"):
+        return died
+    return replace(died, spread=None, doubts=(sentences.delayed_retries(queue.name),))
+
+
+def _in_time(found: Stays | Dies, queue: Queue, ttl: int) -> Stays | Dies:
+    if isinstance(found, Stays) and found.ending == "held":
+        how = sentences.expires(queue.name, ttl)
+        return Dies("expired", ttl, how, None, doubts=(sentences.while_held(queue.name),))
+    return replace(found, doubts=(*found.doubts, sentences.too_slow(queue.name, ttl)))

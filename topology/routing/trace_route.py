@@ -1,0 +1,174 @@
+"""Where would this go? A publish that nobody makes, its walk, and the way that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from topology.definitions import Definitions, Identity
+from topology.delays import milliseconds
+from topology.message import Waiter
+from topology.routing.consumer import Consumer
+from topology.routing.matching.index import Index
+from topology.routing.matching.match import keys_of, steps
+from topology.routing.outcome import Hop, Outcome, Walk
+from topology.routing.walk import walk
+from topology.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Question:
+    """A publish to ask about; the exchange "" is the default one.
+
+    `expiration` is the property as text. `rejecting` names queues whose consumer is to reject
+    every message; the others that have one ack, unless `without_consumers`.
+    """
+
+    exchange: str
+    routing_key: str
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    expiration: str | None = None
+    rejecting: Sequence[str] = ()
+    without_consumers: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The walk, the exchanges, queues and bindings that it passes, and the waiters at work."""
+
+    walk: Walk
+    way: Definitions
+    waiters: tuple[Waiter, ...] = ()
+
+    @property
+    def identities(self) -> frozenset[Identity]:
+        return frozenset(thing.identity for thing in self.way)
+
+
+def ask(
+    question: Question,
+    snapshot: Snapshot,
+    index: Index | None = None,
+    *,
+    waiters: Sequence[Waiter] = (),
+    now_ms: int = 0,
+) -> Answer:
+    """Walk the vhost as it stands, without Delayboard's own taps.
+
+    `index` is that of the snapshot without them, for who has it already. `now_ms` is the moment
+    of the publish in UTC, for the headers that the `waiters` read, which are at work in any case.
+    """
+    index = index or Index(snapshot.definitions.without_taps())
+    rejecting = dict.fromkeys(question.rejecting, Consumer("rejects"))
+    walked = walk(
+        index,
+        question.exchange,
+        question.routing_key,
+        version=snapshot.version_tuple,
+        headers=question.headers,
+        expiration=question.expiration,
+        consumed=frozenset() if question.without_consumers else snapshot.consumed,
+        consumers=rejecting,
+        waiters=waiters,
+        now_ms=now_ms,
+    )
+    way = _way(index, walked, question.headers, snapshot.version_tuple)
+    return Answer(walked, way, tuple(waiters))
+
+
+def as_json(answer: Answer) -> dict[str, Any]:
+    """What `walk --json` prints: every copy's outcome with its hops, times in milliseconds.
+
+    `later_at_most_ms` is null where nothing bounds it.
+    """
+    return {
+        "routed": answer.walk.is_routed,
+        "outcomes": [_outcome(outcome) for outcome in answer.walk.outcomes],
+    }
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "ending": outcome.ending,
+        "queue": outcome.queue,
+        "after_ms": milliseconds(outcome.after),
+        "later_at_most_ms": None if outcome.spread is None else milliseconds(outcome.spread),
+        "why": outcome.why,
+        "doubts": list(outcome.doubts),
+        "hops": [_hop(hop) for hop in outcome.hops],
+    }
+
+
+def _hop(hop: Hop) -> dict[str, Any]:
+    return {
+        "exchange": hop.exchange,
+        "routing_key": hop.routing_key,
+        "queue": hop.queue,
+        "after_ms": milliseconds(hop.after),
+        "stays_ms": None if hop.stays is None else milliseconds(hop.stays),
+        "why": hop.why,
+    }
+
+
+def _way(
+    index: Index, walked: Walk, headers: Mapping[str, Any], version: tuple[int, ...]
+) -> Definitions:
+    """The objects of every hop, with the bindings that took the message from one to the next."""
+    passed: set[Identity] = set()
+    for hop in walked.hops:
+        passed.add(("queue", hop.queue))
+        passed |= _between(index, hop, headers, version)
+    for outcome in walked.outcomes:
+        last = outcome.hops[-1].queue if outcome.hops else ""
+        dead = index.queues[last].dead_letter_exchange if last in index.queues else None
+        if outcome.ending != "delivered" and dead:
+            passed.add(("exchange", dead))
+    return index.definitions.only(passed)
+
+
+def _between(
+    index: Index, hop: Hop, headers: Mapping[str, Any], version: tuple[int, ...]
+) -> set[Identity]:
+    """From the exchange that it was put into, over others, to the queue of this hop.
+
+    CC and BCC lead out of the first exchange too, so their keys are asked with it.
+    """
+    keys = (hop.routing_key, *_copied_to(headers))
+    came_from: dict[str, set[str]] = {}
+    ends: set[str] = set()
+    for step in steps(index, hop.exchange, keys, headers, version):
+        if hop.queue in step.queues:
+            ends.add(step.exchange.name)
+        for target in step.further:
+            came_from.setdefault(target, set()).add(step.exchange.name)
+    passed = _back(ends, came_from)
+    exchanges: set[Identity] = {("exchange", name) for name in passed}
+    return exchanges | {
+        binding.identity
+        for binding in index.definitions.bindings
+        if binding.source in passed
+        and (
+            binding.destination == hop.queue
+            if binding.destination_is_queue
+            else binding.destination in passed
+        )
+    }
+
+
+def _back(ends: set[str], came_from: Mapping[str, set[str]]) -> set[str]:
+    """All exchanges from which these ends were reached."""
+    passed, waiting = set(ends), list(ends)
+    while waiting:
+        for name in came_from.get(waiting.pop(), ()):
+            if name not in passed:
+                passed.add(name)
+                waiting.append(name)
+    return passed
+
+
+def _copied_to(headers: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        return keys_of("", headers)[1:]
+    except ValueError:
+        return ()

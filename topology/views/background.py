@@ -1,0 +1,67 @@
+"""What takes too long for a page, worked out of a broker's newest snapshot beside the requests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from topology.broker.time_limit import in_background
+from topology.snapshot import Snapshot
+
+Value = TypeVar("Value")
+
+# A page waits so long for what may be ready soon.
+PATIENCE_SECONDS = 0.3
+# What is so much older than the newest snapshot is no longer shown in its place.
+STALE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Worked(Generic[Value]):
+    """A value and the snapshot that it was worked out of."""
+
+    snapshot: Snapshot
+    value: Value
+
+
+class Soon(Generic[Value]):
+    """One value for each place, of one snapshot after the other."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._done: dict[Hashable, Worked[Value]] = {}
+        self._begun: dict[Hashable, tuple[Snapshot, Future[Value]]] = {}
+
+    def get(
+        self, place: Hashable, snapshot: Snapshot, work_out: Callable[[], Value]
+    ) -> Worked[Value] | None:
+        """That of this snapshot, or of one shortly before while it is worked out; None for neither.
+
+        One thread for a place works at a time, and a failure in it is raised to one who asks.
+        """
+        with self._guard:
+            done = self._done.get(place)
+            if done is not None and done.snapshot is snapshot:
+                return done
+            if place not in self._begun:
+                future = in_background(work_out, f"working out {place}")
+                self._begun[place] = (snapshot, future)
+            begun_of, future = self._begun[place]
+        self._wait(place, begun_of, future)
+        done = self._done.get(place)
+        return done if done and snapshot.taken_at - done.snapshot.taken_at <= STALE else None
+
+    def _wait(self, place: Hashable, snapshot: Snapshot, future: Future[Value]) -> None:
+        if not wait([future], PATIENCE_SECONDS).done:
+            return
+        with self._guard:
+            begun = self._begun.get(place)
+            if begun is not None and begun[1] is future:
+                del self._begun[place]
+                if future.exception() is None:
+                    self._done[place] = Worked(snapshot, future.result())
+        future.result()

@@ -1,0 +1,215 @@
+"""A topology's part of a vhost as a picture and as the same facts in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from django.utils.safestring import SafeString
+
+from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.delays import format_delay
+from topology.graph.build import Fact, Graph, build, facts, with_badges
+from topology.graph.delay_levels.build import build_ladder
+from topology.graph.delay_levels.diagram import Ladder, Levels
+from topology.graph.delay_levels.svg import draw_ladder
+from topology.graph.edges import waiter_edges
+from topology.graph.layout.dot import arrange
+from topology.graph.layout.geometry import Direction, Layout
+from topology.graph.shorten import shorten
+from topology.graph.svg import draw as draw_svg
+from topology.message import Waiter
+from topology.models import Broker, Topology
+from topology.patterns.delay_levels import params as level_params
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.hold_queues.pattern import hold_queues
+from topology.patterns.pattern import ParamsError, Pattern
+from topology.patterns.table import PATTERNS
+from topology.routing.outcome import Walk
+from topology.routing.trace_route import Answer
+from topology.snapshot import Snapshot
+
+MOST_MEMBERS = 30
+WAITER_NOTE = (
+    "Lines of dashes and dots are no bindings: there a waiter takes messages along, “when due” or "
+    "“not yet due”."
+)
+ALTERNATE_NOTE = "Dotted lines take on what an exchange cannot route."
+LINE_NOTES = {"alternate": ALTERNATE_NOTE, "waiter": WAITER_NOTE}
+EXAMPLE_TARGET = "orders"
+EXAMPLE_DELAYS = (timedelta(seconds=10), timedelta(minutes=5))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """`ladder` is the table of a picture of delay levels, `facts` that of any other.
+
+    `note` says in what way it is not the whole or not as usual, "" when it is.
+    """
+
+    svg: SafeString
+    facts: Sequence[Fact] = ()
+    note: str = ""
+    ladder: Ladder | None = None
+
+
+def draw(topology: Topology, snapshot: Snapshot | None) -> Picture:
+    """What exists of it and what is missing; without a snapshot only what should exist."""
+    params = topology.parsed
+    wanted = topology.pattern.definitions(params)
+    waiters = topology.pattern.waiters(params)
+    title, name = f"Topology {topology.name}", f"topology-{topology.pk}"
+    if topology.kind == delay_levels.KIND:
+        return _ladder(build_ladder(_levels(params), snapshot or wanted, wanted), title, name)
+    if topology.kind == hold_queues.KIND:
+        return _hold_queues(topology.pattern, params, snapshot, title, name)
+    beside = snapshot.definitions if snapshot else _with_work(wanted, waiters)
+    found = _part(snapshot, wanted) if snapshot else wanted
+    graph = build(found, wanted=wanted, beside=beside, ways=waiter_edges(waiters))
+    return _graph(graph, title, name)
+
+
+def explanation_picture(kind: str) -> Picture:
+    """An example of a pattern as it should be, without a broker. Raises KeyError."""
+    pattern = PATTERNS[kind]
+    title, name = f"An example of {pattern.EXPLANATION.title.lower()}", f"example-{kind}"
+    waiters = pattern.waiters(pattern.EXAMPLE)
+    drawn = _with_work(_example(pattern, pattern.EXAMPLE), waiters)
+    if kind == delay_levels.KIND:
+        return _ladder(build_ladder(_levels(pattern.EXAMPLE), drawn, drawn), title, name)
+    return _graph(build(drawn, ways=waiter_edges(waiters)), title, name)
+
+
+def way_picture(answer: Answer, snapshot: Snapshot, broker: Broker) -> Picture:
+    """What a walk passes, with the order and the times of its stays."""
+    found = replace(snapshot, definitions=answer.way)
+    there = {f"queue/{queue.name}" for queue in answer.way.queues}
+    ways = [edge for edge in waiter_edges(answer.waiters) if {edge.source, edge.target} <= there]
+    drawn = build(found, beside=snapshot.definitions, ways=ways)
+    graph = with_badges(shorten(drawn), _steps(answer.walk))
+    title, name = f"The way through {broker.name}", f"way-{broker.pk}"
+    return _graph(graph, title, name, direction="down")
+
+
+def _steps(walked: Walk) -> dict[str, str]:
+    """Queue ids -> their number on the way and when the message first comes there."""
+    steps: dict[str, str] = {}
+    for number, hop in enumerate(sorted(walked.hops, key=lambda hop: hop.after), start=1):
+        when = f"after {format_delay(hop.after)}" if hop.after else "at once"
+        steps.setdefault(f"queue/{hop.queue}", f"{number}: {when}")
+    return steps
+
+
+def _levels(params: level_params.Params) -> Levels:
+    names = [level_params.level_name(params, level) for level in range(params.levels)]
+    return Levels(names, level_params.delivery_name(params), params.unit)
+
+
+def _ladder(ladder: Ladder, title: str, name: str) -> Picture:
+    # topology.graph.delay_levels.svg escapes every text that it writes.
+    return Picture(SafeString(draw_ladder(ladder, title=title, id=name)), ladder=ladder)
+
+
+def _graph(
+    graph: Graph, title: str, name: str, note: str = "", *, direction: Direction | None = None
+) -> Picture:
+    layout = arrange(graph, direction=direction)
+    # So does topology.graph.svg.
+    svg = SafeString(draw_svg(layout, title=title, id=name))
+    return Picture(svg, facts(graph), notes(graph, layout, note))
+
+
+def notes(graph: Graph, layout: Layout, note: str = "") -> str:
+    """What there is to say of a picture besides what its lines are."""
+    kinds = {edge.kind for edge in graph.edges}
+    of_lines = [words for kind, words in LINE_NOTES.items() if kind in kinds]
+    return " ".join(part for part in (*of_lines, note, layout.note) if part)
+
+
+def _hold_queues(
+    pattern: Pattern, params: Any, snapshot: Snapshot | None, title: str, name: str
+) -> Picture:
+    """The queues that exist now; when there is none, what the next message would make."""
+    queues = hold_queues.members(params, snapshot.definitions) if snapshot else ()
+    if snapshot is None or not queues:
+        note = "Hold queues come and go with the messages in them: this is an example of them."
+        return _graph(build(_with_ends(_example(pattern, params))), title, name, note)
+    drawn = queues[:MOST_MEMBERS]
+    more = len(queues) - len(drawn)
+    note = f"There are {more} more, with longer delays." if more else ""
+    part = replace(snapshot, definitions=_with_ways(snapshot.definitions, drawn))
+    graph = build(part, beside=snapshot.definitions)
+    return _graph(graph, title, name, note)
+
+
+def _with_ways(there: Definitions, queues: Sequence[Queue]) -> Definitions:
+    """The queues, the exchanges they die into, and the bindings that take on what died."""
+    ways = {(queue.dead_letter_exchange, queue.dead_letter_routing_key) for queue in queues}
+    ends = {exchange for exchange, _ in ways if exchange}
+    exchanges = [exchange for exchange in there.exchanges if exchange.name in ends]
+    wide = {exchange.name for exchange in exchanges if exchange.type != "direct"}
+    bindings = [
+        binding
+        for binding in there.bindings
+        if binding.source in ends
+        and (binding.source in wide or (binding.source, binding.routing_key) in ways)
+    ]
+    behind = {b.destination for b in bindings if b.destination_is_queue}
+    behind |= {key for exchange, key in ways if exchange == "" and key}
+    beyond = [queue for queue in there.queues if queue.name in behind]
+    return Definitions.of([*queues, *exchanges, *bindings, *beyond])
+
+
+def _example(pattern: Pattern, params: Any) -> Definitions:
+    """The definitions and what a route or two would add to them."""
+    drawn = pattern.definitions(params)
+    targets = list(pattern.targets(params))[:1] or [EXAMPLE_TARGET]
+    for delay in list(pattern.delays(params) or EXAMPLE_DELAYS)[:2]:
+        for target in targets:
+            with suppress(ParamsError):
+                drawn |= pattern.route(params, delay, target).declares
+    return drawn
+
+
+def _with_ends(drawn: Definitions) -> Definitions:
+    """With the exchanges that its queues die into: in an example nothing is missing."""
+    there = {exchange.name for exchange in drawn.exchanges}
+    ends = {queue.dead_letter_exchange for queue in drawn.queues} - {None, ""} - there
+    return drawn | Definitions.of(Exchange(name) for name in ends if name)
+
+
+def _with_work(drawn: Definitions, waiters: Sequence[Waiter] = ()) -> Definitions:
+    """With the ends and, where they lead nowhere yet, the queues in which the messages arrive."""
+    whole = _with_ends(drawn)
+    leading = {binding.source for binding in whole.bindings}
+    ends = {binding.destination for binding in whole.bindings if binding.destination_is_queue}
+    ends |= {waiter.onward for waiter in waiters}
+    bound: list[Thing] = []
+    for queue in drawn.queues:
+        exchange, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
+        if exchange is None or not key or exchange in leading:
+            continue
+        ends.add(key)
+        if exchange:
+            bound.append(Binding(exchange, key, key))
+    work = [Queue(name) for name in ends if whole.queue(name) is None]
+    return whole | Definitions.of([*work, *bound])
+
+
+def _part(snapshot: Snapshot, wanted: Definitions) -> Snapshot:
+    """The topology's own things as they are, and what is bound to them."""
+    names = {thing.name for thing in wanted if not isinstance(thing, Binding)}
+    there = snapshot.definitions
+    bindings = [b for b in there.bindings if b.source in names or b.destination in names]
+    ends = names | {end for b in bindings for end in (b.source, b.destination)}
+    part = Definitions.of(
+        [
+            *(exchange for exchange in there.exchanges if exchange.name in ends),
+            *(queue for queue in there.queues if queue.name in ends),
+            *bindings,
+        ]
+    )
+    return replace(snapshot, definitions=part)

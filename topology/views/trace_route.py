@@ -1,0 +1,48 @@
+"""Where would this go? A publish that nobody makes, followed through a broker to every end."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from topology import access, latest
+from topology.forms import QuestionForm
+from topology.models import Broker, Role
+from topology.operations.topology_rows import waiters_at
+from topology.routing.matching.index import Index
+from topology.routing.trace_route import ask
+from topology.snapshot import Snapshot
+from topology.views.cache import Kept
+from topology.views.diagram import way_picture
+
+_kept: Kept[Index] = Kept()
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def where(request: HttpRequest, broker: Broker) -> HttpResponse:
+    form = QuestionForm(request.GET if request.GET else None)
+    known = latest.fresh(broker)
+    context: dict[str, Any] = {"broker": broker, "form": form, "latest": known}
+    if form.is_valid() and known.snapshot is not None:
+        answer = ask(
+            form.question(),
+            known.snapshot,
+            _index(broker, known.snapshot),
+            waiters=waiters_at(broker),
+            now_ms=time.time_ns() // 1_000_000,
+        )
+        context |= {
+            "answer": answer,
+            "picture": way_picture(answer, known.snapshot, broker) if len(answer.way) else None,
+        }
+    return render(request, "topology/where.html", context)
+
+
+def _index(broker: Broker, snapshot: Snapshot) -> Index:
+    """Of ten thousand queues it takes half a second to make."""
+    return _kept.get(broker.pk, snapshot, lambda: Index(snapshot.definitions.without_taps()))
