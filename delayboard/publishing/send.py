@@ -32,7 +32,7 @@ from topology.provisioning.plan import conflict_sentences, make_plan
 from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
 # The plugin routes what it keeps to no queue at first, so a mandatory publish comes back; what it
-# failed to store comes back in the same way (routing/matching/delayed_exchange.py; read and not tried).
+# failed to store comes back in the same way (routing/matching/delayed_exchange.py; not tried).
 KEPT_UNCONFIRMED = (
     "The broker gave it back, as it does with all that a delayed exchange keeps: it is kept there "
     "if the plugin could store it, and nothing confirms that."

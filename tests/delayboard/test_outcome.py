@@ -256,7 +256,7 @@ def test_parking_without_replays_asks_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(outcome, "noted", lambda *told: asked.append(told))
+    monkeypatch.setattr(outcome, "record_returned", lambda *told: asked.append(told))
     parked(broker, a_message(b"1"), a_message(b"2"))
     assert asked == []
 

@@ -118,7 +118,7 @@ def test_by_size_unresolved_ones_stay_and_the_page_says_so(
     assert not SIZE.is_exceeded(None)
     Duty.objects.create(key=CLEANING, name="Cleaning", details={"letters_bytes": measure_size()})
     text = text_of(signed_in(Role.VIEWER).get("/kept/"))
-    assert re.search(r"more than the 1(\.0)?\sMB of KEEP_LETTERS_MB", text)
+    assert re.search(r"more than the limit of 1(\.0)?\sMB \(KEEP_LETTERS_MB\)", text)
     assert "KEEP_DISCARDED_DAYS" in text
 
 
