@@ -55,7 +55,7 @@ def run(request: HttpRequest) -> HttpResponse:
     try:
         with audit.recorded(request.user, "nightly run wanted", what=day.isoformat()):
             nightly.want(day)
-        messages.success(request, f"The worker will compute {day}.")
+        messages.success(request, f"The worker computes {day} next.")
     except nightly.DayRefused as refusal:
         messages.error(request, str(refusal))
     return redirect(f"{reverse('analytics:reports')}?day={day.isoformat()}")

@@ -86,7 +86,7 @@ def test_two_letters_are_looked_for_without_the_index(
 def test_what_is_too_young_for_the_index_is_found_too(
     topology: Topology, many: list[ScheduledMessage]
 ) -> None:
-    (young,) = put(topology, 1, correlation_id="Just-ReturnedMessage", entered_at=datetime.now(UTC))
+    (young,) = put(topology, 1, correlation_id="Just-Came", entered_at=datetime.now(UTC))
     texts.keep_up()
     assert young.pk not in indexed()
     assert found(topology, "just-came") == ([young.pk], "")

@@ -305,7 +305,7 @@ def _look(page: Page) -> None:
 
 
 def _open_teardown(page: Page) -> None:
-    page.get_by_text("Delete topology").click()
+    page.locator("summary", has_text="Delete topology").click()
 
 
 def _send_nothing(page: Page) -> None:

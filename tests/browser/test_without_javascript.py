@@ -195,7 +195,7 @@ def tear_down(page: Page) -> None:
         return page.locator("#typed").count() == 1
 
     eventually(asks, "the page knows of the message")
-    page.get_by_text("Delete topology").click()
+    page.locator("summary", has_text="Delete topology").click()
     page.locator("#typed").fill("orders")
     press(page, re.compile("^Tear down"))
     expect(page.get_by_text(re.compile(r"orders: \d+ deleted"))).to_be_visible()

@@ -255,7 +255,7 @@ def test_other_silent_brokers_are_not_this_replays_matter(broker: Broker) -> Non
         reverse("replay_batch", args=[batch.pk]),
         reverse("replay_item", args=[batch.pk, 1]),
     ):
-        assert "does not respond correctly" not in words(text_of(client.get(address)))
+        assert "does not answer correctly" not in words(text_of(client.get(address)))
         know(broker, *SHOP, error="It is away.")
-        assert f"{broker.name} does not respond correctly" in words(text_of(client.get(address)))
+        assert f"{broker.name} does not answer correctly" in words(text_of(client.get(address)))
         know(broker, *SHOP)
