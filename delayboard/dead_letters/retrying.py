@@ -38,7 +38,6 @@ from topology.patterns.retry_pair.pattern import retry_pair
 from topology.redaction import HIDDEN, Masks
 from topology.snapshot import Snapshot
 
-PAGE = 50
 KINDS = frozenset(
     pattern.KIND
     for pattern in (retry_pair, retry_loop, retry_ladder, quorum_retry, delay_queues, busy_wait)
@@ -136,14 +135,14 @@ def retrying(
     asked = [one for one in topologies if wanted.topology in ("", one.slug)]
     found, remark = _found(broker, wanted, asked, scope, place)
     reader = Reader({broker.pk: hidden}, scope.unseen, scope.stuck)
-    last = found[PAGE - 1] if len(found) > PAGE else None
+    page, next_place = scheduled_page.page_of(found)
     return Desk(
         shown.topologies,
         shown.depths,
         shown.doubts,
-        [_retry(row, reader.line(row, now)) for row in found[:PAGE]],
+        [_retry(row, reader.line(row, now)) for row in page],
         shown.is_first,
-        f"{last.due_at.isoformat()},{last.pk}" if last and last.due_at else "",
+        next_place,
         remark,
     )
 
@@ -160,21 +159,23 @@ def _found(
     rows = listing.asked([broker], wanted, scope.now, gone=gone)
     if wanted.text:
         of_these = rows.filter(topology__in=[one.pk for one in topologies])
-        matches = search.search(listing.after(of_these, place), wanted.text, PAGE + 1)
-        ids = [match.pk for match in matches.matches[: PAGE + 1]]
+        matches = search.search(
+            listing.after(of_these, place), wanted.text, scheduled_page.PAGE + 1
+        )
+        ids = [match.pk for match in matches.matches[: scheduled_page.PAGE + 1]]
         by_id = ScheduledMessage.objects.select_related("broker", "topology").in_bulk(ids)
         return [by_id[pk] for pk in ids if pk in by_id], matches.remark
     # One by one, for the index of each is in due order, and of a million rows few may be retries.
     listed = counts.by_topology(scope)
     pages = [_page(rows, one, place) for one in topologies if any(listed.get(one.pk, (0, 0)))]
     merged = merge(*pages, key=lambda row: (row.due_at, row.pk))
-    return list(islice(merged, PAGE + 1)), ""
+    return list(islice(merged, scheduled_page.PAGE + 1)), ""
 
 
 def _page(
     rows: QuerySet[ScheduledMessage], topology: Topology, place: Place | None
 ) -> list[ScheduledMessage]:
-    return listing.page_after(rows.filter(topology=topology), place, PAGE + 1)
+    return listing.page_after(rows.filter(topology=topology), place, scheduled_page.PAGE + 1)
 
 
 def _retry(row: ScheduledMessage, line: Line) -> Retry:

@@ -31,6 +31,7 @@ from tests.builders import make_broker
 from tests.delayboard.builders import a_message, parked
 from tests.topology.builders import NOON
 from topology.broker.properties.read import read_properties
+from topology.content.export_format import csv_line
 from topology.message import Message
 from topology.models import AuditEntry, Broker
 from topology.redaction import NOTHING, Masks
@@ -388,7 +389,7 @@ def test_no_sentence_on_a_line_is_long(broker: Broker, changes: dict[str, Any]) 
 
 
 def test_every_cell_is_quoted() -> None:
-    line = serialize.csv_line([1, "", "a;b", 'c"d', "e,f"])
+    line = csv_line([1, "", "a;b", 'c"d', "e,f"])
     assert line == b'"1","","a;b","c""d","e,f"\r\n'
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from analytics.models import Firehose
 from analytics.models import ScheduledMessage as Row
+from analytics.scheduled.pages import scheduled_page as scheduled_desk
 from analytics.scheduled.queries.filter import parse
 from analytics.scheduled.rows.due import change
 from delayboard.dead_letters import retrying
@@ -101,7 +102,7 @@ def test_a_message_says_its_round_and_why_it_is_here(broker: Broker) -> None:
 def test_pages_of_several_topologies_follow_each_other_in_due_order(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "PAGE", 3)
+    monkeypatch.setattr(scheduled_desk, "PAGE", 3)
     topologies = [a_topology(broker), a_topology(broker, "retry_ladder")]
     for due in range(10, 20):
         waits(topologies[due % 2], due)

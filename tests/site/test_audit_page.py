@@ -9,6 +9,7 @@ from tests.builders import make_broker
 from tests.site.desk import signed_in, text_of
 from topology import audit
 from topology.models import Broker, Role
+from topology.views import audit as page
 
 pytestmark = pytest.mark.django_db
 
@@ -32,6 +33,20 @@ def test_an_admin_reads_what_was_done_to_the_brokers_he_is_admin_of(
         text = text_of(client.get(reverse("topology:audit"), query))
         assert {what for what in ("of-mine", "of-another", "of-none") if what in text} == seen
     assert f'href="{reverse("topology:audit")}"' in text_of(client.get(reverse("now")))
+
+
+def test_a_page_begins_after_the_last_entry_of_the_one_before(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "PAGE", 2)
+    client, pages, query = signed_in(Role.ADMIN), [], {"q": "looked"}
+    for _ in range(2):
+        answer = client.get(reverse("topology:audit"), query)
+        pages.append([entry.what for entry in answer.context["entries"]])
+        assert ("These are the newest." in text_of(answer)) == ("before" not in query)
+        query = {"q": "looked", "before": str(answer.context["older"])}
+    assert pages == [["of-none", "of-another"], ["of-mine"]]
+    assert answer.context["older"] is None
 
 
 @pytest.mark.parametrize("role", [None, Role.VIEWER, Role.OPERATOR])

@@ -26,11 +26,8 @@ def audit(request: HttpRequest) -> HttpResponse:
             Q(action__icontains=search) | Q(what__icontains=search) | Q(username__icontains=search)
         )
     before = paging.row_number(request.GET.get("before", ""))
-    if before is not None:
-        entries = entries.filter(pk__lt=before)
-    page = list(entries.order_by("-pk")[: PAGE + 1])
-    older = page[PAGE - 1].pk if len(page) > PAGE else None
-    context = {"entries": page[:PAGE], "older": older, "search": search, "before": before}
+    page, older = paging.newest_page(entries, before, PAGE)
+    context = {"entries": page, "older": older, "search": search, "before": before}
     return render(request, "topology/audit.html", context)
 
 

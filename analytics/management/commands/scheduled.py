@@ -5,7 +5,6 @@ Nothing is hidden from whoever has a shell here: mask rules are for the roles of
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -17,7 +16,7 @@ from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import NAMES, Filter, parse
 from analytics.scheduled.summaries import counts, summary
-from topology.content.text import make_encodable
+from topology.content.export_format import compact_json
 from topology.delays import format_delay
 from topology.models import Broker, Topology
 
@@ -54,7 +53,7 @@ class Command(BaseCommand):
         lines = islice(export.lines(rows, wanted.text, None), options["limit"])
         if options["json"]:
             for line in lines:
-                self.stdout.write(_compact({"kind": "message"} | export.record(line)))
+                self.stdout.write(compact_json({"kind": "message"} | export.record(line)))
         else:
             self.stdout.write(_columns(HEADS))
             for line in lines:
@@ -76,7 +75,7 @@ class Command(BaseCommand):
                 "asked": None if wanted.text else total.asked,
                 "incomplete": [standing.record for standing in doubts],
             }
-            self.stdout.write(_compact(said))
+            self.stdout.write(compact_json(said))
 
 
 def _wanted(options: dict[str, Any], now: datetime) -> Filter:
@@ -114,7 +113,3 @@ def _shown(cell: str) -> str:
     """Nothing that a terminal would obey."""
     plain = "".join(sign if sign.isprintable() else "�" for sign in cell)
     return plain if len(plain) <= NARROW else f"{plain[: NARROW - 1]}…"
-
-
-def _compact(value: object) -> str:
-    return make_encodable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +11,8 @@ from django.db.models import QuerySet
 from analytics.models import ScheduledMessage
 from analytics.scheduled.pages.lines import Line, Reader
 from analytics.scheduled.queries import listing, texts
-from topology.content.text import fold, make_encodable
+from topology.content.export_format import compact_json, csv_line, format_moment
+from topology.content.text import fold
 from topology.delays import milliseconds
 from topology.redaction import HIDDEN, Masks
 
@@ -48,8 +46,6 @@ FIELDS = (
     "headers",
     "masked",
 )
-# What a spreadsheet takes for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def lines(
@@ -75,16 +71,16 @@ def record(line: Line) -> dict[str, Any]:
         "broker": row.broker.slug,
         "topology": row.topology.slug if row.topology else "",
         "destination": row.destination,
-        "due_at": _moment(row.due_at),
+        "due_at": format_moment(row.due_at),
         "state": line.state,
         "overdue_ms": milliseconds(line.overdue_by) if line.overdue_by else None,
         "requested_delay_ms": milliseconds(row.requested_delay),
-        "published_at": HIDDEN if line.hides_published_at else _moment(row.published_at),
+        "published_at": HIDDEN if line.hides_published_at else format_moment(row.published_at),
         "published_at_source": row.published_at_source,
         "published_by": line.published_by,
         "exchange": row.exchange,
         "routing_key": row.routing_key,
-        "entered_at": _moment(row.entered_at),
+        "entered_at": format_moment(row.entered_at),
         "queue": row.queue,
         "hops": line.hops,
         "hops_left": line.hops_left,
@@ -102,14 +98,14 @@ def record(line: Line) -> dict[str, Any]:
 
 def as_json_lines(read: Iterable[Line]) -> Iterator[str]:
     for line in read:
-        yield _json(record(line)) + "\n"
+        yield compact_json(record(line)) + "\n"
 
 
 def as_csv(read: Iterable[Line]) -> Iterator[str]:
-    """With a line of names first. A text that a spreadsheet would run is led by an apostrophe."""
-    yield _csv_line(FIELDS)
+    """With a line of names first."""
+    yield csv_line(FIELDS).decode()
     for line in read:
-        yield _csv_line([_cell(value) for value in record(line).values()])
+        yield csv_line(record(line).values()).decode()
 
 
 def _read(rows: QuerySet[ScheduledMessage], text: str) -> Iterator[ScheduledMessage]:
@@ -121,29 +117,3 @@ def _read(rows: QuerySet[ScheduledMessage], text: str) -> Iterator[ScheduledMess
         last = chunk[-1]
         assert last.due_at is not None
         place = (last.due_at, last.pk)
-
-
-def _moment(moment: datetime | None) -> str | None:
-    if moment is None:
-        return None
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "yes" if value else ""
-    if isinstance(value, dict):
-        value = _json(value)
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return value
-
-
-def _json(value: Any) -> str:
-    return make_encodable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
-def _csv_line(cells: Iterable[Any]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\r\n").writerow(cells)
-    return line.getvalue()

@@ -20,6 +20,7 @@ from analytics.scheduled.summaries.histogram import ALL, SPANS, Histogram
 from analytics.scheduled.summaries.status import Standing
 from analytics.scheduled.summaries.summary import Summary
 from topology import latest
+from topology.database.paging import first_page
 from topology.models import Broker, Topology
 from topology.redaction import Masks
 
@@ -199,8 +200,14 @@ class _Pages:
         for row in rows:
             if topology := self.topologies.get(row.topology_id or 0):
                 row.topology = topology
-        last = rows[PAGE - 1] if len(rows) > PAGE else None
+        page, next_place = page_of(rows)
         return {
-            "lines": [self.reader.line(row, self.now) for row in rows[:PAGE]],
-            "next_place": f"{last.due_at.isoformat()},{last.pk}" if last and last.due_at else "",
+            "lines": [self.reader.line(row, self.now) for row in page],
+            "next_place": next_place,
         }
+
+
+def page_of(rows: Sequence[ScheduledMessage]) -> tuple[Sequence[ScheduledMessage], str]:
+    """The first page of rows in due order, and where the next one begins, "" on the last."""
+    page, last = first_page(rows, PAGE)
+    return page, f"{last.due_at.isoformat()},{last.pk}" if last and last.due_at else ""

@@ -15,7 +15,7 @@ from delayboard.dead_letters.parked.failure import Failure, failure_of
 from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_group
 from delayboard.dead_letters.queues.peek import Letter
 from delayboard.models import DeadLetter, LetterGroup, LetterState
-from topology.database.paging import row_number
+from topology.database.paging import first_page, row_number
 from topology.models import Broker
 from topology.redaction import NOTHING, Masks
 
@@ -87,8 +87,8 @@ def page(broker: Broker, asked: Asked, rules: Masks = NOTHING) -> Page:
         open_ones |= Q(pk__in=merged.filter(open_ones).values("merged_into"))
     rows = _fitting(rows if asked.with_gone else rows.filter(open_ones), asked.text, searched)
     found = with_merged_counts(list(_after(rows, asked, has_merged=has_merged)[: PAGE + 1]))
-    last = found[PAGE - 1] if len(found) > PAGE else None
-    seen = [seen_group(group, rules) for group in found[:PAGE]]
+    groups, last = first_page(found, PAGE)
+    seen = [seen_group(group, rules) for group in groups]
     return Page(seen, f"{_sorted_by(last, asked.sort)},{last.pk}" if last else "")
 
 

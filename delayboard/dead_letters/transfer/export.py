@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 
 from delayboard.dead_letters.transfer import serialize
 from delayboard.models import Body, DeadLetter
+from topology.content.export_format import csv_line
 from topology.redaction import Masks
 
 # Letters and bytes of bodies that are read at a time; one larger body is read alone.
@@ -25,9 +26,9 @@ def as_json_lines(letters: Letters, hidden: Masks) -> Iterator[bytes]:
 
 def as_csv(letters: Letters, hidden: Masks) -> Iterator[bytes]:
     """With a line of names first."""
-    yield serialize.csv_line(serialize.COLUMNS)
+    yield csv_line(serialize.COLUMNS)
     for letter, body in read(letters):
-        yield serialize.csv_line(serialize.row(letter, body, hidden))
+        yield csv_line(serialize.row(letter, body, hidden))
 
 
 FORMATS: dict[str, tuple[str, Callable[[Letters, Masks], Iterator[bytes]]]] = {

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-import json
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -17,6 +14,7 @@ from analytics.events import clean
 from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_letter
 from delayboard.models import DeadLetter
 from topology.broker.properties.read import read_properties
+from topology.content.export_format import LONGEST_CELL, compact_json, format_moment
 from topology.message import Properties
 from topology.redaction import HIDDEN, Masks
 
@@ -42,10 +40,6 @@ COLUMNS = (
     "headers",
     "body",
 )
-# A cell of a spreadsheet holds no more.
-CELL = 32_000
-# What a spreadsheet takes for a formula.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
 DEEPEST = 100
 
 
@@ -53,7 +47,7 @@ def uid_of(letter: DeadLetter) -> str:
     """What names a letter in every export, also in one of where it was imported."""
     if letter.imported_uid:
         return letter.imported_uid
-    told = f"{letter.pk} {moment(letter.parked_at)} {letter.content_id} {letter.queue}"
+    told = f"{letter.pk} {format_moment(letter.parked_at)} {letter.content_id} {letter.queue}"
     return f"{letter.pk}-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
 
 
@@ -77,9 +71,9 @@ def record(letter: DeadLetter, body: bytes, hidden: Masks) -> dict[str, Any]:
         "content_id": letter.content_id,
         "message_id": letter.message_id,
         "deaths": HIDDEN if "deaths" in columns else letter.deaths,
-        "died_at": HIDDEN if "died_at" in columns else moment(letter.died_at),
-        "parked_at": moment(letter.parked_at),
-        "state_at": moment(letter.state_at),
+        "died_at": HIDDEN if "died_at" in columns else format_moment(letter.died_at),
+        "parked_at": format_moment(letter.parked_at),
+        "state_at": format_moment(letter.state_at),
         "repeat_of": letter.repeat_of_id,
         "size": letter.size,
         "group": {
@@ -108,12 +102,12 @@ def line(told: Mapping[str, Any]) -> bytes:
 
 
 def row(letter: DeadLetter, body: bytes, hidden: Masks) -> list[Any]:
-    """By COLUMNS. A text that a spreadsheet would run is led by an apostrophe."""
+    """By COLUMNS."""
     properties: Properties = read_properties(bytes(letter.properties))
     columns = hidden_columns(hidden)
     group = seen_letter(letter, hidden).group
     headers = plain(hidden.headers(properties.headers))
-    values = (
+    return [
         letter.pk,
         letter.queue,
         letter.state,
@@ -125,34 +119,14 @@ def row(letter: DeadLetter, body: bytes, hidden: Masks) -> list[Any]:
         group.message_type,
         letter.message_id,
         HIDDEN if "deaths" in columns else letter.deaths,
-        HIDDEN if "died_at" in columns else moment(letter.died_at),
-        moment(letter.parked_at),
+        HIDDEN if "died_at" in columns else format_moment(letter.died_at),
+        format_moment(letter.parked_at),
         letter.size,
         "yes" if letter.repeat_of_id else "",
         clean(properties.content_type or ""),
-        json.dumps(headers, ensure_ascii=False, separators=(",", ":")),
+        compact_json(headers),
         _text(hidden.body(body)),
-    )
-    return [cell(value) for value in values]
-
-
-def cell(value: Any) -> Any:
-    if isinstance(value, str):
-        value = value if len(value) <= CELL else f"{value[:CELL]}…"
-        return f"'{value}" if value.lstrip().startswith(FORMULA) or value[:1] in FORMULA else value
-    return "" if value is None else value
-
-
-def csv_line(cells: Iterable[Any]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\r\n").writerow(cells)
-    return text.getvalue().encode()
-
-
-def moment(at: datetime | None) -> str | None:
-    if at is None:
-        return None
-    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    ]
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -162,7 +136,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, int):
         return value if -(2**53) <= value <= 2**53 else str(value)
     if isinstance(value, datetime):
-        return moment(value)
+        return format_moment(value)
     if isinstance(value, (bytes, bytearray)):
         return clean(value)
     if depth > DEEPEST:
@@ -186,7 +160,7 @@ def _text(body: bytes) -> str:
     try:
         return clean(body.decode())
     except UnicodeDecodeError:
-        return f"base64:{_base64(body[:CELL])}"
+        return f"base64:{_base64(body[:LONGEST_CELL])}"
 
 
 def _base64(data: bytes) -> str:

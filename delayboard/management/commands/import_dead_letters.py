@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
 from delayboard.dead_letters.transfer.import_lines import bring
 from delayboard.management.commands.export_dead_letters import broker_of
+from delayboard.management.input_file import opened
 
 LEFT_OUT_CODE = 3
 
@@ -28,7 +28,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         broker, file = broker_of(options["broker"]), options["file"]
         name = "-" if file == "-" else Path(file).name
-        with _opened(file) as lines:
+        with opened(file) as lines:
             tally = bring(None, broker, name, lines, self._tell)
         self.stdout.write(
             f"{tally.lines} lines: {tally.added} added, {tally.known} stood there already, "
@@ -39,10 +39,3 @@ class Command(BaseCommand):
 
     def _tell(self, number: int, sentence: str) -> None:
         self.stderr.write(f"line {number}: {sentence}")
-
-
-def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
-    try:
-        return nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb")
-    except OSError as error:
-        raise CommandError(f"“{file}” cannot be read: {error.strerror}.") from error

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from delayboard.management.confirmation import add_confirmation, unconfirmed
+from delayboard.management.input_file import opened
 from delayboard.publishing.import_timeouts import import_timeouts, try_import
 from delayboard.publishing.timeout_desk import Tally, Verdict
 from delayboard.publishing.timeouts import numbered_lines
@@ -51,7 +51,7 @@ class Command(BaseCommand):
         self._read, self._is_dry = 0, is_dry
         name = "-" if file == "-" else Path(file).name
         try:
-            with _opened(file) as stream:
+            with opened(file) as stream:
                 lines = numbered_lines(stream)
                 if is_dry:
                     tally = try_import(topology, name, lines, self._tell)
@@ -110,10 +110,3 @@ def _topology(slug: str) -> Topology:
         known = ", ".join(rows.values_list("slug", flat=True)) or "none yet"
         raise CommandError(f"There is no topology “{slug}”. Known delay levels: {known}.")
     return found
-
-
-def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
-    try:
-        return nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb")
-    except OSError as error:
-        raise CommandError(f"“{file}” cannot be read: {error.strerror}.") from error

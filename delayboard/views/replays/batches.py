@@ -59,14 +59,12 @@ def replays(request: HttpRequest) -> HttpResponse:
     is_open = request.GET.get("open") == "1"
     if is_open:
         rows = rows.exclude(state__in=ENDED_BATCH)
-    before = paging.row_number(request.GET.get("before", ""))
-    if before is not None:
-        rows = rows.filter(pk__lt=before)
     related = ("broker", "work", "created_by", "group")
-    page = list(rows.select_related(*related).defer("letters")[: PAGE + 1])
+    before = paging.row_number(request.GET.get("before", ""))
+    page, older = paging.newest_page(rows.select_related(*related).defer("letters"), before, PAGE)
     context = {
-        "batches": told.lines(request.user, page[:PAGE]),
-        "older": page[PAGE - 1].pk if len(page) > PAGE else None,
+        "batches": told.lines(request.user, page),
+        "older": older,
         "before": before,
         "is_open": is_open,
     }
