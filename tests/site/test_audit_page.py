@@ -43,7 +43,7 @@ def test_a_page_begins_after_the_last_entry_of_the_one_before(
     for _ in range(2):
         answer = client.get(reverse("topology:audit"), query)
         pages.append([entry.what for entry in answer.context["entries"]])
-        assert ("These are the newest." in text_of(answer)) == ("before" not in query)
+        assert (">Newest entries</a>" in text_of(answer)) == ("before" in query)
         query = {"q": "looked", "before": str(answer.context["older"])}
     assert pages == [["of-none", "of-another"], ["of-mine"]]
     assert answer.context["older"] is None
