@@ -14,7 +14,7 @@ class DelayboardConfig(AppConfig):
         from django.contrib.auth.signals import user_logged_in
 
         from delayboard import checks
-        from delayboard.dead_letters.parked.store import replayed_messages_returned
+        from delayboard.dead_letters.parked.signals import replayed_messages_returned
         from delayboard.sign_in import sessions, throttle
 
         assert checks

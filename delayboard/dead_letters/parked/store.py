@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from django.db import connection
 from django.db.models import AutoField, F, Model
 from django.db.models.functions import Greatest, Least
-from django.dispatch import Signal
 
 from delayboard.dead_letters.parked.failure import Failure, failure_of, kept
+from delayboard.dead_letters.parked.signals import replayed_messages_returned
 from delayboard.models import Body, DeadLetter, GroupHour, LetterGroup, LetterState, ParkSession
 from topology.deaths import read_history
 from topology.message import REPLAY_HEADER, Message, Properties
@@ -29,9 +29,6 @@ FIRST_YEAR = datetime(2000, 1, 1, tzinfo=UTC)
 AHEAD = timedelta(days=1)
 # SQLite takes at most 32,766 values in one statement (sqlite.org/limits.html).
 AT_ONCE = 500
-# Parked messages that name a replay, sent in the transaction that writes them, with `broker`,
-# `returned` (pairs of the replay header's value and a ReturnedMessage) and `at`.
-replayed_messages_returned = Signal()
 
 
 class ReturnedMessage(NamedTuple):
