@@ -12,7 +12,6 @@ from django.db.models import Q
 from analytics.models import DueCount, Gap, Minute, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED
 from analytics.observation import left_unseen
-from analytics.retention.log_files import LOG
 from analytics.retention.rules import RowRule, Rows
 from analytics.scheduled.rows import due
 from topology.models import Topology
@@ -80,5 +79,4 @@ GAPS = RowRule(
 )
 # Minutes and hours that are over and in which nothing waits.
 EMPTY_COUNTS = RowRule("", "", 1, "", DueCount.objects.filter(waiting=0), "due_at")
-# The files last: a disk that refuses to delete them holds up no rows.
-RULES = (LEFT, OVERDUE, MINUTES, GAPS, EMPTY_COUNTS, LOG)
+RULES = (LEFT, OVERDUE, MINUTES, GAPS, EMPTY_COUNTS)

@@ -74,6 +74,5 @@ IMPORTS = ImportRule(
     ImportedTimeout.objects.all(),
     "begun_at",
 )
-_INDEX = [rule for rule in index_rows.RULES if rule is not LOG]
 # The files last: a disk that refuses to delete them holds up no rows.
-RULES = (*_INDEX, IMPORTS, REPLAYS, *PARKED, LOG)
+RULES = (*index_rows.RULES, IMPORTS, REPLAYS, *PARKED, LOG)

@@ -22,9 +22,9 @@ from analytics.models import (
     ScheduledBody,
     ScheduledMessage,
 )
+from analytics.retention import index_rows
 from analytics.retention import rules as batches
 from analytics.retention.index_rows import GAPS, LEFT, MINUTES, OVERDUE
-from analytics.retention.index_rows import RULES as TABLE
 from analytics.retention.log_files import DELETING, LOG
 from analytics.retention.rules import BadSetting, clean
 from analytics.scheduled.rows import projection
@@ -35,6 +35,7 @@ pytestmark = pytest.mark.both_databases
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
+TABLE = (*index_rows.RULES, LOG)
 RULES = [rule for rule in TABLE if rule.setting]
 NOTHING = dict.fromkeys([rule.setting for rule in RULES], 0)
 
