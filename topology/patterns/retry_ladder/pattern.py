@@ -39,7 +39,6 @@ from topology.patterns.retry_ladder.params import (
 
 ZERO = timedelta(0)
 
-
 _EXPLANATION = Explanation(
     title="Retry ladder",
     summary="A work queue whose rejected messages come back after longer and longer times, "
@@ -161,5 +160,5 @@ def rung_for(params: Params, delay: timedelta) -> int:
     for rung, wait in enumerate(params.delays, start=1):
         if wait >= delay:
             return rung
-    longest_one = format_delay(retry_ladder.longest(params))
-    raise ParamsError({"delay": f"The longest delay of this ladder is {longest_one}."})
+    longest = format_delay(max(params.delays))
+    raise ParamsError({"delay": f"The longest delay of this ladder is {longest}."})
