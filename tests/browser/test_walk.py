@@ -83,6 +83,11 @@ def watch_the_picture(page: Page, vhost: Vhost, album: Album) -> None:
     album.take(page, "topology")
 
 
+def reloaded(page: Page) -> None:
+    """The page shows the end of what it followed: it loads itself anew when that has come."""
+    expect(page.locator("[data-live-reload]")).to_have_count(0, timeout=300_000)
+
+
 def publish_and_follow(page: Page, album: Album) -> None:
     page.goto("/topologies/orders/")
     page.get_by_role("link", name="Publish message").click()
@@ -97,6 +102,7 @@ def publish_and_follow(page: Page, album: Album) -> None:
     expect(page.locator('[data-live="publication/status"]')).to_contain_text(
         re.compile(r"It arrived at .* (ms late|on time)"), timeout=30_000
     )
+    reloaded(page)
     album.take(page, "publication")
 
 
@@ -137,6 +143,7 @@ def read_and_replay(page: Page, vhost: Vhost, album: Album) -> None:
     album.take(page, "replay-dry-run")
     page.get_by_role("button", name="Start replay of 1 message").click()
     expect(page.get_by_role("heading", name="Result")).to_be_visible()
+    reloaded(page)
     album.take(page, "replay-done")
 
     def arrived() -> bool:
@@ -151,6 +158,7 @@ def read_the_report(page: Page, album: Album) -> None:
     page.goto(f"/reports/?day={datetime.now(UTC):%Y-%m-%d}")
     page.get_by_role("button", name="Compute day").click()
     expect(page.locator(".chart .main-svg").first).to_be_visible(timeout=300_000)
+    reloaded(page)
     album.take(page, "reports")
 
 

@@ -5,7 +5,6 @@ The bounds are the requirement; they are measured from outside.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -24,6 +23,7 @@ from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
 from tests.faults.every_page import QUERIES, addresses
 from tests.faults.freezing import answered_before, frozen
+from tests.stopwatch import Stopwatch, stopwatch
 from topology import latest
 from topology.broker.amqp.consumer import getter
 from topology.broker.amqp.publisher import REQUEST_HEARTBEAT_SECONDS, publisher
@@ -54,9 +54,9 @@ def client(pair: Topology) -> Client:
 
 
 def timed(client: Client, method: str, address: str, **data: Any) -> tuple[float, Any]:
-    began = time.monotonic()
-    answer = getattr(client, method)(address, data)
-    return time.monotonic() - began, answer
+    with stopwatch() as watch:
+        answer = getattr(client, method)(address, data)
+    return watch.seconds, answer
 
 
 def test_every_page_answers_in_time_and_says_so(
@@ -168,16 +168,15 @@ def test_a_publish_and_a_look_that_are_caught_in_the_middle_end_in_time(
         channel.declare(Definitions.of([Queue("q")]))
     letter = Publish("", "q", build_properties(), b"x")
 
-    took: list[float] = []
+    watches: list[Stopwatch] = []
 
     @contextmanager
     def timing() -> Iterator[None]:
-        with frozen(broker_node):
-            began = time.monotonic()
+        with frozen(broker_node), stopwatch() as watch:
             try:
                 yield
             finally:
-                took.append(time.monotonic() - began)
+                watches.append(watch)
 
     def publish() -> None:
         with publisher(address, "test", heartbeat=seconds) as channel, timing():
@@ -190,7 +189,7 @@ def test_a_publish_and_a_look_that_are_caught_in_the_middle_end_in_time(
     for act, sentence in ((publish, "may have been published"), (look, "does not answer")):
         with pytest.raises(BrokerError, match=sentence):
             act()
-        assert took.pop() < ACTION_SECONDS
+        assert watches.pop().seconds < ACTION_SECONDS
 
 
 def test_a_live_page_says_that_it_is_stale_and_recovers(

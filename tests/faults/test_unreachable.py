@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import quote
@@ -12,6 +11,7 @@ import pytest
 from delayboard.demo.node import PrivateNode
 from tests.brokers import Vhost, call_api
 from tests.builders import address_of
+from tests.stopwatch import stopwatch
 from topology.broker.address import Address
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.errors import Unreachable
@@ -30,9 +30,9 @@ def stranger(broker_node: PrivateNode) -> Iterator[tuple[str, str]]:
 
 
 def trials(address: Address) -> dict[str, Trial]:
-    began = time.monotonic()
-    found = {trial.name: trial for trial in try_connection(address)}
-    assert time.monotonic() - began < LONGEST_SECONDS
+    with stopwatch() as watch:
+        found = {trial.name: trial for trial in try_connection(address)}
+    assert watch.seconds < LONGEST_SECONDS
     return found
 
 

@@ -1,0 +1,32 @@
+"""Groups and parked messages on a phone: their tables are cards that need no scrolling sideways."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.urls import reverse
+from playwright.sync_api import Page
+
+from tests.browser import died
+from tests.browser.names import crowd
+from tests.browser.sign_in import sign_in
+from tests.builders import make_broker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SCROLLS = """
+() => Array.from(document.querySelectorAll(".scroll:has(table.stacks)"))
+    .map((box) => box.scrollWidth > box.clientWidth)
+"""
+
+
+@pytest.mark.parametrize("view", ["dead_letters", "letters"])
+def test_nothing_is_wider_than_a_phone(page: Page, ada: User, site_url: str, view: str) -> None:
+    broker = make_broker()
+    died.groups(broker, ada, "dead", ["shop.NoStock", *crowd(12)])
+    sign_in(page.context, ada, site_url)
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(reverse(view, args=[broker.slug] if view == "letters" else []))
+    assert page.evaluate(SCROLLS) == [False]
+    cell = page.locator("table.stacks td[data-label]").first
+    label = cell.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert label == ('"Dead-lettered in"' if view == "letters" else '"Died first in"')
