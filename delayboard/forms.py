@@ -10,7 +10,7 @@ from uuid import uuid4
 from django import forms
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-from delayboard.publishing.send import Letter
+from delayboard.publishing.send import OutgoingMessage
 from topology import access
 from topology.definitions import Definitions, is_tap
 from topology.delays import DelayError, format_delay, parse_delay
@@ -50,7 +50,7 @@ class TopologyChoice(forms.ModelChoiceField):  # type: ignore[type-arg]
 class PublishForm(forms.Form):
     """A message: through a topology with or without delay, or to any exchange of a broker."""
 
-    letter_id = forms.UUIDField(widget=forms.HiddenInput, required=False)
+    publication_id = forms.UUIDField(widget=forms.HiddenInput, required=False)
     topology = TopologyChoice(
         Topology.objects.none(),
         to_field_name="slug",
@@ -97,7 +97,7 @@ class PublishForm(forms.Form):
         self.fields["broker"] = BrokerChoice(
             brokers, required=False, empty_label="none: use the topology above"
         )
-        self.fields["letter_id"].initial = uuid4
+        self.fields["publication_id"].initial = uuid4
 
     def clean_delay(self) -> timedelta:
         text = self.cleaned_data["delay"]
@@ -179,24 +179,24 @@ class PublishForm(forms.Form):
         broker: Broker = topology.broker if topology else self.cleaned_data["broker"]
         return broker
 
-    def letter(self) -> Letter:
+    def outgoing(self) -> OutgoingMessage:
         """The message of a valid form."""
         data = self.cleaned_data
         topology = data.get("topology")
         properties = _properties(data)
         if topology is None:
-            return Letter(
+            return OutgoingMessage(
                 data["exchange"],
                 data["routing_key"],
                 data["body"],
                 data["headers"],
                 properties,
-                id=data["letter_id"] or uuid4(),
+                id=data["publication_id"] or uuid4(),
             )
         route, asked = data["route"], data["delay"]
         given = topology.pattern.achievable(topology.parsed, asked)
         rounded = f"{format_delay(asked)} is rounded up to {format_delay(given)}."
-        return Letter(
+        return OutgoingMessage(
             route.exchange,
             route.routing_key,
             data["body"],
@@ -206,7 +206,7 @@ class PublishForm(forms.Form):
             topology=topology,
             target=self._target(topology.pattern.targets(topology.parsed)),
             note=rounded if given != asked else "",
-            id=data["letter_id"] or uuid4(),
+            id=data["publication_id"] or uuid4(),
         )
 
 

@@ -92,7 +92,7 @@ def applied_levels(vhost: Vhost, params: delay_levels_params.Params) -> Topology
 
 
 def eventually(look: Callable[[], Found | None], what: str, *, seconds: float = 60.0) -> Found:
-    """Look again and again until there is something; fails with `what` when there never is."""
+    """Peek again and again until there is something; fails with `what` when there never is."""
     deadline = time.monotonic() + seconds
     while True:
         found = look()

@@ -99,7 +99,7 @@ MODULES = (
         "delayboard/dead_letters/parked/states.py",
         (
             "tests/delayboard/test_groups.py",
-            "tests/delayboard/test_letter_transfer.py",
+            "tests/delayboard/test_parked_message_transfer.py",
             "tests/delayboard/test_merge_groups.py",
             "tests/delayboard/test_park_discard.py",
         ),

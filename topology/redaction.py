@@ -20,7 +20,7 @@ from topology.content.json_tree import Tree, read_json, write_json
 from topology.content.text import is_encodable
 from topology.content.wildcards import fits
 from topology.message import Message
-from topology.models import Broker, MaskKind, MaskRule
+from topology.models import Broker, RedactionKind, RedactionRule
 
 HIDDEN = "hidden by a rule"
 LONGEST = 255
@@ -51,7 +51,7 @@ class _TooManyPaths(Exception):
 
 
 @dataclass(frozen=True)
-class Masks:
+class Redaction:
     """What is hidden: patterns of header names, and of paths in a JSON body.
 
     Names compare without regard to case and `*` stands for any signs. A path hides a value and
@@ -133,21 +133,21 @@ class Masks:
         return value
 
 
-NOTHING = Masks()
+NOTHING = Redaction()
 
 
-def rules_for(user: User, broker: Broker) -> Masks:
+def rules_for(user: User, broker: Broker) -> Redaction:
     """What this person may not see of the messages of this broker."""
     return rules_by_broker(user, [broker])[broker.pk]
 
 
-def rules_by_broker(user: User, brokers: Collection[Broker]) -> dict[int, Masks]:
+def rules_by_broker(user: User, brokers: Collection[Broker]) -> dict[int, Redaction]:
     """The same for each of several brokers, by their ids; in two queries for all of them."""
     roles = access.roles_for(user, brokers)
-    rules = MaskRule.objects.filter(Q(broker=None) | Q(broker__in=list(roles))).order_by("pk")
+    rules = RedactionRule.objects.filter(Q(broker=None) | Q(broker__in=list(roles))).order_by("pk")
     rows = list(rules.values_list("broker", "kind", "pattern", "least_role"))
     return {
-        pk: _masks(
+        pk: _redaction(
             (kind, pattern)
             for where, kind, pattern, least in rows
             if where in (None, pk) and least > (role or 0)
@@ -156,12 +156,12 @@ def rules_by_broker(user: User, brokers: Collection[Broker]) -> dict[int, Masks]
     }
 
 
-def _masks(rules: Iterable[tuple[str, str]]) -> Masks:
+def _redaction(rules: Iterable[tuple[str, str]]) -> Redaction:
     """Of (kind, pattern)."""
-    patterns: dict[str, list[str]] = {kind: [] for kind in MaskKind.values}
+    patterns: dict[str, list[str]] = {kind: [] for kind in RedactionKind.values}
     for kind, pattern in rules:
         patterns[kind].append(pattern)
-    return Masks(tuple(patterns[MaskKind.HEADER]), tuple(patterns[MaskKind.BODY]))
+    return Redaction(tuple(patterns[RedactionKind.HEADER]), tuple(patterns[RedactionKind.BODY]))
 
 
 def check_pattern(kind: str, pattern: str) -> str:
@@ -171,7 +171,7 @@ def check_pattern(kind: str, pattern: str) -> str:
         raise PatternError("Give the name of a header or the path of a value.")
     if len(pattern) > LONGEST or not is_encodable(pattern):
         raise PatternError(f"A pattern has at most {LONGEST} signs, all of which can be written.")
-    if kind == MaskKind.BODY:
+    if kind == RedactionKind.BODY:
         path_steps(pattern)
     return pattern
 

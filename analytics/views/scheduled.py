@@ -21,7 +21,7 @@ from analytics.views.due_bars import due_bars, strip
 from analytics.views.streaming import download
 from topology import access, audit, redaction
 from topology.models import Broker, Role
-from topology.redaction import Masks
+from topology.redaction import Redaction
 
 EXPORTS: dict[str, tuple[str, Callable[[Iterator[Line]], Iterator[str]]]] = {
     "jsonl": ("application/x-ndjson", export.as_json_lines),
@@ -74,7 +74,7 @@ def _export(
     wanted: Filter,
     form: str,
     now: datetime,
-    hidden: Mapping[int, Masks],
+    hidden: Mapping[int, Redaction],
 ) -> HttpResponseBase:
     """Raises Http404 for a form that there is none of."""
     if form not in EXPORTS:

@@ -1,4 +1,4 @@
-"""Discarding letters and restoring them: a state of the row, undone as long as it is kept."""
+"""Discarding messages and restoring them: a state of the row, undone as long as it is kept."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from django.utils import timezone
 from analytics import facts
 from delayboard.dead_letters.parked.merge_groups import lock_members
 from delayboard.dead_letters.parked.select_keys import among
-from delayboard.dead_letters.parked.states import change_letters
+from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.search import QueryError, search_by
-from delayboard.models import DeadLetter, LetterChange, LetterGroup, LetterState
+from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, ParkedState
 from topology import audit, work
 from topology.models import Broker, Work, WorkState
 
-KIND = "letters"
+KIND = "parked_messages"
 # A transaction writes for some hundredths of a second, then others may.
 CHUNK = 500
-# So long it waits for letters that no search finds yet.
+# So long it waits for messages that no search finds yet.
 INDEX_WAIT = timedelta(seconds=30)
 LOOK_AGAIN_AFTER = timedelta(seconds=1)
 # So many are changed while the page waits; more is Work.
 AT_ONCE = 5000
-# Keys of letters that are counted between two signs of life.
+# Keys of messages that are counted between two signs of life.
 SLICE = 20_000
 
-Letters = QuerySet[DeadLetter]
+ParkedMessages = QuerySet[ParkedMessage]
 
 
 class ChangeError(Exception):
@@ -44,32 +44,32 @@ class ChangeError(Exception):
 class Kind:
     """One of the two changes; `done` and `fact` name it in the audit log and the event log."""
 
-    before: LetterState
-    after: LetterState
+    before: ParkedState
+    after: ParkedState
     done: str
     fact: Any
 
 
-DISCARD = Kind(LetterState.PARKED, LetterState.DISCARDED, "letters discarded", "discarded")
-RESTORE = Kind(LetterState.DISCARDED, LetterState.PARKED, "letters restored", "restored")
+DISCARD = Kind(ParkedState.PARKED, ParkedState.DISCARDED, "parked messages discarded", "discarded")
+RESTORE = Kind(ParkedState.DISCARDED, ParkedState.PARKED, "parked messages restored", "restored")
 KINDS = {kind.after: kind for kind in (DISCARD, RESTORE)}
 
 
 def change_these(user: Any, broker: Broker, kind: Kind, keys: Collection[int]) -> int:
-    """Change these letters of the broker; how many were in the state before."""
-    rows = DeadLetter.objects.filter(broker=broker, pk__in=keys)
+    """Change these messages of the broker; how many were in the state before."""
+    rows = ParkedMessage.objects.filter(broker=broker, pk__in=keys)
     with transaction.atomic():
         changed = _change(user, kind, _chunks(rows, kind))
-        _record(user, broker, kind, {"letters": changed, "chosen": len(keys)})
+        _record(user, broker, kind, {"parked_messages": changed, "chosen": len(keys)})
     return changed
 
 
 def in_replays(broker: Broker, keys: Collection[int]) -> int:
-    """How many of these letters are in a replay or in a delay, and so can be neither discarded
+    """How many of these messages are in a replay or in a delay, and so can be neither discarded
     nor restored.
     """
-    states = (LetterState.REPLAYING, LetterState.HANDED)
-    return DeadLetter.objects.filter(broker=broker, pk__in=keys, state__in=states).count()
+    states = (ParkedState.REPLAYING, ParkedState.HANDED)
+    return ParkedMessage.objects.filter(broker=broker, pk__in=keys, state__in=states).count()
 
 
 def change_all(
@@ -77,22 +77,22 @@ def change_all(
     broker: Broker,
     kind: Kind,
     *,
-    group: LetterGroup | None = None,
+    group: MessageGroup | None = None,
     query: str = "",
     newest: int | None = None,
-) -> LetterChange:
-    """Change all of a group, or all that match, up to the letter `newest`.
+) -> ParkedChange:
+    """Change all of a group, or all that match, up to the message `newest`.
 
     Many are left to the worker: then the row has a Work. It also counts them first where that
     reads what is in the messages, and waits a while for those that no search finds yet. Raises what
     the query's reader does, and ChangeError when the group was merged meanwhile.
     """
     members = group.member_ids if group else []
-    change = LetterChange(
+    change = ParkedChange(
         broker=broker, to_state=kind.after, group=group, query=query, created_by=user, newest=0
     )
     rows, is_slow = _rows(change, timezone.now())
-    before = DeadLetter.objects.filter(broker=broker, state=kind.before)
+    before = ParkedMessage.objects.filter(broker=broker, state=kind.before)
     is_uncounted = is_slow and before[: AT_ONCE + 1].count() > AT_ONCE
     if newest is None:
         seen = before if is_uncounted else rows
@@ -101,7 +101,7 @@ def change_all(
     is_uncounted = is_uncounted or bool(_unsearched(change, kind))
     if not is_uncounted:
         change.asked = rows.filter(pk__lte=newest, state=kind.before).count()
-    details: dict[str, Any] = {"letters": change.asked, "newest": newest, "query": query}
+    details: dict[str, Any] = {"parked_messages": change.asked, "newest": newest, "query": query}
     if group is not None:
         details["group"] = group.pk
     with transaction.atomic():
@@ -123,10 +123,10 @@ def change_all(
 def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
     """Do a claimed change to its end, a chunk in each transaction."""
     lease = work.lease_of(claimed)
-    change = LetterChange.objects.select_related("broker", "group", "created_by").get(
+    change = ParkedChange.objects.select_related("broker", "group", "created_by").get(
         pk=claimed.subject
     )
-    kind = KINDS[LetterState(change.to_state)]
+    kind = KINDS[ParkedState(change.to_state)]
     try:
         if change.created_by is None:
             raise QueryError("The account that asked for it is gone.")
@@ -134,7 +134,7 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
         if change.asked is None:
             number = _unsearched(change, kind)
             if number and timezone.now() - change.created_at < INDEX_WAIT:
-                said = "1 letter is" if number == 1 else f"{number:,} letters are"
+                said = "1 parked message is" if number == 1 else f"{number:,} parked messages are"
                 lease.give_back(f"{said} not searchable yet.", after=LOOK_AGAIN_AFTER)
                 return
             change.asked = change.changed + _counted(rows.filter(state=kind.before), change, lease)
@@ -156,38 +156,42 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
     except work.Stopped as stopped:
         lease.end(WorkState.CANCELLED, str(stopped))
     except QueryError as error:
-        # Rights and mask rules may have changed since.
+        # Rights and redaction rules may have changed since.
         lease.end(WorkState.FAILED, str(error))
 
 
-def cancel(user: Any, change: LetterChange) -> None:
+def cancel(user: Any, change: ParkedChange) -> None:
     """What was changed stays so. Raises ChangeError when it has ended."""
     if change.work is None or change.is_ended:
         raise ChangeError("This change is not running.")
     work.cancel(change.work)
-    audit.record(user, "change of letters cancelled", broker=change.broker, what=str(change.pk))
+    audit.record(
+        user, "change of parked messages cancelled", broker=change.broker, what=str(change.pk)
+    )
 
 
-def _rows(change: LetterChange, now: datetime) -> tuple[Letters, bool]:
+def _rows(change: ParkedChange, now: datetime) -> tuple[ParkedMessages, bool]:
     """What it is about, ages counted from `now`; and whether each must be looked at for that."""
     if change.group is not None:
-        return DeadLetter.objects.filter(group__in=change.group.member_ids), False
+        return ParkedMessage.objects.filter(group__in=change.group.member_ids), False
     assert change.created_by is not None
     search = search_by(change.created_by, change.broker, change.query, now)
     return search.messages(), search.reads_messages
 
 
-def _unsearched(change: LetterChange, kind: Kind) -> int:
-    """How many letters it may mean that no search finds yet."""
+def _unsearched(change: ParkedChange, kind: Kind) -> int:
+    """How many messages it may mean that no search finds yet."""
     if change.group is not None:
         return 0
     search = search_by(None, change.broker, change.query, change.created_at)
     return search.not_indexed().filter(pk__lte=change.newest, state=kind.before).count()
 
 
-def _counted(rows: Letters, change: LetterChange, lease: work.Lease) -> int:
+def _counted(rows: ParkedMessages, change: ParkedChange, lease: work.Lease) -> int:
     """How many there are, a slice at a time, so that a slow count does not outlast the lease."""
-    lowest = DeadLetter.objects.filter(broker=change.broker).aggregate(lowest=Min("pk"))["lowest"]
+    lowest = ParkedMessage.objects.filter(broker=change.broker).aggregate(lowest=Min("pk"))[
+        "lowest"
+    ]
     number = 0
     for first in range(lowest or 0, change.newest + 1, SLICE):
         lease.pulse(change.changed, 0)
@@ -195,14 +199,14 @@ def _counted(rows: Letters, change: LetterChange, lease: work.Lease) -> int:
     return number
 
 
-def _chunks(rows: Letters, kind: Kind) -> Iterator[list[int]]:
+def _chunks(rows: ParkedMessages, kind: Kind) -> Iterator[list[int]]:
     last = 0
     while chunk := _next(rows, kind, last):
         yield chunk
         last = chunk[-1]
 
 
-def _next(rows: Letters, kind: Kind, after: int) -> list[int]:
+def _next(rows: ParkedMessages, kind: Kind, after: int) -> list[int]:
     found = rows.filter(pk__gt=after, state=kind.before).order_by("pk")
     return list(found.values_list("pk", flat=True)[:CHUNK])
 
@@ -210,24 +214,29 @@ def _next(rows: Letters, kind: Kind, after: int) -> list[int]:
 def _change(user: Any, kind: Kind, chunks: Iterable[Collection[int]]) -> int:
     """Change those that are still as before and state it, in the caller's transaction."""
     keys, at = chain.from_iterable(chunks), timezone.now()
-    changed = change_letters(keys, (kind.before,), kind.after, by=user, at=at)
+    changed = change_parked_messages(keys, (kind.before,), kind.after, by=user, at=at)
     for start in range(0, len(changed), CHUNK):
-        rows = DeadLetter.objects.filter(among(changed[start : start + CHUNK]))
-        letters = list(rows.select_related("broker").order_by("pk"))
+        rows = ParkedMessage.objects.filter(among(changed[start : start + CHUNK]))
+        parked_messages = list(rows.select_related("broker").order_by("pk"))
         facts.state_all(
-            broker=letters[0].broker,
+            broker=parked_messages[0].broker,
             kind=kind.fact,
-            of=((letter.queue, _stated(letter)) for letter in letters),
+            of=(
+                (parked_message.queue, _stated(parked_message))
+                for parked_message in parked_messages
+            ),
             at=at,
         )
     return len(changed)
 
 
-def _stated(letter: DeadLetter) -> facts.Stated:
+def _stated(parked_message: ParkedMessage) -> facts.Stated:
     """Without its body, which may be large and is read only where the content id needs it."""
-    message = letter.without_body
-    content = facts.id_of(message.properties, letter.content_id, lambda: bytes(letter.body.data))
-    return facts.Stated(message, content, letter.size, letter.deaths)
+    message = parked_message.without_body
+    content = facts.id_of(
+        message.properties, parked_message.content_id, lambda: bytes(parked_message.body.data)
+    )
+    return facts.Stated(message, content, parked_message.size, parked_message.deaths)
 
 
 def _record(user: Any, broker: Broker, kind: Kind, details: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ from topology.patterns.quorum_retry.pattern import quorum_retry
 from topology.patterns.retry_ladder.pattern import retry_ladder
 from topology.patterns.retry_loop.pattern import retry_loop
 from topology.patterns.retry_pair.pattern import retry_pair
-from topology.redaction import HIDDEN, Masks
+from topology.redaction import HIDDEN, Redaction
 from topology.snapshot import Snapshot
 
 KINDS = frozenset(
@@ -113,7 +113,7 @@ def retrying(
     snapshot: Snapshot | None,
     now: datetime,
     *,
-    hidden: Masks,
+    hidden: Redaction,
     place: Place | None = None,
 ) -> Desk:
     """What waits in the broker's retry topologies; nothing is listed while the filter has problems.

@@ -55,7 +55,7 @@ def send(process: int, number: signal.Signals) -> None:
 
 
 def thread_states(process: int) -> list[str]:
-    """The state of each of its threads, a letter as in proc(5). Raises OSError as one ends."""
+    """The state of each of its threads, a message as in proc(5). Raises OSError as one ends."""
     return [_fields(file)[0] for file in Path(f"/proc/{process}/task").glob("*/stat")]
 
 

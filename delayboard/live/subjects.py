@@ -21,7 +21,7 @@ from delayboard.live.messages import (
     track_state,
 )
 from delayboard.models import BatchState, Publication, ReplayBatch
-from delayboard.now.board import duties_of, waits
+from delayboard.now.board import background_tasks_of, waits
 from delayboard.now.throughput import flow_lines
 from delayboard.publishing.track import track
 from topology import access, latest
@@ -111,7 +111,9 @@ def _batch(name: str) -> Subject | None:
     key = paging.row_number(number)
     if key is None or (shown and shown not in BatchState.values):
         return None
-    found = ReplayBatch.objects.select_related("broker").defer("letters").filter(pk=key).first()
+    found = (
+        ReplayBatch.objects.select_related("broker").defer("parked_messages").filter(pk=key).first()
+    )
     if found is None:
         return None
     read = partial(_read_batch, found.pk, shown, Pace())
@@ -119,7 +121,7 @@ def _batch(name: str) -> Subject | None:
 
 
 def _read_batch(key: int, shown: str, pace: Pace) -> State:
-    batch = ReplayBatch.objects.select_related("work").defer("letters").get(pk=key)
+    batch = ReplayBatch.objects.select_related("work").defer("parked_messages").get(pk=key)
     at = datetime.now(UTC)
     settled = pace.of(batch.to_send - batch.pending, at)
     found = batch_state(batch, at, pace=settled if batch.state == BatchState.RUNNING else None)
@@ -168,4 +170,4 @@ def _now(name: str) -> Subject | None:
 
 def _read_now(brokers: tuple[Broker, ...]) -> State:
     at = datetime.now(UTC)
-    return now_state(waits(brokers, at), flow_lines(brokers, duties_of(brokers), at), at)
+    return now_state(waits(brokers, at), flow_lines(brokers, background_tasks_of(brokers), at), at)

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 from delayboard.dead_letters.replay import options, select
 from delayboard.dead_letters.search.match import queue_names
 from delayboard.management.commands.export_dead_letters import broker_of
-from delayboard.models import LetterGroup, ReplayBatch
+from delayboard.models import MessageGroup, ReplayBatch
 from delayboard.models.replay import Order, TargetMode
 from topology import access
 from topology.content.text import fold
@@ -19,7 +19,7 @@ from topology.models import Broker, Role, Topology
 
 USAGE_CODE = 2
 MOST_QUEUES = 10_000
-CHOICES = ("letter", "group", "query", "parked_from", "queue")
+CHOICES = ("parked_message", "group", "query", "parked_from", "queue")
 ACTIONS = ("resume", "pause", "cancel")
 # The names of `options.read` -> what they are called here.
 NAMES = {
@@ -42,20 +42,27 @@ NAMES = {
 
 
 def add_choices(parser: CommandParser) -> None:
-    one = parser.add_argument_group("which ones, or which replay (one of these)")
-    one.add_argument("--letter", type=int, action="append", metavar="ID", help="again and again")
-    one.add_argument("--group", type=int, metavar="ID", help="the parked letters of a group")
-    one.add_argument("--query", metavar="TEXT", help="all that a search finds")
-    one.add_argument("--parked-from", metavar="QUEUE", help="all that was parked from there")
-    one.add_argument("--queue", help="a whole live queue, straight through, not by the journal")
-    one.add_argument("--resume", type=int, metavar="N", help="start a draft, or go on")
+    one = parser.add_argument_group("selection, or a replay (one of these)")
+    one.add_argument(
+        "--parked-message",
+        "--letter",
+        type=int,
+        action="append",
+        metavar="ID",
+        help="a parked message; can be repeated",
+    )
+    one.add_argument("--group", type=int, metavar="ID", help="the parked messages of a group")
+    one.add_argument("--query", metavar="TEXT", help="all messages that match a search")
+    one.add_argument("--parked-from", metavar="QUEUE", help="all messages parked from a queue")
+    one.add_argument("--queue", help="move a whole queue, without parking")
+    one.add_argument("--resume", type=int, metavar="N", help="start a draft, or resume")
     one.add_argument("--pause", type=int, metavar="N")
-    one.add_argument("--cancel", type=int, metavar="N", help="what was not begun stays parked")
+    one.add_argument("--cancel", type=int, metavar="N", help="messages not yet begun stay parked")
 
 
 def add_targets(parser: CommandParser) -> None:
     to = parser.add_argument_group(
-        "where to (by default where each was published before it failed)"
+        "target (by default the exchange and routing key of each message before it failed)"
     )
     to.add_argument("--to-exchange", metavar="X", help='with --key; "" is the default exchange')
     to.add_argument("--key", metavar="K")
@@ -109,10 +116,10 @@ def _chosen(
     given: Mapping[str, Any],
     wanted: options.Options,
 ) -> ReplayBatch:
-    if chosen == "letter":
-        return select.of_letters(user, broker, given["letter"], wanted)
+    if chosen == "parked_message":
+        return select.of_parked_messages(user, broker, given["parked_message"], wanted)
     if chosen == "group":
-        group = LetterGroup.objects.filter(broker=broker, pk=given["group"]).first()
+        group = MessageGroup.objects.filter(broker=broker, pk=given["group"]).first()
         if group is None:
             raise misused(f"{broker.name} has no group {given['group']}.")
         return select.of_group(user, group, wanted)
@@ -125,13 +132,13 @@ def _chosen(
 def _parked_from(broker: Broker, queue: str) -> str:
     """The search for it, with no sign of its name taken for one of the query language.
 
-    Raises CommandError where a search would find letters of another queue too.
+    Raises CommandError where a search would find messages of another queue too.
     """
     alike = [name for name in queue_names(broker, MOST_QUEUES) if fold(name) == fold(queue)]
     if alike and alike != [queue]:
         raise misused(
             f"A search does not tell {', '.join(f'“{name}”' for name in alike)} apart: choose by "
-            "--group, by --letter, or by --query with more words."
+            "--group, by --parked-message, or by --query with more words."
         )
     escaped = "".join(f"\\{sign}" if sign in '"*\\' else sign for sign in queue)
     return f'queue:"{escaped}"'

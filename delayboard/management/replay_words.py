@@ -67,7 +67,7 @@ def target(route: ReplayRoute) -> str:
 
 def each(batch: ReplayBatch) -> Iterator[str]:
     for item in _items(batch):
-        name = plain(item.message_id) or f"letter {item.letter_id}"
+        name = plain(item.message_id) or f"parked message {item.parked_message_id}"
         if item.state == ItemState.EXCLUDED:
             yield f"  {item.position}. {name}: excluded, a possible repeat{_twin(item)}"
             continue
@@ -83,7 +83,7 @@ def each(batch: ReplayBatch) -> Iterator[str]:
 
 def _twin(item: ReplayItem) -> str:
     """The parked message that an item may repeat, as the end of a phrase."""
-    twin = item.letter.repeat_of_id if item.letter else None
+    twin = item.parked_message.repeat_of_id if item.parked_message else None
     return f" of message {twin}" if twin else ""
 
 
@@ -92,11 +92,11 @@ def dry_run_lines(batch: ReplayBatch, *, with_messages: bool) -> Iterator[str]:
         yield line("route", messages=route.items_number, **_route(route))
     if with_messages:
         for item in _items(batch):
-            named = {"letter": item.letter_id, "message_id": item.message_id}
+            named = {"parked_message": item.parked_message_id, "message_id": item.message_id}
             verdict = _route(item.route) if item.route else {}
             if item.is_repeat:
                 verdict |= {
-                    "repeat_of": item.letter.repeat_of_id if item.letter else None,
+                    "repeat_of": item.parked_message.repeat_of_id if item.parked_message else None,
                     "is_excluded": item.state == ItemState.EXCLUDED,
                 }
             yield line("message", position=item.position, **named, **verdict)
@@ -176,7 +176,7 @@ def _counts(batch: ReplayBatch) -> Iterator[tuple[str, int]]:
 def _items(batch: ReplayBatch) -> Iterator[ReplayItem]:
     if batch.source == Source.QUEUE:
         return iter(())
-    rows = batch.items.select_related("route", "letter").defer("letter__properties")
+    rows = batch.items.select_related("route", "parked_message").defer("parked_message__properties")
     return rows.order_by("position").iterator(1000)
 
 

@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="DeadLetter",
+            name="ParkedMessage",
             fields=[
                 (
                     "id",
@@ -83,29 +83,13 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.PROTECT, to="topology.broker"
                     ),
                 ),
-                (
-                    "repeat_of",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        to="delayboard.deadletter",
-                    ),
-                ),
-                (
-                    "state_by",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
             ],
             options={
                 "ordering": ("-pk",),
             },
         ),
         migrations.CreateModel(
-            name="LetterPosition",
+            name="ParkedPosition",
             fields=[
                 (
                     "id",
@@ -115,6 +99,34 @@ class Migration(migrations.Migration):
                 ),
                 ("read_to", models.BigIntegerField(default=0)),
             ],
+        ),
+        migrations.CreateModel(
+            name="BackgroundTask",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("key", models.CharField(max_length=100, unique=True)),
+                ("name", models.CharField(max_length=200)),
+                ("started_at", models.DateTimeField(null=True)),
+                ("beat_at", models.DateTimeField(null=True)),
+                ("last_error", models.TextField(blank=True)),
+                ("last_error_at", models.DateTimeField(null=True)),
+                ("details", models.JSONField(default=dict)),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name_plural": "background_tasks",
+                "ordering": ("key",),
+            },
         ),
         migrations.CreateModel(
             name="DeadLetterQueue",
@@ -163,34 +175,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Duty",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("key", models.CharField(max_length=100, unique=True)),
-                ("name", models.CharField(max_length=200)),
-                ("started_at", models.DateTimeField(null=True)),
-                ("beat_at", models.DateTimeField(null=True)),
-                ("last_error", models.TextField(blank=True)),
-                ("last_error_at", models.DateTimeField(null=True)),
-                ("details", models.JSONField(default=dict)),
-                (
-                    "broker",
-                    models.ForeignKey(
-                        null=True, on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
-                    ),
-                ),
-            ],
-            options={
-                "verbose_name_plural": "duties",
-                "ordering": ("key",),
-            },
-        ),
-        migrations.CreateModel(
             name="ImportedTimeout",
             fields=[
                 (
@@ -220,30 +204,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="LetterField",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("name", models.CharField(max_length=255)),
-                ("text", models.CharField(max_length=255)),
-                ("number", models.FloatField(null=True)),
-                (
-                    "letter",
-                    models.ForeignKey(
-                        db_index=False,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="fields",
-                        to="delayboard.deadletter",
-                    ),
-                ),
-            ],
-        ),
-        migrations.CreateModel(
-            name="LetterGroup",
+            name="MessageGroup",
             fields=[
                 (
                     "id",
@@ -298,7 +259,7 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="merged",
-                        to="delayboard.lettergroup",
+                        to="delayboard.messagegroup",
                     ),
                 ),
                 (
@@ -317,7 +278,28 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="LetterChange",
+            name="GroupHour",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("hour", models.DateTimeField()),
+                ("died", models.PositiveIntegerField(default=0)),
+                (
+                    "group",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="hours",
+                        to="delayboard.messagegroup",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="ParkedChange",
             fields=[
                 (
                     "id",
@@ -348,17 +330,17 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "work",
-                    models.OneToOneField(
-                        null=True, on_delete=django.db.models.deletion.PROTECT, to="topology.work"
-                    ),
-                ),
-                (
                     "group",
                     models.ForeignKey(
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
-                        to="delayboard.lettergroup",
+                        to="delayboard.messagegroup",
+                    ),
+                ),
+                (
+                    "work",
+                    models.OneToOneField(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, to="topology.work"
                     ),
                 ),
             ],
@@ -367,37 +349,56 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="GroupHour",
+            name="ParkedText",
             fields=[
                 (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("hour", models.DateTimeField()),
-                ("died", models.PositiveIntegerField(default=0)),
-                (
-                    "group",
-                    models.ForeignKey(
+                    "parked_message",
+                    models.OneToOneField(
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="hours",
-                        to="delayboard.lettergroup",
+                        primary_key=True,
+                        related_name="searched",
+                        serialize=False,
+                        to="delayboard.parkedmessage",
                     ),
                 ),
+                ("text", models.TextField()),
+                (
+                    "message_id",
+                    models.CharField(blank=True, help_text="Case folded.", max_length=255),
+                ),
+                ("size", models.PositiveIntegerField()),
+                ("deaths", models.PositiveIntegerField()),
+                ("died_at", models.DateTimeField(null=True)),
+                ("parked_at", models.DateTimeField()),
             ],
         ),
         migrations.AddField(
-            model_name="deadletter",
+            model_name="parkedmessage",
             name="group",
             field=models.ForeignKey(
                 on_delete=django.db.models.deletion.PROTECT,
-                related_name="letters",
-                to="delayboard.lettergroup",
+                related_name="parked_messages",
+                to="delayboard.messagegroup",
+            ),
+        ),
+        migrations.AddField(
+            model_name="parkedmessage",
+            name="repeat_of",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.SET_NULL,
+                to="delayboard.parkedmessage",
+            ),
+        ),
+        migrations.AddField(
+            model_name="parkedmessage",
+            name="state_by",
+            field=models.ForeignKey(
+                null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL
             ),
         ),
         migrations.CreateModel(
-            name="LookCount",
+            name="ParkedField",
             fields=[
                 (
                     "id",
@@ -405,13 +406,16 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("queue", models.CharField(max_length=255)),
-                ("looks", models.PositiveIntegerField(default=0)),
-                ("last_at", models.DateTimeField()),
+                ("name", models.CharField(max_length=255)),
+                ("text", models.CharField(max_length=255)),
+                ("number", models.FloatField(null=True)),
                 (
-                    "broker",
+                    "parked_message",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="fields",
+                        to="delayboard.parkedmessage",
                     ),
                 ),
             ],
@@ -495,11 +499,31 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.AddField(
-            model_name="deadletter",
+            model_name="parkedmessage",
             name="session",
             field=models.ForeignKey(
                 null=True, on_delete=django.db.models.deletion.PROTECT, to="delayboard.parksession"
             ),
+        ),
+        migrations.CreateModel(
+            name="PeekCount",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("queue", models.CharField(max_length=255)),
+                ("looks", models.PositiveIntegerField(default=0)),
+                ("last_at", models.DateTimeField()),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to="topology.broker"
+                    ),
+                ),
+            ],
         ),
         migrations.CreateModel(
             name="Publication",
@@ -602,7 +626,7 @@ class Migration(migrations.Migration):
                     models.OneToOneField(
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="redirect",
-                        to="delayboard.lettergroup",
+                        to="delayboard.messagegroup",
                     ),
                 ),
                 (
@@ -638,7 +662,7 @@ class Migration(migrations.Migration):
                 ),
                 ("queue", models.CharField(blank=True, max_length=255)),
                 ("said", models.TextField()),
-                ("letters", models.JSONField(null=True)),
+                ("parked_messages", models.JSONField(null=True)),
                 ("query", models.CharField(blank=True, max_length=500)),
                 ("newest", models.BigIntegerField(null=True)),
                 ("limit", models.PositiveIntegerField(null=True)),
@@ -772,7 +796,7 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
-                        to="delayboard.lettergroup",
+                        to="delayboard.messagegroup",
                     ),
                 ),
                 (
@@ -876,16 +900,16 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
-                        to="delayboard.deadletter",
+                        to="delayboard.parkedmessage",
                     ),
                 ),
                 (
-                    "letter",
+                    "parked_message",
                     models.ForeignKey(
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="replays",
-                        to="delayboard.deadletter",
+                        to="delayboard.parkedmessage",
                     ),
                 ),
             ],
@@ -1003,39 +1027,6 @@ class Migration(migrations.Migration):
                 "ordering": ("name",),
             },
         ),
-        migrations.CreateModel(
-            name="LetterText",
-            fields=[
-                (
-                    "letter",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        primary_key=True,
-                        related_name="searched",
-                        serialize=False,
-                        to="delayboard.deadletter",
-                    ),
-                ),
-                ("text", models.TextField()),
-                (
-                    "message_id",
-                    models.CharField(blank=True, help_text="Case folded.", max_length=255),
-                ),
-                ("size", models.PositiveIntegerField()),
-                ("deaths", models.PositiveIntegerField()),
-                ("died_at", models.DateTimeField(null=True)),
-                ("parked_at", models.DateTimeField()),
-            ],
-            options={
-                "indexes": [
-                    models.Index(fields=["message_id", "letter"], name="texts_by_message"),
-                    models.Index(fields=["size", "letter"], name="texts_by_size"),
-                    models.Index(fields=["deaths", "letter"], name="texts_by_deaths"),
-                    models.Index(fields=["died_at", "letter"], name="texts_by_death"),
-                    models.Index(fields=["parked_at", "letter"], name="texts_by_parking"),
-                ],
-            },
-        ),
         migrations.AddConstraint(
             model_name="deadletterqueue",
             constraint=models.UniqueConstraint(
@@ -1049,27 +1040,11 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddIndex(
-            model_name="letterfield",
-            index=models.Index(fields=["letter", "name"], name="fields_of_letter"),
-        ),
-        migrations.AddIndex(
-            model_name="letterfield",
-            index=models.Index(fields=["name", "text", "letter"], name="fields_by_text"),
-        ),
-        migrations.AddIndex(
-            model_name="letterfield",
-            index=models.Index(
-                condition=models.Q(("number__isnull", False)),
-                fields=["name", "number", "letter"],
-                name="fields_by_number",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="lettergroup",
+            model_name="messagegroup",
             index=models.Index(fields=["broker", "-last_at", "-id"], name="groups_of_broker"),
         ),
         migrations.AddConstraint(
-            model_name="lettergroup",
+            model_name="messagegroup",
             constraint=models.UniqueConstraint(
                 fields=("broker", "fingerprint"), name="one_group_per_cause"
             ),
@@ -1078,10 +1053,40 @@ class Migration(migrations.Migration):
             model_name="grouphour",
             constraint=models.UniqueConstraint(fields=("group", "hour"), name="one_count_per_hour"),
         ),
-        migrations.AddConstraint(
-            model_name="lookcount",
-            constraint=models.UniqueConstraint(
-                fields=("broker", "queue"), name="one_count_per_queue"
+        migrations.AddIndex(
+            model_name="parkedtext",
+            index=models.Index(fields=["message_id", "parked_message"], name="texts_by_message"),
+        ),
+        migrations.AddIndex(
+            model_name="parkedtext",
+            index=models.Index(fields=["size", "parked_message"], name="texts_by_size"),
+        ),
+        migrations.AddIndex(
+            model_name="parkedtext",
+            index=models.Index(fields=["deaths", "parked_message"], name="texts_by_deaths"),
+        ),
+        migrations.AddIndex(
+            model_name="parkedtext",
+            index=models.Index(fields=["died_at", "parked_message"], name="texts_by_death"),
+        ),
+        migrations.AddIndex(
+            model_name="parkedtext",
+            index=models.Index(fields=["parked_at", "parked_message"], name="texts_by_parking"),
+        ),
+        migrations.AddIndex(
+            model_name="parkedfield",
+            index=models.Index(fields=["parked_message", "name"], name="fields_of_parked_message"),
+        ),
+        migrations.AddIndex(
+            model_name="parkedfield",
+            index=models.Index(fields=["name", "text", "parked_message"], name="fields_by_text"),
+        ),
+        migrations.AddIndex(
+            model_name="parkedfield",
+            index=models.Index(
+                condition=models.Q(("number__isnull", False)),
+                fields=["name", "number", "parked_message"],
+                name="fields_by_number",
             ),
         ),
         migrations.AddIndex(
@@ -1089,31 +1094,41 @@ class Migration(migrations.Migration):
             index=models.Index(fields=["broker", "queue", "-id"], name="sessions_of_queue"),
         ),
         migrations.AddIndex(
-            model_name="deadletter",
-            index=models.Index(fields=["broker", "state", "-id"], name="letters_of_broker"),
+            model_name="parkedmessage",
+            index=models.Index(fields=["broker", "state", "-id"], name="parked_messages_of_broker"),
         ),
         migrations.AddIndex(
-            model_name="deadletter",
-            index=models.Index(fields=["group", "state", "-id"], name="letters_of_group"),
+            model_name="parkedmessage",
+            index=models.Index(fields=["group", "state", "-id"], name="parked_messages_of_group"),
         ),
         migrations.AddIndex(
-            model_name="deadletter",
-            index=models.Index(fields=["broker", "queue", "content_id"], name="letters_by_content"),
+            model_name="parkedmessage",
+            index=models.Index(
+                fields=["broker", "queue", "content_id"], name="parked_messages_by_content"
+            ),
         ),
         migrations.AddIndex(
-            model_name="deadletter",
-            index=models.Index(fields=["state", "state_at"], name="letters_by_age"),
+            model_name="parkedmessage",
+            index=models.Index(fields=["state", "state_at"], name="parked_messages_by_age"),
         ),
         migrations.AddIndex(
-            model_name="deadletter",
-            index=models.Index(fields=["broker", "queue", "state", "-id"], name="letters_of_queue"),
+            model_name="parkedmessage",
+            index=models.Index(
+                fields=["broker", "queue", "state", "-id"], name="parked_messages_of_queue"
+            ),
         ),
         migrations.AddConstraint(
-            model_name="deadletter",
+            model_name="parkedmessage",
             constraint=models.UniqueConstraint(
                 condition=models.Q(("imported_uid", ""), _negated=True),
                 fields=("broker", "imported_uid"),
-                name="one_letter_per_import",
+                name="one_parked_message_per_import",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="peekcount",
+            constraint=models.UniqueConstraint(
+                fields=("broker", "queue"), name="one_count_per_queue"
             ),
         ),
         migrations.AddIndex(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from delayboard.models.dead_letter import Body, DeadLetter, LetterState
-from delayboard.models.duty import Duty
-from delayboard.models.letter_group import GroupHour, LetterGroup
-from delayboard.models.letter_queue import DeadLetterQueue, QueueDepth
-from delayboard.models.letter_search import LetterField, LetterPosition, LetterText, SavedSearch
-from delayboard.models.mask import LookCount
-from delayboard.models.parking import LetterChange, Parking, ParkSession
+from delayboard.models.background_task import BackgroundTask
+from delayboard.models.dead_letter import Body, ParkedMessage, ParkedState
+from delayboard.models.dead_letter_queue import DeadLetterQueue, QueueDepth
+from delayboard.models.message_group import GroupHour, MessageGroup
+from delayboard.models.parked_search import ParkedField, ParkedPosition, ParkedText, SavedSearch
+from delayboard.models.parking import ParkedChange, Parking, ParkSession
 from delayboard.models.publication import Publication
+from delayboard.models.redaction_rule import PeekCount
 from delayboard.models.replay import (
     BatchState,
     ItemState,
@@ -24,32 +24,32 @@ from delayboard.models.replay import (
     TargetMode,
 )
 from delayboard.models.timeout_import import ImportedTimeout
-from topology.models import MaskKind, MaskRule
+from topology.models import RedactionKind, RedactionRule
 
 __all__ = (
+    "BackgroundTask",
     "BatchState",
     "Body",
-    "DeadLetter",
     "DeadLetterQueue",
-    "Duty",
     "GroupHour",
     "ImportedTimeout",
     "ItemState",
-    "LetterChange",
-    "LetterField",
-    "LetterGroup",
-    "LetterPosition",
-    "LetterState",
-    "LetterText",
-    "LookCount",
-    "MaskKind",
-    "MaskRule",
+    "MessageGroup",
     "Order",
     "Outcome",
     "ParkSession",
+    "ParkedChange",
+    "ParkedField",
+    "ParkedMessage",
+    "ParkedPosition",
+    "ParkedState",
+    "ParkedText",
     "Parking",
+    "PeekCount",
     "Publication",
     "QueueDepth",
+    "RedactionKind",
+    "RedactionRule",
     "RedirectRule",
     "ReplayBatch",
     "ReplayEdit",

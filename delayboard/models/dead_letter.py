@@ -7,7 +7,7 @@ from dataclasses import replace
 from django.conf import settings
 from django.db import models
 
-from delayboard.models.letter_group import LetterGroup
+from delayboard.models.message_group import MessageGroup
 from topology.broker.properties.read import read_properties
 from topology.message import Message
 from topology.models import Broker
@@ -27,10 +27,10 @@ class Body(models.Model):
         return f"{self.size} bytes {self.sha256[:12]}"
 
 
-class LetterState(models.TextChoices):
+class ParkedState(models.TextChoices):
     """`replaying` is the claim of one replay; `handed` was given to a delay and not seen since.
 
-    A group has a column of the name of each, which counts its letters in that state.
+    A group has a column of the name of each, which counts its messages in that state.
     """
 
     PARKED = "parked", "parked"
@@ -40,7 +40,7 @@ class LetterState(models.TextChoices):
     REPLAYED = "replayed", "replayed"
 
 
-class DeadLetter(models.Model):
+class ParkedMessage(models.Model):
     """A message in the journal.
 
     `properties` are the content header's bytes as they came. `exchange`, `routing_key` and
@@ -51,8 +51,8 @@ class DeadLetter(models.Model):
 
     broker = models.ForeignKey(Broker, models.PROTECT)
     queue = models.CharField(max_length=255)
-    group = models.ForeignKey(LetterGroup, models.PROTECT, related_name="letters")
-    state = models.CharField(max_length=10, choices=LetterState.choices, default=LetterState.PARKED)
+    group = models.ForeignKey(MessageGroup, models.PROTECT, related_name="parked_messages")
+    state = models.CharField(max_length=10, choices=ParkedState.choices, default=ParkedState.PARKED)
     exchange = models.CharField(max_length=255, blank=True)
     routing_key = models.CharField(max_length=255, blank=True)
     properties = models.BinaryField()
@@ -73,17 +73,21 @@ class DeadLetter(models.Model):
     class Meta:
         ordering = ("-pk",)
         indexes = (
-            models.Index(fields=("broker", "state", "-id"), name="letters_of_broker"),
-            models.Index(fields=("group", "state", "-id"), name="letters_of_group"),
-            models.Index(fields=("broker", "queue", "content_id"), name="letters_by_content"),
-            models.Index(fields=("state", "state_at"), name="letters_by_age"),
-            models.Index(fields=("broker", "queue", "state", "-id"), name="letters_of_queue"),
+            models.Index(fields=("broker", "state", "-id"), name="parked_messages_of_broker"),
+            models.Index(fields=("group", "state", "-id"), name="parked_messages_of_group"),
+            models.Index(
+                fields=("broker", "queue", "content_id"), name="parked_messages_by_content"
+            ),
+            models.Index(fields=("state", "state_at"), name="parked_messages_by_age"),
+            models.Index(
+                fields=("broker", "queue", "state", "-id"), name="parked_messages_of_queue"
+            ),
         )
         constraints = (
             models.UniqueConstraint(
                 fields=("broker", "imported_uid"),
                 condition=~models.Q(imported_uid=""),
-                name="one_letter_per_import",
+                name="one_parked_message_per_import",
             ),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
-from delayboard.models.letter_group import LetterGroup
+from delayboard.models.message_group import MessageGroup
 from topology.models import Broker, Work
 
 
@@ -14,7 +14,7 @@ class Parking(models.Model):
 
     `handles` are those that are still looked for; None asks for all that was there when it
     began. `asked` is how many that were, None before it began. `parked` and `repeats` (those of
-    them that may be repeats) change in the transaction that keeps the letters.
+    them that may be repeats) change in the transaction that keeps the messages.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT)
@@ -39,7 +39,7 @@ class Parking(models.Model):
 
 
 class ParkSession(models.Model):
-    """One connection's worth of parking. Its letters were kept in order of their ids.
+    """One connection's worth of parking. Its messages were kept in order of their ids.
 
     Those up to `acked_to` left their queue for sure; what is above it, up to `kept_to`, may come
     once more.
@@ -61,17 +61,17 @@ class ParkSession(models.Model):
         return f"{self.queue} since {self.began_at}"
 
 
-class LetterChange(models.Model):
-    """Many letters that are discarded or restored: those that matched when it was asked for.
+class ParkedChange(models.Model):
+    """Many messages that are discarded or restored: those that matched when it was asked for.
 
-    Letters above `newest` came later and are left. `position` is the last id that was done.
+    Messages above `newest` came later and are left. `position` is the last id that was done.
     `asked` is None until the worker has counted them; then `left_out` is how many it leaves as they
     are, for no search finds them yet.
     """
 
     broker = models.ForeignKey(Broker, models.PROTECT)
     to_state = models.CharField(max_length=10)
-    group = models.ForeignKey(LetterGroup, models.CASCADE, null=True)
+    group = models.ForeignKey(MessageGroup, models.CASCADE, null=True)
     query = models.CharField(max_length=500, blank=True)
     newest = models.BigIntegerField()
     position = models.BigIntegerField(default=0)
@@ -86,7 +86,7 @@ class LetterChange(models.Model):
         ordering = ("-pk",)
 
     def __str__(self) -> str:
-        number = "letters" if self.asked is None else f"{self.asked} letters"
+        number = "parked_messages" if self.asked is None else f"{self.asked} parked messages"
         return f"{number} {self.to_state}"
 
     @property

@@ -1,4 +1,4 @@
-"""One replay: a frozen choice of letters, each with its target and how far it got."""
+"""One replay: a frozen choice of messages, each with its target and how far it got."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import uuid
 from django.conf import settings
 from django.db import models
 
-from delayboard.models.dead_letter import Body, DeadLetter
-from delayboard.models.letter_group import LetterGroup
+from delayboard.models.dead_letter import Body, ParkedMessage
+from delayboard.models.message_group import MessageGroup
 from delayboard.models.parking import Parking
 from topology.models import Broker, Topology, Work
 
@@ -74,7 +74,7 @@ class Outcome(models.TextChoices):
 
 
 class Source(models.TextChoices):
-    """What a batch publishes: letters of the journal, or straight what is in a live queue."""
+    """What a batch publishes: messages of the journal, or straight what is in a live queue."""
 
     JOURNAL = "journal", "the journal"
     QUEUE = "queue", "a queue, straight through"
@@ -95,12 +95,12 @@ class Order(models.TextChoices):
 class ReplayBatch(models.Model):
     """Freezes exactly what was chosen; a draft until it is started.
 
-    Items stand in the order of their letters' ids; `order` says from which end they are sent.
+    Items stand in the order of their messages' ids; `order` says from which end they are sent.
 
-    What was chosen is one of `letters` (ids), `parking` (what that parks), `group` or `query`; of
-    the last two only letters up to the id `newest`, and at most `limit`. `said` tells it in
-    words. `prepared_to` is the last letter that has an item; items up to the position `claimed_to`
-    had their letters claimed. With the source `queue` there are
+    What was chosen is one of `messages` (ids), `parking` (what that parks), `group` or `query`; of
+    the last two only messages up to the id `newest`, and at most `limit`. `said` tells it in
+    words. `prepared_to` is the last message that has an item; items up to the position `claimed_to`
+    had their messages claimed. With the source `queue` there are
     no items: all of `queue` goes straight through, and only the counts tell how far.
 
     `selected` = done + returned + nacked + failed + cancelled + excluded + pending; the counts
@@ -113,9 +113,9 @@ class ReplayBatch(models.Model):
     source = models.CharField(max_length=10, choices=Source.choices, default=Source.JOURNAL)
     queue = models.CharField(max_length=255, blank=True)
     said = models.TextField()
-    letters = models.JSONField(null=True)
+    parked_messages = models.JSONField(null=True)
     parking = models.OneToOneField(Parking, models.PROTECT, null=True)
-    group = models.ForeignKey(LetterGroup, models.SET_NULL, null=True)
+    group = models.ForeignKey(MessageGroup, models.SET_NULL, null=True)
     query = models.CharField(max_length=500, blank=True)
     newest = models.BigIntegerField(null=True)
     limit = models.PositiveIntegerField(null=True)
@@ -232,18 +232,20 @@ class ReplayRoute(models.Model):
 
 
 class ReplayItem(models.Model):
-    """One letter of a batch, at its `position` from 1.
+    """One message of a batch, at its `position` from 1.
 
     `attempts` is 0 before it is begun, then 1, and one more for each connection that broke while
-    it was on its way. `is_repeat` says that its letter may be a repeat. `shared_replay_id` is the
-    replay id of another item, where both letters may be one message; "" is an id of its own.
-    `letter` is None where its row was cleaned away since. `died_as` is the letter as which it came
-    back dead.
+    it was on its way. `is_repeat` says that its message may be a repeat. `shared_replay_id` is the
+    replay id of another item, where both messages may be one message; "" is an id of its own.
+    `parked_message` is None where its row was deleted since. `died_as` is the message as which it
+    came back dead.
     """
 
     batch = models.ForeignKey(ReplayBatch, models.CASCADE, related_name="items", db_index=False)
     position = models.PositiveIntegerField()
-    letter = models.ForeignKey(DeadLetter, models.SET_NULL, null=True, related_name="replays")
+    parked_message = models.ForeignKey(
+        ParkedMessage, models.SET_NULL, null=True, related_name="replays"
+    )
     route = models.ForeignKey(
         ReplayRoute, models.CASCADE, null=True, related_name="items", db_index=False
     )
@@ -258,7 +260,7 @@ class ReplayItem(models.Model):
     ended_at = models.DateTimeField(null=True)
     outcome = models.CharField(max_length=10, choices=Outcome.choices, blank=True)
     outcome_at = models.DateTimeField(null=True)
-    died_as = models.ForeignKey(DeadLetter, models.SET_NULL, null=True, related_name="+")
+    died_as = models.ForeignKey(ParkedMessage, models.SET_NULL, null=True, related_name="+")
 
     class Meta:
         ordering = ("position",)
@@ -307,7 +309,7 @@ def parse_replay_id(text: str) -> tuple[uuid.UUID, int] | None:
 
 
 class ReplayEdit(models.Model):
-    """What is sent instead of the letter; the letter stays as it was."""
+    """What is sent instead of the message; the message stays as it was."""
 
     item = models.OneToOneField(ReplayItem, models.CASCADE, related_name="edit")
     properties = models.BinaryField()
@@ -320,9 +322,9 @@ class ReplayEdit(models.Model):
 
 
 class RedirectRule(models.Model):
-    """Where the letters of a group go by default."""
+    """Where the messages of a group go by default."""
 
-    group = models.OneToOneField(LetterGroup, models.CASCADE, related_name="redirect")
+    group = models.OneToOneField(MessageGroup, models.CASCADE, related_name="redirect")
     exchange = models.CharField(max_length=255, blank=True)
     routing_key = models.CharField(max_length=255, blank=True)
     set_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)

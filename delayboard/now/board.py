@@ -14,7 +14,7 @@ from analytics.disk import Room, room
 from analytics.scheduled.queries import listing
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
-from delayboard.models import BatchState, Duty, Publication, ReplayBatch
+from delayboard.models import BackgroundTask, BatchState, Publication, ReplayBatch
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.now.problems import Trouble, find_drifted, find_overdue, find_unroutable
 from delayboard.now.throughput import BEHIND, FlowLine, behind_by, flow_lines
@@ -59,7 +59,7 @@ class Overview:
     """`troubles` need somebody now, stuck messages first; `warnings` soon."""
 
     brokers: tuple[BrokerLine, ...]
-    duties: tuple[Duty, ...]
+    background_tasks: tuple[BackgroundTask, ...]
     troubles: tuple[Trouble, ...]
     warnings: tuple[Trouble, ...]
     waits: Waits
@@ -89,21 +89,24 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
     """Everything about these brokers that the first page shows."""
     known = latest.fresh_all(brokers, max_age)
     lines = tuple(_line(broker, one) for broker, one in zip(brokers, known, strict=True))
-    duties = duties_of(brokers)
+    background_tasks = background_tasks_of(brokers)
     disk = room(settings.EVENT_LOG)
-    flows = flow_lines(brokers, duties, now)
+    flows = flow_lines(brokers, background_tasks, now)
     topologies = [one.topology for one in flows]
     scope = counts.scope(brokers, now)
     found = [
         *find_unroutable(brokers),
-        *(Trouble("error", sentence) for sentence in _troubles(lines, duties, disk)),
+        *(Trouble("error", sentence) for sentence in _troubles(lines, background_tasks, disk)),
         *find_drifted([(one.broker, one.latest) for one in lines], topologies),
         *find_overdue(scope, [one.topology for one in flows if not one.unknown]),
-        *(Trouble("warning", one) for one in (*_readings(lines), *_warnings(duties, disk))),
+        *(
+            Trouble("warning", one)
+            for one in (*_readings(lines), *_warnings(background_tasks, disk))
+        ),
     ]
     return Overview(
         brokers=lines,
-        duties=duties,
+        background_tasks=background_tasks,
         troubles=tuple(one for one in found if one.severity == "error"),
         warnings=tuple(one for one in found if one.severity == "warning"),
         waits=_waits(scope),
@@ -113,9 +116,9 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
     )
 
 
-def duties_of(brokers: Sequence[Broker]) -> tuple[Duty, ...]:
-    """The duties of these brokers, and those of none."""
-    return tuple(Duty.objects.filter(Q(broker__in=brokers) | Q(broker=None)))
+def background_tasks_of(brokers: Sequence[Broker]) -> tuple[BackgroundTask, ...]:
+    """The tasks of these brokers, and those of none."""
+    return tuple(BackgroundTask.objects.filter(Q(broker__in=brokers) | Q(broker=None)))
 
 
 def _batches(brokers: Sequence[Broker]) -> list[ReplayBatch]:
@@ -146,9 +149,13 @@ def _line(broker: Broker, known: Latest) -> BrokerLine:
     return BrokerLine(broker, known, messages, topologies)
 
 
-def _troubles(lines: Sequence[BrokerLine], duties: Sequence[Duty], disk: Room | None) -> list[str]:
+def _troubles(
+    lines: Sequence[BrokerLine], background_tasks: Sequence[BackgroundTask], disk: Room | None
+) -> list[str]:
     told = []
-    is_dead = not duties or all(duty.is_late for duty in duties)
+    is_dead = not background_tasks or all(
+        background_task.is_late for background_task in background_tasks
+    )
     if disk and disk.is_full:
         told.append(
             f"The disk of the event log has no room left ({settings.EVENT_LOG}). Nothing is "
@@ -164,17 +171,25 @@ def _troubles(lines: Sequence[BrokerLine], duties: Sequence[Duty], disk: Room | 
     if is_dead:
         return told
     silent = {line.broker.pk for line in lines if line.latest.trouble}
-    told += _failures([one for one in duties if one.is_failing and one.broker_id not in silent])
-    late = [duty for duty in duties if duty.is_late and not duty.is_failing]
-    told.extend(f"{duty.name} has given no sign of life for a while." for duty in late)
+    told += _failures(
+        [one for one in background_tasks if one.is_failing and one.broker_id not in silent]
+    )
+    late = [
+        background_task
+        for background_task in background_tasks
+        if background_task.is_late and not background_task.is_failing
+    ]
+    told.extend(
+        f"{background_task.name} has given no sign of life for a while." for background_task in late
+    )
     return told
 
 
-def _failures(failing: Sequence[Duty]) -> list[str]:
-    """One sentence for each reason, however many duties fail for it."""
+def _failures(failing: Sequence[BackgroundTask]) -> list[str]:
+    """One sentence for each reason, however many tasks fail for it."""
     names = defaultdict(list)
-    for duty in failing:
-        names[duty.last_error].append(duty.name)
+    for background_task in failing:
+        names[background_task.last_error].append(background_task.name)
     return [
         f"{found[0]}{f' and {len(found) - 1} more fail' if found[1:] else ' fails'}: {error}"
         for error, found in names.items()
@@ -187,7 +202,7 @@ def _readings(lines: Sequence[BrokerLine]) -> list[str]:
     ]
 
 
-def _warnings(duties: Sequence[Duty], disk: Room | None) -> list[str]:
+def _warnings(background_tasks: Sequence[BackgroundTask], disk: Room | None) -> list[str]:
     told = []
     if disk and disk.is_short and not disk.is_full:
         told.append(
@@ -195,11 +210,10 @@ def _warnings(duties: Sequence[Duty], disk: Room | None) -> list[str]:
             f"{bytesize(disk.total)} are left. When it is full, nothing is recorded until there "
             "is room again."
         )
-    told.extend(
-        f"{duty.name} is {in_words(_whole(behind_by(duty)))} behind: what is shown is that old."
-        for duty in duties
-        if behind_by(duty) > BEHIND and not duty.is_late
-    )
+    for task in background_tasks:
+        behind = behind_by(task)
+        if behind > BEHIND and not task.is_late:
+            told.append(f"{task.name} is {in_words(_whole(behind))} behind: the data is that old.")
     return told
 
 

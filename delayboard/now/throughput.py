@@ -14,8 +14,8 @@ from analytics.minutes import SHOWN, Flow
 from analytics.models import Firehose
 from analytics.observation import silent_firehoses, untapped
 from analytics.scheduled.queries import listing
-from delayboard.models import Duty
-from delayboard.models.duty import INDEX
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import INDEX
 from topology.graph.live_values import count_text
 from topology.models import Broker, State, Topology
 from topology.patterns.pattern import Phase
@@ -102,7 +102,7 @@ class FlowLine:
 
 
 def flow_lines(
-    brokers: Collection[Broker], duties: Sequence[Duty], now: datetime
+    brokers: Collection[Broker], background_tasks: Sequence[BackgroundTask], now: datetime
 ) -> list[FlowLine]:
     """The applied topologies of these brokers, those through which most went first."""
     topologies = list(Topology.objects.filter(broker__in=brokers, state=State.APPLIED))
@@ -110,7 +110,7 @@ def flow_lines(
     unread = {topology.pk: since for topology, since in listing.unread(brokers, now)}
     firehoses = {row.broker_id: row for row in Firehose.objects.filter(broker__in=brokers)}
     silent = {row.pk for row in silent_firehoses(brokers, now)}
-    counted_until = index_until(duties, now)
+    counted_until = index_until(background_tasks, now)
     lines = []
     for one in topologies:
         unseen = untapped(one)
@@ -122,21 +122,21 @@ def flow_lines(
     return sorted(lines, key=_order)
 
 
-def index_until(duties: Sequence[Duty], now: datetime) -> datetime | None:
+def index_until(background_tasks: Sequence[BackgroundTask], now: datetime) -> datetime | None:
     """The moment up to which the log is counted when that is not now; None when it is."""
-    for duty in duties:
-        if duty.key != INDEX:
+    for background_task in background_tasks:
+        if background_task.key != INDEX:
             continue
-        if duty.is_late:
-            return duty.beat_at or duty.started_at
-        behind = behind_by(duty)
+        if background_task.is_late:
+            return background_task.beat_at or background_task.started_at
+        behind = behind_by(background_task)
         return now - behind if behind > BEHIND else None
     return None
 
 
-def behind_by(duty: Duty) -> timedelta:
+def behind_by(background_task: BackgroundTask) -> timedelta:
     """How old what it works on is, by its own word; zero when it says nothing of it."""
-    seconds = duty.details.get("behind_seconds")
+    seconds = background_task.details.get("behind_seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         return timedelta(0)
     return timedelta(seconds=min(max(seconds, 0), 10**9))

@@ -41,7 +41,7 @@ NOT_OBSERVED = "Nobody sees it arrive: what leaves this topology's delays is not
 
 
 @dataclass(frozen=True)
-class Letter:
+class OutgoingMessage:
     """What an operator wants published; `properties` by their AMQP names.
 
     Through a topology it has its `way` there, and in `note` what became of the delay asked for.
@@ -72,28 +72,31 @@ class Letter:
 
 
 class AlreadySent(Exception):
-    """A letter of this id was sent: a second press of the button, or a page gone back to."""
+    """A outgoing of this id was sent: a second press of the button, or a page gone back to."""
 
 
 def send(
-    user: AbstractBaseUser | AnonymousUser, broker: Broker, letter: Letter, prediction: Prediction
+    user: AbstractBaseUser | AnonymousUser,
+    broker: Broker,
+    outgoing: OutgoingMessage,
+    prediction: Prediction,
 ) -> Publication:
     """Publish and return the row, which says how it went; never raises BrokerError.
 
     Raises, before anything is done, FieldError when AMQP cannot carry a header or property, and
-    AlreadySent when the letter of this id was sent before.
+    AlreadySent when the outgoing of this id was sent before.
     """
-    tracking = letter.id
-    publish = _publish(letter, tracking)
-    row = _written(user, broker, letter, prediction, tracking, publish)
+    tracking = outgoing.id
+    publish = _publish(outgoing, tracking)
+    row = _written(user, broker, outgoing, prediction, tracking, publish)
     try:
         with (
-            _owning(broker, letter) as declared,
+            _owning(broker, outgoing) as declared,
             publisher(
                 broker.address, "publish page", heartbeat=REQUEST_HEARTBEAT_SECONDS
             ) as channel,
         ):
-            channel.publish_by(letter.route, publish, declared)
+            channel.publish_by(outgoing.route, publish, declared)
         _refuse_tap_alone(broker, publish)
     except OutcomeUnknown as error:
         row.sent, row.error = Sent.UNKNOWN, str(error)
@@ -112,25 +115,27 @@ def send(
 
 
 @contextmanager
-def _owning(broker: Broker, letter: Letter) -> Iterator[Callable[[], None]]:
-    """As `owning`, for what the letter declares, if anything.
+def _owning(broker: Broker, outgoing: OutgoingMessage) -> Iterator[Callable[[], None]]:
+    """As `owning`, for what the outgoing declares, if anything.
 
     Looked at anew: what the prediction stood on may be seconds old, and another's destination
     come since. Raises Conflict.
     """
-    topology = letter.topology
-    if topology is None or not len(letter.declares):
+    topology = outgoing.topology
+    if topology is None or not len(outgoing.declares):
         yield lambda: None
         return
     with Management(broker.address) as management:
-        snapshot = latest.for_action(broker, management, letter.declares)
-    problem = topology.pattern.target_problem(topology.parsed, letter.target, snapshot.definitions)
+        snapshot = latest.for_action(broker, management, outgoing.declares)
+    problem = topology.pattern.target_problem(
+        topology.parsed, outgoing.target, snapshot.definitions
+    )
     if problem:
         raise Conflict(problem)
-    plan = make_plan(letter.declares, snapshot)
+    plan = make_plan(outgoing.declares, snapshot)
     if not plan.is_applicable:
         raise Conflict(" ".join(conflict_sentences(plan)))
-    with owning(topology, letter.declares, snapshot.declared) as declared:
+    with owning(topology, outgoing.declares, snapshot.declared) as declared:
         yield declared
 
 
@@ -154,41 +159,41 @@ def _refuse_tap_alone(broker: Broker, publish: Publish) -> None:
         raise Returned(f"No queue takes it: {why}.")
 
 
-def _publish(letter: Letter, tracking: uuid.UUID) -> Publish:
-    stated = dict(letter.properties)
+def _publish(outgoing: OutgoingMessage, tracking: uuid.UUID) -> Publish:
+    stated = dict(outgoing.properties)
     stated.setdefault("delivery_mode", 2)
     stated.setdefault("message_id", str(tracking))
     now_ms = time.time_ns() // 1_000_000
     headers = {
-        **letter.headers,
-        **letter.route.stamped(now_ms),
+        **outgoing.headers,
+        **outgoing.route.stamped(now_ms),
         TRACKING_HEADER: str(tracking),
         PUBLISHED_AT_HEADER: now_ms,
     }
     properties = build_properties(headers, **stated)
-    return Publish(letter.exchange, letter.routing_key, properties, letter.body)
+    return Publish(outgoing.exchange, outgoing.routing_key, properties, outgoing.body)
 
 
 def _written(
     user: AbstractBaseUser | AnonymousUser,
     broker: Broker,
-    letter: Letter,
+    outgoing: OutgoingMessage,
     prediction: Prediction,
     tracking: uuid.UUID,
     publish: Publish,
 ) -> Publication:
     applied = list(Topology.objects.filter(broker=broker, state=State.APPLIED))
-    topology = letter.topology or observed_by(applied, prediction.walk)
+    topology = outgoing.topology or observed_by(applied, prediction.walk)
     after = prediction.arrives_after
     row = Publication(
         id=tracking,
         broker=broker,
         topology=topology,
         user_id=user.pk,
-        exchange=letter.exchange,
-        routing_key=letter.routing_key,
+        exchange=outgoing.exchange,
+        routing_key=outgoing.routing_key,
         message_id=publish.properties.message_id or "",
-        size=len(letter.body),
+        size=len(outgoing.body),
         predicted_delay_ms=None if after is None else after // timedelta(milliseconds=1),
         predicted_queue=prediction.queue,
         prediction=prediction.sentence,

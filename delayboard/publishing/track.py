@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from analytics.events import CLOCK_RESOLUTION_MS
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.listing import Observation
-from delayboard.models import Duty, Publication
-from delayboard.models.duty import recorder_key
+from delayboard.models import BackgroundTask, Publication
+from delayboard.models.background_task import recorder_key
 from delayboard.models.publication import Sent
 from topology.delays import format_delay
 
@@ -93,9 +93,11 @@ def _recorder_problem(publication: Publication) -> str:
     """Why nobody may be looking; "" while the recorder of its topology is at work."""
     if publication.topology is None or not publication.topology.has_tap:
         return ""
-    duty = Duty.objects.filter(key=recorder_key(publication.topology.slug)).first()
-    if duty is None or duty.is_late:
+    background_task = BackgroundTask.objects.filter(
+        key=recorder_key(publication.topology.slug)
+    ).first()
+    if background_task is None or background_task.is_late:
         return " The recorder is not running: start the worker, and it will be seen then."
-    if duty.is_failing:
-        return f" The recorder fails: {duty.last_error}"
+    if background_task.is_failing:
+        return f" The recorder fails: {background_task.last_error}"
     return ""

@@ -25,9 +25,9 @@ from analytics.retention.rules import (
 from delayboard.models import (
     BatchState,
     Body,
-    DeadLetter,
-    LetterGroup,
-    LetterState,
+    MessageGroup,
+    ParkedMessage,
+    ParkedState,
     ParkSession,
     ReplayEdit,
     ReplayItem,
@@ -35,30 +35,30 @@ from delayboard.models import (
 from delayboard.models.replay import ENDED_BATCH
 
 # Only what somebody has done something about is ever deleted.
-RESOLVED = (LetterState.DISCARDED, LetterState.REPLAYED)
+RESOLVED = (ParkedState.DISCARDED, ParkedState.REPLAYED)
 MEGABYTE = 1_000_000
 SIZE_BATCH = 50
 # A session without messages may be one that begins just now, or one of a queue to which nothing
 # comes; that one writes its row anew with its first message.
 BEGINNING = timedelta(hours=1)
 LONGEST_IDLE = timedelta(days=1)
-_HAS_BODY = Exists(DeadLetter.objects.filter(body=OuterRef("pk"))) | Exists(
+_HAS_BODY = Exists(ParkedMessage.objects.filter(body=OuterRef("pk"))) | Exists(
     ReplayEdit.objects.filter(body=OuterRef("pk"))
 )
 # A draft whose message was deleted leaves that one out.
 _AT_REST = (*ENDED_BATCH, BatchState.DRAFT, BatchState.PREPARING)
 _IN_USE = Exists(
-    ReplayItem.objects.filter(letter=OuterRef("pk")).exclude(batch__state__in=_AT_REST)
+    ReplayItem.objects.filter(parked_message=OuterRef("pk")).exclude(batch__state__in=_AT_REST)
 )
 # A repeat goes first: the message that it may repeat says under which replay id it was sent.
-_REPEATED = Exists(DeadLetter.objects.filter(repeat_of=OuterRef("pk")))
+_REPEATED = Exists(ParkedMessage.objects.filter(repeat_of=OuterRef("pk")))
 
 
 @dataclass(frozen=True)
 class ParkedRule(RowRule):
     """Parked messages in one state."""
 
-    state: LetterState
+    state: ParkedState
 
     def older(self, now: datetime, cutoff: datetime) -> Rows:
         return _deletable(self.state).filter(state_at__lt=cutoff)
@@ -125,7 +125,7 @@ class SizeRule(Rule):
         return total
 
     def holding(self, now: datetime) -> Holding:
-        unresolved = [state for state in LetterState if state not in RESOLVED]
+        unresolved = [state for state in ParkedState if state not in RESOLVED]
         return Holding(self, "unresolved", _count_messages(unresolved), None)
 
 
@@ -146,7 +146,7 @@ class SessionRule(RowRule):
 
     def expired(self, now: datetime) -> Rows:
         return self.table.filter(
-            ~Exists(DeadLetter.objects.filter(session=OuterRef("pk"))),
+            ~Exists(ParkedMessage.objects.filter(session=OuterRef("pk"))),
             Q(ended_at__isnull=False, began_at__lt=now - BEGINNING)
             | Q(kept_to=0, began_at__lt=now - LONGEST_IDLE),
         )
@@ -160,18 +160,18 @@ class SessionRule(RowRule):
 def measure_size() -> int:
     """Bytes of all bodies and properties; reads every row."""
     bodies = Body.objects.aggregate(sum=Sum("size"))["sum"] or 0
-    properties = DeadLetter.objects.aggregate(sum=Sum(Length("properties")))["sum"] or 0
+    properties = ParkedMessage.objects.aggregate(sum=Sum(Length("properties")))["sum"] or 0
     return bodies + properties
 
 
-def _count_messages(states: Collection[LetterState]) -> int:
+def _count_messages(states: Collection[ParkedState]) -> int:
     """By the counts of their groups."""
-    sums = LetterGroup.objects.aggregate(**{state: Sum(state, default=0) for state in states})
+    sums = MessageGroup.objects.aggregate(**{state: Sum(state, default=0) for state in states})
     return sum(sums.values())
 
 
-def _deletable(state: LetterState) -> Rows:
-    return DeadLetter.objects.filter(~_IN_USE, ~_REPEATED, state=state)
+def _deletable(state: ParkedState) -> Rows:
+    return ParkedMessage.objects.filter(~_IN_USE, ~_REPEATED, state=state)
 
 
 def _oldest(number: int) -> list[int]:
@@ -189,9 +189,9 @@ def _delete_messages(keys: list[int]) -> tuple[int, int]:
         messages = _locked(keys)
         gone = Counter((one.group_id, one.state) for one in messages)
         for (group, state), number in sorted(gone.items()):
-            LetterGroup.objects.filter(pk=group).update(**{state: F(state) - number})
+            MessageGroup.objects.filter(pk=group).update(**{state: F(state) - number})
         # After the groups: it changes items of replays too, which are locked last everywhere.
-        DeadLetter.objects.filter(pk__in=[one.pk for one in messages]).delete()
+        ParkedMessage.objects.filter(pk__in=[one.pk for one in messages]).delete()
     freed = _delete_bodies(sorted({one.body_id for one in messages}))
     return len(messages), sum(one.bytes for one in messages) + sum(freed)
 
@@ -202,7 +202,7 @@ def _locked(keys: list[int]) -> list[Any]:
     Their repeats are changed when they go, and are locked in the same order.
     """
     wanted = set(keys)
-    rows = DeadLetter.objects.filter(Q(pk__in=keys) | Q(repeat_of__in=keys)).order_by("pk")
+    rows = ParkedMessage.objects.filter(Q(pk__in=keys) | Q(repeat_of__in=keys)).order_by("pk")
     measured = rows.select_for_update().annotate(bytes=Length("properties"))
     found = measured.values_list("pk", "state", "group_id", "body_id", "bytes", named=True)
     return [row for row in found if row.pk in wanted and row.state in RESOLVED]
@@ -224,31 +224,31 @@ def _delete_bodies(keys: list[str]) -> list[int]:
 
 
 DISCARDED = ParkedRule(
-    "Discarded letters",
+    "Discarded parked messages",
     "KEEP_DISCARDED_DAYS",
     30,
-    "Parked letters so long after they were discarded; until then that can be undone. "
-    "Those that nobody discarded or replayed stay for good.",
-    DeadLetter.objects.all(),
+    "Parked messages so long after they were discarded; until then that can be undone. "
+    "Messages that nobody discarded or replayed are never deleted.",
+    ParkedMessage.objects.all(),
     "state_at",
-    LetterState.DISCARDED,
+    ParkedState.DISCARDED,
 )
 REPLAYED = ParkedRule(
-    "Replayed letters",
+    "Replayed parked messages",
     "KEEP_REPLAYED_DAYS",
     30,
-    "Parked letters so long after their replay; never while a replay that runs has them, while "
-    "they were handed to a delay and not seen to arrive, or while a possible repeat is parked.",
-    DeadLetter.objects.all(),
+    "Parked messages so long after their replay; never while a running replay has them, while they "
+    "wait in a delay and their delivery is not observed, or while a possible repeat is parked.",
+    ParkedMessage.objects.all(),
     "state_at",
-    LetterState.REPLAYED,
+    ParkedState.REPLAYED,
 )
 SIZE = SizeRule(
-    "All letters",
+    "All parked messages",
     "KEEP_LETTERS_MB",
     0,
-    "What is above it goes, the letters that were discarded or replayed first before the others; "
-    "never one that nobody discarded or replayed.",
+    "What is above it is deleted, the messages that were discarded or replayed first before the "
+    "others; never one that nobody discarded or replayed.",
 )
 BODIES = BodyRule("", "", 0, "", Body.objects.all(), "")
 SESSIONS = SessionRule("", "", 0, "", ParkSession.objects.all(), "began_at")

@@ -11,11 +11,13 @@ from django.db.models import Exists, OuterRef, Q
 from analytics.retention import index_rows
 from analytics.retention.log_files import LOG
 from analytics.retention.rules import Alive, RowRule, Rows, delete_batches, key_batches
-from delayboard.models import ImportedTimeout, LetterState, ReplayBatch, ReplayEdit, ReplayItem
+from delayboard.models import ImportedTimeout, ParkedState, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.retention.parked_rows import PARKED
 
-_IN_DELAY = ReplayItem.objects.filter(batch=OuterRef("pk"), letter__state=LetterState.HANDED)
+_IN_DELAY = ReplayItem.objects.filter(
+    batch=OuterRef("pk"), parked_message__state=ParkedState.HANDED
+)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from delayboard.models import DeadLetterQueue, Duty
-from delayboard.models.duty import parker_key, waiter_key
+from delayboard.models import BackgroundTask, DeadLetterQueue
+from delayboard.models.background_task import parker_key, waiter_key
 from delayboard.now.problems import Link
 from topology import access, latest
 from topology.delays import format_delay
@@ -30,16 +30,18 @@ UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 def waiter(topology: Topology) -> dict[str, Any]:
     """How the waiter of a topology does, where it has one of ours."""
     needs_one = topology.state == State.APPLIED and bool(topology.waiters)
-    duty = Duty.objects.filter(key=waiter_key(topology.slug)).first() if needs_one else None
-    return {"needs_one": needs_one, "duty": duty, "topology": topology}
+    background_task = (
+        BackgroundTask.objects.filter(key=waiter_key(topology.slug)).first() if needs_one else None
+    )
+    return {"needs_one": needs_one, "background_task": background_task, "topology": topology}
 
 
 @register.simple_tag
-def parker(row: DeadLetterQueue | None) -> Duty | None:
+def parker(row: DeadLetterQueue | None) -> BackgroundTask | None:
     """How the parker of a watched queue does."""
     if row is None or not row.is_watched:
         return None
-    return Duty.objects.filter(key=parker_key(row.pk)).first()
+    return BackgroundTask.objects.filter(key=parker_key(row.pk)).first()
 
 
 @register.filter

@@ -10,8 +10,8 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics import firehose as switch
 from analytics.models import Firehose
 from analytics.observation import on_the_firehose, untapped
-from delayboard.models import Duty
-from delayboard.models.duty import firehose_key
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import firehose_key
 from topology import access
 from topology.broker.errors import BrokerError
 from topology.models import Broker, Role
@@ -40,7 +40,7 @@ def firehose(request: HttpRequest, broker: Broker) -> HttpResponse:
         "state": state,
         "mark": mark,
         "needs_it": [(one, "entry" in untapped(one)) for one in on_the_firehose(broker)],
-        "duty": Duty.objects.filter(key=firehose_key(broker.slug)).first(),
+        "background_task": BackgroundTask.objects.filter(key=firehose_key(broker.slug)).first(),
         "may_switch": access.may(request.user, broker, Role.ADMIN),
     }
     return render(request, "delayboard/firehose.html", context)

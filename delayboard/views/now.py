@@ -23,12 +23,15 @@ LIST_AGE = timedelta(seconds=5)
 def now(request: HttpRequest) -> HttpResponse:
     brokers = list(access.visible_brokers(request.user))
     seen = overview(brokers, datetime.now(UTC), LIST_AGE)
-    duties = [(duty, said(duty.details)) for duty in seen.duties]
+    background_tasks = [
+        (background_task, said(background_task.details))
+        for background_task in seen.background_tasks
+    ]
     live = ",".join(str(broker.pk) for broker in brokers)
     context = {
         "overview": seen,
         "brokers": brokers,
-        "duties": duties,
+        "background_tasks": background_tasks,
         "live": live,
         "stream_taps": list_stream_taps(request.user, brokers),
         "batches": told.lines(request.user, seen.batches),
@@ -37,7 +40,7 @@ def now(request: HttpRequest) -> HttpResponse:
 
 
 def said(details: Mapping[str, Any]) -> str:
-    """What a duty reports of itself, as a person reads it."""
+    """What a task reports of itself, as a person reads it."""
     return ", ".join(
         _said(name.replace("_", " "), value)
         for name, value in details.items()

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from delayboard.forms import PublishForm
 from delayboard.models import Publication
 from delayboard.publishing.predict import Prediction, predict
-from delayboard.publishing.send import AlreadySent, Letter, send
+from delayboard.publishing.send import AlreadySent, OutgoingMessage, send
 from delayboard.publishing.track import track
 from delayboard.views.confirm_production import Effect, confirmation
 from topology import access, latest
@@ -32,10 +32,10 @@ def publish(request: HttpRequest) -> HttpResponse:
     form = PublishForm(request.POST or None, user=request.user, initial=request.GET.dict())
     context: dict[str, Any] = {"form": form}
     if request.method == "POST" and form.is_valid():
-        broker, letter = form.chosen_broker, form.letter()
+        broker, outgoing = form.chosen_broker, form.outgoing()
         access.require(request.user, broker, Role.OPERATOR)
         known = latest.fresh(broker)
-        context |= {"broker": broker, "letter": letter, "latest": known}
+        context |= {"broker": broker, "outgoing": outgoing, "latest": known}
         if known.snapshot is None or known.error:
             messages.error(request, f"Nothing was published. {known.error}")
         elif known.snapshot.alarms and "send" in request.POST:
@@ -43,13 +43,13 @@ def publish(request: HttpRequest) -> HttpResponse:
             sentence = alarm_sentence(known.snapshot.alarms)
             messages.error(request, f"Nothing was published. {sentence}")
         elif form.check_target(known.snapshot.definitions):
-            prediction = _predict(form.chosen_broker, known.snapshot, letter)
+            prediction = _predict(form.chosen_broker, known.snapshot, outgoing)
             context["prediction"] = prediction
             if "send" in request.POST:
                 sentence = f"One message is published in the virtual host {broker.vhost}."
                 effect = Effect(sentence, reverse("publish"))
                 page = confirmation(request, broker, "Publish message", effect)
-                return page or _sent(request, form, letter, prediction, context)
+                return page or _sent(request, form, outgoing, prediction, context)
     may_publish = access.visible_brokers(request.user, Role.OPERATOR).exists()
     recent = Publication.objects.filter(broker__in=access.visible_brokers(request.user))[:10]
     context |= {
@@ -70,34 +70,34 @@ def publication(request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
     return render(request, "delayboard/publication.html", context)
 
 
-def _predict(broker: Broker, snapshot: Snapshot, letter: Letter) -> Prediction:
-    expiration = letter.properties.get("expiration")
+def _predict(broker: Broker, snapshot: Snapshot, outgoing: OutgoingMessage) -> Prediction:
+    expiration = outgoing.properties.get("expiration")
     now_ms = time.time_ns() // 1_000_000
     return predict(
         snapshot,
-        letter.exchange,
-        letter.routing_key,
-        headers=letter.steered(now_ms),
+        outgoing.exchange,
+        outgoing.routing_key,
+        headers=outgoing.steered(now_ms),
         expiration=expiration,
-        declares=letter.declares,
+        declares=outgoing.declares,
         waiters=waiters_at(broker),
         now_ms=now_ms,
-        note=letter.note,
+        note=outgoing.note,
     )
 
 
 def _sent(
     request: HttpRequest,
     form: PublishForm,
-    letter: Letter,
+    outgoing: OutgoingMessage,
     prediction: Prediction,
     context: dict[str, Any],
 ) -> HttpResponse:
     try:
-        row = send(request.user, form.chosen_broker, letter, prediction)
+        row = send(request.user, form.chosen_broker, outgoing, prediction)
     except AlreadySent:
         messages.warning(request, "It was published already; this is what became of it.")
-        return redirect("publication", pk=letter.id)
+        return redirect("publication", pk=outgoing.id)
     except FieldError as error:
         form.add_error("headers", str(error))
         return render(request, "delayboard/publish.html", context | {"may_publish": True})

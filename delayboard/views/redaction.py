@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from analytics.events import clean
 from delayboard.dead_letters.parked.preview_redaction import preview
-from delayboard.models import MaskKind, MaskRule
+from delayboard.models import RedactionKind, RedactionRule
 from topology import access, audit
 from topology.models import Broker, Role
 from topology.redaction import LONGEST, PatternError, check_pattern
@@ -23,7 +23,7 @@ ROLES = ((Role.OPERATOR, "viewers"), (Role.ADMIN, "viewers and operators"))
 
 @require_safe
 @access.with_broker(Role.ADMIN)
-def masks(request: HttpRequest, broker: Broker) -> HttpResponse:
+def redaction(request: HttpRequest, broker: Broker) -> HttpResponse:
     """The rules; with `pattern` and `kind` what such a rule would hide."""
     kind, pattern = (
         request.GET.get("kind", ""),
@@ -31,8 +31,8 @@ def masks(request: HttpRequest, broker: Broker) -> HttpResponse:
     )
     context: dict[str, Any] = {
         "broker": broker,
-        "rules": MaskRule.objects.filter(Q(broker=None) | Q(broker=broker)),
-        "kinds": MaskKind.choices,
+        "rules": RedactionRule.objects.filter(Q(broker=None) | Q(broker=broker)),
+        "kinds": RedactionKind.choices,
         "roles": ROLES,
         "may_everywhere": access.may(request.user, None, Role.ADMIN),
         "kind": kind,
@@ -40,12 +40,12 @@ def masks(request: HttpRequest, broker: Broker) -> HttpResponse:
     }
     if pattern:
         context |= _preview(request, broker, kind, pattern)
-    return render(request, "delayboard/masks.html", context)
+    return render(request, "delayboard/redaction.html", context)
 
 
 @require_POST
 @access.with_broker(Role.ADMIN)
-def mask_change(request: HttpRequest, broker: Broker) -> HttpResponse:
+def redaction_rule_change(request: HttpRequest, broker: Broker) -> HttpResponse:
     """Add a rule, or delete the one whose id is posted as `delete`."""
     try:
         said = _delete(request, broker) if "delete" in request.POST else _add(request, broker)
@@ -53,7 +53,7 @@ def mask_change(request: HttpRequest, broker: Broker) -> HttpResponse:
         messages.error(request, f"Nothing was changed. {error}")
     else:
         messages.success(request, said)
-    return redirect("masks", broker_slug=broker.slug)
+    return redirect("redaction", broker_slug=broker.slug)
 
 
 def _add(request: HttpRequest, broker: Broker) -> str:
@@ -66,17 +66,17 @@ def _add(request: HttpRequest, broker: Broker) -> str:
     least = roles[request.POST["least_role"]]
     where = None if request.POST.get("everywhere") else broker
     access.require(request.user, where, Role.ADMIN)
-    rule, is_new = MaskRule.objects.get_or_create(
+    rule, is_new = RedactionRule.objects.get_or_create(
         broker=where, kind=kind, pattern=pattern, least_role=least
     )
     if not is_new:
         raise PatternError("There is such a rule already.")
-    _recorded(request, "mask added", broker, rule)
+    _recorded(request, "redaction rule added", broker, rule)
     return f"“{pattern}” is hidden from now on."
 
 
 def _kind(kind: str) -> str:
-    if kind not in MaskKind.values:
+    if kind not in RedactionKind.values:
         raise PatternError("Choose what the rule hides: a header or a value in a body.")
     return kind
 
@@ -84,17 +84,17 @@ def _kind(kind: str) -> str:
 def _delete(request: HttpRequest, broker: Broker) -> str:
     """Raises PatternError when there is no such rule, PermissionDenied for one of all brokers."""
     given = request.POST["delete"]
-    found = MaskRule.objects.filter(Q(broker=None) | Q(broker=broker))
+    found = RedactionRule.objects.filter(Q(broker=None) | Q(broker=broker))
     rule = found.filter(pk=int(given)).first() if given.isdecimal() and len(given) < 19 else None
     if rule is None:
         raise PatternError("There is no such rule any more.")
     access.require(request.user, rule.broker, Role.ADMIN)
-    _recorded(request, "mask deleted", broker, rule)
+    _recorded(request, "redaction rule deleted", broker, rule)
     rule.delete()
     return f"“{rule.pattern}” is no longer hidden."
 
 
-def _recorded(request: HttpRequest, action: str, broker: Broker, rule: MaskRule) -> None:
+def _recorded(request: HttpRequest, action: str, broker: Broker, rule: RedactionRule) -> None:
     where = "every broker" if rule.broker is None else rule.broker.name
     details = {"where": where, "least role": Role(rule.least_role).label}
     audit.record(request.user, action, broker=broker, what=str(rule), details=details)

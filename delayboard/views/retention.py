@@ -13,7 +13,7 @@ from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_safe
 
 from analytics.disk import room
-from delayboard.models.duty import CLEANING, Duty
+from delayboard.models.background_task import CLEANING, BackgroundTask
 from delayboard.retention.parked_rows import SIZE
 from delayboard.retention.table import RULES
 from topology.access import may
@@ -22,17 +22,17 @@ from topology.models import Role
 
 @require_safe
 def kept(request: HttpRequest) -> HttpResponse:
-    duty = Duty.objects.filter(key=CLEANING).first()
-    details: Mapping[str, Any] = duty.details if duty else {}
+    background_task = BackgroundTask.objects.filter(key=CLEANING).first()
+    details: Mapping[str, Any] = background_task.details if background_task else {}
     removed = details.get("removed") or {}
-    now, size = datetime.now(UTC), _number(details, "letters_bytes")
+    now, size = datetime.now(UTC), _number(details, "parked_messages_bytes")
     held = [(rule.holding(now), removed.get(rule.setting, 0)) for rule in RULES if rule.setting]
     context = {
         "holdings": [one for one in held if one[0].rule is not SIZE],
         "all_messages": next(one for one in held if one[0].rule is SIZE),
         "size": size,
         "is_too_large": SIZE.is_exceeded(size),
-        "duty": duty,
+        "background_task": background_task,
         "cleaned_at": _moment(details, "cleaned_at"),
         "removed_at": _moment(details, "removed_at"),
         "disk": room(settings.EVENT_LOG),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 
 from analytics.retention.rules import clean
-from delayboard.models.duty import CLEANING, Duty
+from delayboard.models.background_task import CLEANING, BackgroundTask
 from delayboard.retention.parked_rows import measure_size
 from delayboard.retention.table import RULES
 
@@ -23,11 +23,11 @@ class Stopped(Exception):
 
 
 def keep_clean(stop: Event, beat: Beat) -> None:
-    """Clean until `stop` is set. `beat` gets cleaned_at, letters_bytes, removed and, of the last
-    time that anything was, removed_at; `removed` counts by setting. Raises BadSetting and LogError.
+    """Clean until `stop` is set. `beat` gets cleaned_at, parked_messages_bytes, removed (counts by
+    setting) and removed_at, the last time that anything was. Raises BadSetting and LogError.
     """
-    duty = Duty.objects.filter(key=CLEANING).first()
-    details: dict[str, object] = dict(duty.details) if duty else {}
+    background_task = BackgroundTask.objects.filter(key=CLEANING).first()
+    details: dict[str, object] = dict(background_task.details) if background_task else {}
 
     def alive() -> None:
         if stop.is_set():
@@ -44,7 +44,7 @@ def keep_clean(stop: Event, beat: Beat) -> None:
             except Stopped:
                 return
             due_at = now + EVERY
-            details |= {"cleaned_at": now.isoformat(), "letters_bytes": measure_size()}
+            details |= {"cleaned_at": now.isoformat(), "parked_messages_bytes": measure_size()}
             if any(removed.values()):
                 details |= {"removed": removed, "removed_at": now.isoformat()}
         beat(details)

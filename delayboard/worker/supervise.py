@@ -1,4 +1,4 @@
-"""Keeps one thread per wanted duty: starts, watches, restarts with back-off, stops."""
+"""Keeps one thread per wanted task: starts, watches, restarts with back-off, stops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from analytics.log import LogError
 from analytics.recorder.record import RecordingFailed
-from delayboard.models import Duty
+from delayboard.models import BackgroundTask
 from delayboard.worker.memory import collect_rarely
 from delayboard.worker.tasks import Task, wanted
 from topology.broker.errors import BrokerError
@@ -35,7 +35,7 @@ EXPECTED = (BrokerError, LogError, RecordingFailed)
 
 @dataclass
 class Running:
-    """A duty's thread; setting `stop` asks for its end."""
+    """A task's thread; setting `stop` asks for its end."""
 
     task: Task
     stop: threading.Event = field(default_factory=threading.Event)
@@ -65,7 +65,7 @@ def run_alone(command: BaseCommand, name: str, task: Task) -> None:
 
 
 class Supervisor:
-    """Compares the wanted duties with the running threads once a second."""
+    """Compares the wanted tasks with the running threads once a second."""
 
     def __init__(self, *, only: str = "") -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}"
@@ -89,7 +89,7 @@ class Supervisor:
         tasks = wanted(self.owner, only=self._only)
         for key in [key for key in self._running if key not in tasks]:
             self._running.pop(key).stop.set()
-        gone = Duty.objects.exclude(key__in=tasks)
+        gone = BackgroundTask.objects.exclude(key__in=tasks)
         if not self._only and gone.exists():
             gone.delete()
         for key, task in tasks.items():
@@ -116,7 +116,7 @@ class Supervisor:
 
 
 def keep_running(task: Task, stop: threading.Event) -> None:
-    """Run a duty again and again until it is stopped, pausing longer after each failure."""
+    """Run a task again and again until it is stopped, pausing longer after each failure."""
     failures = 0
     while not stop.is_set():
         began = time.monotonic()
@@ -143,7 +143,7 @@ def pause(failures: int) -> float:
 
 
 def _begin(task: Task) -> None:
-    Duty.objects.update_or_create(
+    BackgroundTask.objects.update_or_create(
         key=task.key,
         defaults={
             "name": task.name,
@@ -154,14 +154,16 @@ def _begin(task: Task) -> None:
 
 
 def _beat(key: str, details: Mapping[str, object]) -> None:
-    Duty.objects.filter(key=key).update(
+    BackgroundTask.objects.filter(key=key).update(
         beat_at=timezone.now(), details=dict(details), last_error=""
     )
 
 
 def _fail(task: Task, error: str) -> None:
     try:
-        Duty.objects.filter(key=task.key).update(last_error=error, last_error_at=timezone.now())
+        BackgroundTask.objects.filter(key=task.key).update(
+            last_error=error, last_error_at=timezone.now()
+        )
     except Exception as failure:
         if not _log_trouble(failure):
             logger.exception("The failure of %s could not be written down.", task.name)

@@ -23,10 +23,10 @@ from delayboard.dead_letters.queues.growth import keep_sampling
 from delayboard.dead_letters.replay import batch, outcome, prepare, send
 from delayboard.dead_letters.search.index import keep_indexed
 from delayboard.models import DeadLetterQueue
-from delayboard.models.duty import (
+from delayboard.models.background_task import (
     CLEANING,
     INDEX,
-    LETTERS,
+    PARKED_MESSAGES,
     PARKING,
     REPLAYS,
     firehose_key,
@@ -51,9 +51,9 @@ REPLAYERS = 3
 
 @dataclass(frozen=True)
 class Task:
-    """A duty to be run in a thread of its own until `stop` is set.
+    """A task to be run in a thread of its own until `stop` is set.
 
-    `key` is the same as long as the duty is; `run` may raise, and is called again after a
+    `key` is the same as long as the task is; `run` may raise, and is called again after a
     pause; it calls `beat` at least every few seconds.
     """
 
@@ -64,7 +64,7 @@ class Task:
 
 
 def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
-    """The duties that should run now, by key. `only` "recorder" leaves the rest to others."""
+    """The tasks that should run now, by key. `only` "recorder" leaves the rest to others."""
     applied = list(Topology.objects.filter(state=State.APPLIED))
     tasks = [recorder_of(row) for row in applied if row.has_tap]
     tasks += [firehose_of(row) for row in Firehose.objects.select_related("broker")]
@@ -87,8 +87,8 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         ("replay-prepare", "Prepares replays", prepared),
         ("replay-outcomes", "Follows what was replayed", outcome.follow),
         (PARKING, "Parks what was asked for", parked),
-        (LETTERS, "Discards and restores", changed),
-        ("letter-index", "Index of parked letters", keep_indexed),
+        (PARKED_MESSAGES, "Discards and restores", changed),
+        ("parked-message-index", "Index of parked messages", keep_indexed),
         (CLEANING, "Deletes what is past its keeping", keep_clean),
         ("bindings", "Binding check", keep_watching_bindings),
         ("depths", "Samples dead-letter queues", keep_sampling),
@@ -98,26 +98,26 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
 
 
 def recorder_of(row: Topology) -> Task:
-    """The duty that records what a topology's tap copies."""
+    """The task that records what a topology's tap copies."""
     run = partial(record, row.pk)
     return Task(recorder_key(row.slug), f"Recorder of {row.name}", run, row.broker_id)
 
 
 def firehose_of(row: Firehose) -> Task:
-    """The duty that records the firehose of a vhost."""
+    """The task that records the firehose of a vhost."""
     run = partial(record_firehose, row.broker_id)
     broker = row.broker
     return Task(firehose_key(broker.slug), f"Firehose of {broker.name}", run, row.broker_id)
 
 
 def waiter_of(row: Topology) -> Task:
-    """The duty that passes on what is due; several may share one topology's."""
+    """The task that passes on what is due; several may share one topology's."""
     run = partial(_wait, row.pk, Passing())
     return Task(waiter_key(row.slug), f"Waiter of {row.name}", run, row.broker_id)
 
 
 def parker_of(row: DeadLetterQueue) -> Task:
-    """The duty that parks what comes into a queue; several may share one queue's."""
+    """The task that parks what comes into a queue; several may share one queue's."""
     run = partial(watch, row.pk, room=Room())
     return Task(parker_key(row.pk), f"Parker of {row.queue}"[:200], run, row.broker_id)
 

@@ -18,7 +18,7 @@ from topology.message import Message, Properties, Publish, content_id, kept_by_s
 from topology.models import Broker, Topology
 
 DEATH = {"queue": "orders", "reason": "rejected", "count": 2}
-LETTER = Message(
+PARKED_MESSAGE = Message(
     "orders-retry",
     "orders",
     Properties(headers={"x-death": [DEATH]}, message_id="m1", correlation_id="c1"),
@@ -28,7 +28,7 @@ LETTER = Message(
 
 
 def state_one(broker: Broker, **changes: Any) -> None:
-    values: dict[str, Any] = {"kind": "parked", "message": LETTER, "at": NOON}
+    values: dict[str, Any] = {"kind": "parked", "message": PARKED_MESSAGE, "at": NOON}
     facts.state(broker=broker, **(values | changes))
 
 
@@ -40,7 +40,7 @@ def test_a_fact_is_an_event_with_what_is_known_of_the_message(topology: Topology
     assert (event.exchange, event.routing_key, event.queue) == ("orders-retry", "orders", "dead")
     assert (event.message_id, event.content_id) == (
         "m1",
-        content_id(kept_by_streams(LETTER.properties), LETTER.body),
+        content_id(kept_by_streams(PARKED_MESSAGE.properties), PARKED_MESSAGE.body),
     )
     assert (event.deaths, event.death_queue, event.death_reason) == (2, "orders", "rejected")
     assert (event.size_bytes, event.redelivered, event.replay_id) == (5, True, "r1")
@@ -102,7 +102,9 @@ def test_facts_that_are_stated_at_once_share_rows_and_are_drained_each(
 ) -> None:
     number = 2 * facts.LINES + 1
     odd = Message("e\x00", "k\ud800", Properties(message_id="zero \x00, half \udcff"), b"")
-    told = [facts.Stated(LETTER, f"c{n}", 5, 2, replay_id=f"r-{n}") for n in range(number - 1)]
+    told = [
+        facts.Stated(PARKED_MESSAGE, f"c{n}", 5, 2, replay_id=f"r-{n}") for n in range(number - 1)
+    ]
     told.append(facts.Stated(odd, "odd", 0, 0, exchange="to", routing_key="there"))
     facts.state_all(broker=broker, kind="replayed", of=(("dead", one) for one in told), at=NOON)
     assert Fact.objects.count() == 3
@@ -122,9 +124,9 @@ def test_facts_that_are_stated_at_once_share_rows_and_are_drained_each(
 
 def test_many_are_stated_as_each_alone_is(broker: Broker) -> None:
     state_one(broker, queue="dead")
-    properties = LETTER.properties
-    known = content_id(kept_by_streams(properties), LETTER.body)
-    told = facts.Stated(LETTER, known, len(LETTER.body), 2)
+    properties = PARKED_MESSAGE.properties
+    known = content_id(kept_by_streams(properties), PARKED_MESSAGE.body)
+    told = facts.Stated(PARKED_MESSAGE, known, len(PARKED_MESSAGE.body), 2)
     facts.state_all(broker=broker, kind="parked", of=[("dead", told)], at=NOON)
     (_, one), (_, other) = facts.oldest(10)
     assert one.event_id != other.event_id

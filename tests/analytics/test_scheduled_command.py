@@ -33,7 +33,10 @@ def read(*words: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 @pytest.fixture
 def waiting(topology: Topology) -> Topology:
-    entries = [an_entry("m1", NOW - ms(60_000)), an_entry("m2", LATER, destination="letters")]
+    entries = [
+        an_entry("m1", NOW - ms(60_000)),
+        an_entry("m2", LATER, destination="parked_messages"),
+    ]
     projection.project(topology, entries)
     return topology
 
@@ -66,7 +69,7 @@ def test_a_program_gets_a_line_for_each_message_and_a_summary(waiting: Topology)
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        (["--destination", "letters"], ["m2"]),
+        (["--destination", "parked_messages"], ["m2"]),
         (["--overdue"], ["m1"]),
         (["--from", "now"], ["m2"]),
         (["--until", "now"], ["m1"]),

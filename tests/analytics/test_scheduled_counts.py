@@ -25,7 +25,7 @@ MOMENTS = st.one_of(
     st.integers(-200, 200).map(lambda n: n * 60_000),
     st.integers(-10 * 86_400_000, 10 * 86_400_000),
 )
-DESTINATIONS = ("orders", "letters", "refunds", "returns", "mail", "fax", "post")
+DESTINATIONS = ("orders", "parked_messages", "refunds", "returns", "mail", "fax", "post")
 
 
 def put(topology: Topology, moments: list[int]) -> None:
@@ -116,7 +116,7 @@ def test_of_what_nobody_sees_leave_only_what_is_not_due_counts(topology: Topolog
 @pytest.mark.django_db
 def test_one_destination_is_counted_by_itself(topology: Topology) -> None:
     put(topology, [1000 * n for n in range(14)])
-    scope = counts.scope([topology.broker], NOON, destination="letters")
+    scope = counts.scope([topology.broker], NOON, destination="parked_messages")
     assert counts.before(scope, [None]) == [2]
     whole = counts.scope([topology.broker], NOON)
     assert counts.destinations(whole, None, None) == dict.fromkeys(sorted(DESTINATIONS), 2)

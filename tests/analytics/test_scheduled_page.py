@@ -82,9 +82,9 @@ def test_a_user_without_a_grant_sees_no_message(topology: Topology) -> None:
 
 
 def test_the_filter_is_in_the_address(viewer: Client, topology: Topology) -> None:
-    projection.project(topology, [an_entry("letter-1", NOW)])
-    assert "letter-1" in page(viewer, topology="orders")
-    assert "letter-1" not in page(viewer, topology="other")
+    projection.project(topology, [an_entry("parked_message-1", NOW)])
+    assert "parked_message-1" in page(viewer, topology="orders")
+    assert "parked_message-1" not in page(viewer, topology="other")
 
 
 def test_pages_are_walked_by_the_place_of_the_last_row(viewer: Client, topology: Topology) -> None:
@@ -106,8 +106,8 @@ def test_pages_are_walked_by_the_place_of_the_last_row(viewer: Client, topology:
 def test_a_place_that_is_none_is_the_first_page(
     viewer: Client, topology: Topology, after: str
 ) -> None:
-    projection.project(topology, [an_entry("letter-1", NOW)])
-    assert "letter-1" in page(viewer, after=after)
+    projection.project(topology, [an_entry("parked_message-1", NOW)])
+    assert "parked_message-1" in page(viewer, after=after)
 
 
 def test_a_gap_whose_copies_can_still_be_waiting_is_shown(
@@ -129,7 +129,7 @@ def test_a_gap_whose_copies_can_still_be_waiting_is_shown(
     ("query", "found"),
     [
         ({}, {"m1", "m2", "m3"}),
-        ({"destination": "letters"}, {"m2"}),
+        ({"destination": "parked_messages"}, {"m2"}),
         ({"from": "+30m"}, {"m2", "m3"}),
         ({"until": "+30m"}, {"m1"}),
         ({"from": "+30m", "until": "+90m"}, {"m2"}),
@@ -138,7 +138,7 @@ def test_a_gap_whose_copies_can_still_be_waiting_is_shown(
         ({"text": "corr-2"}, {"m2"}),
         ({"text": "m1"}, {"m1"}),
         ({"text": "nowhere"}, set()),
-        ({"text": "tenant", "destination": "letters"}, set()),
+        ({"text": "tenant", "destination": "parked_messages"}, set()),
     ],
 )
 def test_every_part_of_the_filter_leaves_what_it_says(
@@ -147,7 +147,7 @@ def test_every_part_of_the_filter_leaves_what_it_says(
     headers = '{"tenant":"Tenant-7"}'
     entries = [
         an_entry("m1", NOW - ms(60_000)),
-        an_entry("m2", LATER, destination="letters", correlation_id="corr-2"),
+        an_entry("m2", LATER, destination="parked_messages", correlation_id="corr-2"),
         an_entry("m3", LATER + timedelta(hours=1), headers_json=headers),
     ]
     projection.project(topology, entries)
@@ -168,10 +168,10 @@ def test_every_part_of_the_filter_leaves_what_it_says(
 def test_what_cannot_be_read_is_kept_and_named_and_lists_nothing(
     viewer: Client, topology: Topology, query: dict[str, str], sentence: str
 ) -> None:
-    projection.project(topology, [an_entry("letter-1", LATER)])
+    projection.project(topology, [an_entry("parked_message-1", LATER)])
     text = page(viewer, **query)
     assert sentence in text
-    assert "letter-1" not in text
+    assert "parked_message-1" not in text
     assert all(f'value="{value}"' in text for value in query.values())
     assert viewer.get(reverse("analytics:scheduled"), query | {"as": "csv"}).status_code == 400
 

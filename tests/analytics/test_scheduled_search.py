@@ -77,7 +77,7 @@ def test_what_is_common_is_found_among_the_next(
     assert remark == f"Only the next {search.HEAD} in due order were searched."
 
 
-def test_two_letters_are_looked_for_without_the_index(
+def test_two_parked_messages_are_looked_for_without_the_index(
     topology: Topology, many: list[ScheduledMessage]
 ) -> None:
     assert found(topology, "-7")[0] == [row.pk for row in many if "-7" in row.message_id]

@@ -16,7 +16,7 @@ PARTS = (
     "recording",
     "parking",
     "listing",
-    "letters",
+    "parked_messages",
     "scale",
 )
 

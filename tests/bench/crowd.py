@@ -44,7 +44,7 @@ MESSAGES = """
         '{{"tenant":' || (i % 997) || ',"endpoint":"sales","type":"shop.messages.OrderPlaced, shop"'
         || ',"customer":"customer-' || (i * 31 % 99991) || '","needle":"needle-' || i || '"'
         || ',"kind":"'
-        || (CASE (i / 7) % 3 WHEN 0 THEN 'invoice' WHEN 1 THEN 'letter' ELSE 'order' END)
+        || (CASE (i / 7) % 3 WHEN 0 THEN 'invoice' WHEN 1 THEN 'message' ELSE 'order' END)
         || '","traceparent":"00-' || (i * 48271 % 2147483647) || '-' || (i * 69621 % 2147483647)
         || '-01"}}'
     FROM numbers

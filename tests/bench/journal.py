@@ -1,4 +1,4 @@
-"""A large journal, written in bulk: the letters, their bodies, and what is searched of them."""
+"""A large journal, written in bulk: the messages, their bodies, and what is searched of them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from delayboard.dead_letters.search import content
 from delayboard.migrations._search_index import SEARCH_INDEX
 from delayboard.models import (
     Body,
-    DeadLetter,
-    LetterField,
-    LetterGroup,
-    LetterPosition,
-    LetterText,
+    MessageGroup,
+    ParkedField,
+    ParkedMessage,
+    ParkedPosition,
+    ParkedText,
 )
 from topology.broker.properties.read import build_properties
 from topology.models import Broker
@@ -38,23 +38,23 @@ NOW = datetime.now(UTC)
 
 
 def fill(broker: Broker, number: int) -> None:
-    """`number` letters: of one in a hundred tenants, of amounts up to a million, most of them of
+    """`number` messages: of one in a hundred tenants, of amounts up to a million, most of them of
     a few large groups and queues; one in RARE says “uncommon”.
     """
     groups = _groups(broker, number)
-    indexes = _without_indexes((LetterField, LetterText))
+    indexes = _without_indexes((ParkedField, ParkedText))
     with connection.cursor() as cursor:
         for statement in NO_INDEX[connection.vendor]:
             cursor.execute(statement)
-    letters = (_letter(place, broker, groups) for place in range(1, number + 1))
-    while chunk := list(islice(letters, CHUNK)):
+    parked_messages = (_parked_message(place, broker, groups) for place in range(1, number + 1))
+    while chunk := list(islice(parked_messages, CHUNK)):
         with transaction.atomic():
             _insert(Body, ("sha256", "data", "size"), (row[0] for row in chunk))
-            _insert(DeadLetter, LETTER, (row[1] for row in chunk))
-            _insert(LetterText, TEXT, (row[2] for row in chunk))
+            _insert(ParkedMessage, PARKED_MESSAGE, (row[1] for row in chunk))
+            _insert(ParkedText, TEXT, (row[2] for row in chunk))
             fields = (one for row in chunk for one in row[3])
-            _insert(LetterField, ("letter_id", "name", "text", "number"), fields)
-    LetterPosition.objects.create(pk=1, read_to=number)
+            _insert(ParkedField, ("parked_message_id", "name", "text", "number"), fields)
+    ParkedPosition.objects.create(pk=1, read_to=number)
     with connection.schema_editor() as editor:
         for model, index in indexes:
             editor.add_index(model, index)
@@ -65,19 +65,19 @@ def fill(broker: Broker, number: int) -> None:
 
 
 NO_INDEX = {
-    "sqlite": ("PRAGMA synchronous=OFF", "DROP TRIGGER delayboard_letterindex_added"),
-    "postgresql": ("DROP INDEX delayboard_letterindex",),
+    "sqlite": ("PRAGMA synchronous=OFF", "DROP TRIGGER delayboard_parkedindex_added"),
+    "postgresql": ("DROP INDEX delayboard_parkedindex",),
 }
 INDEX_AGAIN = {
     "sqlite": (
-        "INSERT INTO delayboard_letterindex (delayboard_letterindex, rank)"
+        "INSERT INTO delayboard_parkedindex (delayboard_parkedindex, rank)"
         " VALUES ('hashsize', 67108864)",
-        "INSERT INTO delayboard_letterindex (delayboard_letterindex) VALUES ('rebuild')",
+        "INSERT INTO delayboard_parkedindex (delayboard_parkedindex) VALUES ('rebuild')",
         SEARCH_INDEX.sqlite[1],
     ),
     "postgresql": (SEARCH_INDEX.postgresql[1],),
 }
-LETTER = (
+PARKED_MESSAGE = (
     "id",
     "broker_id",
     "queue",
@@ -97,11 +97,11 @@ LETTER = (
     "state_at",
     "imported_uid",
 )
-TEXT = ("letter_id", "text", "message_id", "size", "deaths", "died_at", "parked_at")
+TEXT = ("parked_message_id", "text", "message_id", "size", "deaths", "died_at", "parked_at")
 
 
-def _letter(place: int, broker: Broker, groups: Sequence[int]) -> tuple[Any, Any, Any, Any]:
-    """Body, letter, text and fields of one, as the indexer would write them."""
+def _parked_message(place: int, broker: Broker, groups: Sequence[int]) -> tuple[Any, Any, Any, Any]:
+    """Body, message, text and fields of one, as the indexer would write them."""
     tenant, region, note = _spread(place) % TENANTS, place % 4, place % RARE == 17
     amount, status = _spread(place * 7) % 1_000_000, "waiting" if place % 3 else "paid"
     customer = f"customer-{_spread(place) % 10007}"
@@ -113,7 +113,7 @@ def _letter(place: int, broker: Broker, groups: Sequence[int]) -> tuple[Any, Any
     headers = _headers(tenant, region, note)
     at = _moment(NOW - timedelta(seconds=2_000_000 - place * 2))
     size, deaths = len(data), 1 + (place % 9 == 0) + 20 * (place % 50_000 == 0)
-    letter = (
+    parked_message = (
         place, broker.pk, _queue(place), groups[_group(place)], "parked", "", "dead",
         headers.raw, key, size, False, key[32:], message_id, deaths, at, at, at, "",
     )  # fmt: skip
@@ -122,7 +122,7 @@ def _letter(place: int, broker: Broker, groups: Sequence[int]) -> tuple[Any, Any
     fields = [(place, *one) for one in headers.fields]
     fields += [(place, f"body.{name}", value, None) for name, value in values]
     fields.append((place, "body.amount", str(amount), float(amount)))
-    return (key, data.encode(), size), letter, text, fields
+    return (key, data.encode(), size), parked_message, text, fields
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _groups(broker: Broker, number: int) -> list[int]:
         reason = "expired" if place % 4 == 0 else "rejected"
         failure = Failure(f"work-{place}", reason, "orders", f"key.{place}", "", "")
         made.append(
-            LetterGroup.objects.create(
+            MessageGroup.objects.create(
                 broker=broker,
                 fingerprint=failure.fingerprint,
                 died_in=failure.died_in,

@@ -129,9 +129,9 @@ def _pages(user: Any, broker: Any, topology: Any) -> dict[str, float]:
         "publish": reverse("publish"),
         "what waits": reverse("analytics:scheduled"),
     }
-    letters = f"{reverse('dead_letters')}?broker={broker.slug}"
+    parked_messages = f"{reverse('dead_letters')}?broker={broker.slug}"
     a_queue = f"{reverse('dead_letter_queue', args=[broker.slug])}?name=counted"
-    pages = own | others | {"dead letters": letters, "a queue of them": a_queue}
+    pages = own | others | {"dead letters": parked_messages, "a queue of them": a_queue}
     figures = {}
     for name, address in pages.items():
 

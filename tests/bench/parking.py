@@ -17,7 +17,7 @@ from django.utils import timezone
 from delayboard.dead_letters.parking.store_batch import Room
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.demo.node import PrivateNode
-from delayboard.models import DeadLetterQueue, LetterGroup
+from delayboard.models import DeadLetterQueue, MessageGroup
 from tests.bench.figures import say
 from tests.bench.recording import PATIENCE_SECONDS
 from tests.brokers import Vhost, call_api, root_of
@@ -32,7 +32,7 @@ FILL_RATE = 10_000
 ROUNDS = 2
 # How many messages one ack of the bare consumer speaks for -> its queue.
 BARE = {100: "bare-100", 1: "bare-1"}
-# So many letters of the start are no part of the rate: connecting, the first statements.
+# So many messages of the start are no part of the rate: connecting, the first statements.
 WARM = 2000
 
 
@@ -76,7 +76,7 @@ def one_round(node: PrivateNode, name: str, kind: str) -> tuple[float, dict[int,
 
 
 def await_depths(vhost: Vhost, queues: list[str]) -> None:
-    """Look until all have died. Raises TimeoutError."""
+    """Peek until all have died. Raises TimeoutError."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while min(live_depths(address_of(vhost), queues).values()) < MESSAGES:
         if time.monotonic() > deadline:
@@ -100,22 +100,22 @@ def parking_rate(vhost: Vhost, name: str) -> float:
     stop = Event()
     thread = Thread(target=_watch, args=(row.pk, stop), daemon=True)
     thread.start()
-    first = await_letters(row.broker_id, WARM)
+    first = await_parked_messages(row.broker_id, WARM)
     began = time.monotonic()
-    await_letters(row.broker_id, MESSAGES)
+    await_parked_messages(row.broker_id, MESSAGES)
     rate = (MESSAGES - first) / (time.monotonic() - began)
     stop.set()
     thread.join()
     return rate
 
 
-def await_letters(broker_id: int, wanted: int) -> int:
-    """Look until so many are in the journal. Raises TimeoutError."""
+def await_parked_messages(broker_id: int, wanted: int) -> int:
+    """Peek until so many are in the journal. Raises TimeoutError."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    groups = LetterGroup.objects.filter(broker=broker_id)
+    groups = MessageGroup.objects.filter(broker=broker_id)
     while (number := groups.aggregate(kept=Sum("total"))["kept"] or 0) < wanted:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"only {number} of {wanted} letters were kept")
+            raise TimeoutError(f"only {number} of {wanted} parked messages were kept")
         time.sleep(0.05)
     return number
 

@@ -23,7 +23,7 @@ from django.utils import timezone
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import straight
 from delayboard.demo.node import PrivateNode
-from delayboard.models import BatchState, LetterGroup, ReplayBatch, TargetMode
+from delayboard.models import BatchState, MessageGroup, ReplayBatch, TargetMode
 from delayboard.models.replay import Source
 from tests.bench.figures import say, seconds
 from tests.bench.replayed import carry_out
@@ -92,7 +92,7 @@ def journaled(vhost: Vhost, broker: Broker, kind: str, shovel: float) -> None:
     target, ours = f"target-{kind}", 0.0
     for _ in range(ROUNDS):
         declare(vhost, target, arguments={"x-queue-type": kind})
-        batch = of_letters(broker, target, MESSAGES)
+        batch = of_parked_messages(broker, target, MESSAGES)
         ours = max(ours, MESSAGES / seconds(partial(carry_out, batch.pk)))
         batch.refresh_from_db()
         assert batch.done == MESSAGES
@@ -128,7 +128,7 @@ def in_flight(vhost: Vhost, broker: Broker) -> None:
 def a_journaled_one(vhost: Vhost, broker: Broker) -> ReplayBatch:
     declare(vhost, "twice", arguments=None)
     declare(vhost, "twice", arguments={"x-queue-type": "quorum"})
-    return of_letters(broker, "twice", SOME)
+    return of_parked_messages(broker, "twice", SOME)
 
 
 def a_straight_one(vhost: Vhost, broker: Broker) -> ReplayBatch:
@@ -153,9 +153,9 @@ def doubled_by_a_kill(vhost: Vhost, batch: ReplayBatch, window: int) -> int:
 
 
 def memory(vhost: Vhost, broker: Broker) -> None:
-    """Of a process that replays very many letters, into a queue that keeps few."""
+    """Of a process that replays very many messages, into a queue that keeps few."""
     declare(vhost, "few", arguments={"x-max-length": 1000})
-    batch = of_letters(broker, "few", VERY_MANY)
+    batch = of_parked_messages(broker, "few", VERY_MANY)
     command = [sys.executable, "-m", "tests.bench.replayed", str(batch.pk)]
     peak = float(subprocess.check_output(command, env=os.environ)) / 1024
     batch.refresh_from_db()
@@ -174,7 +174,7 @@ def declare(vhost: Vhost, *names: str, arguments: dict[str, Any] | None) -> None
 
 
 def fill(vhost: Vhost, queue: str, messages: int = MESSAGES) -> None:
-    publish = Publish("", queue, a_letter().properties, BODY)
+    publish = Publish("", queue, a_parked_message().properties, BODY)
     with pipeline(address_of(vhost), "bench") as channel:
         for number in range(messages):
             channel.publish(publish, number)
@@ -184,7 +184,7 @@ def fill(vhost: Vhost, queue: str, messages: int = MESSAGES) -> None:
             channel.answers(1.0)
 
 
-def a_letter() -> Message:
+def a_parked_message() -> Message:
     headers = {"tenant": "a", "attempt": 3, **deaths_header(a_death())}
     stated = {"content_type": "application/json", "message_id": "m-1", "delivery_mode": 2}
     return Message("", "dead", build_properties(headers, **stated), BODY)
@@ -234,17 +234,19 @@ def sent_straight(batch: ReplayBatch) -> None:
     assert batch.done == MESSAGES, batch.counts()
 
 
-def of_letters(broker: Broker, target: str, number: int) -> ReplayBatch:
-    """A replay of so many equal letters, waiting for a worker."""
-    (letter,) = parked(broker, a_letter())
-    multiply(letter, number, id=f"{letter.pk} + i")
-    batch = frozen(None, broker, [letter], a_route("", target))
+def of_parked_messages(broker: Broker, target: str, number: int) -> ReplayBatch:
+    """A replay of so many equal messages, waiting for a worker."""
+    (parked_message,) = parked(broker, a_parked_message())
+    multiply(parked_message, number, id=f"{parked_message.pk} + i")
+    batch = frozen(None, broker, [parked_message], a_route("", target))
     item = batch.items.get()
-    letter_of = f"{letter.pk} + i"
-    multiply(item, number, id=f"{item.pk} + i", position="1 + i", letter_id=letter_of)
-    LetterGroup.objects.filter(pk=letter.group_id).update(total=number, parked=number)
+    parked_message_of = f"{parked_message.pk} + i"
+    multiply(
+        item, number, id=f"{item.pk} + i", position="1 + i", parked_message_id=parked_message_of
+    )
+    MessageGroup.objects.filter(pk=parked_message.group_id).update(total=number, parked=number)
     batch.routes.update(items_number=number)
-    ReplayBatch.objects.filter(pk=batch.pk).update(selected=number, letters=None)
+    ReplayBatch.objects.filter(pk=batch.pk).update(selected=number, parked_messages=None)
     batch.refresh_from_db()
     batches.start(None, batch, despite_verdict=True)
     return batch

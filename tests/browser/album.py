@@ -22,7 +22,7 @@ COLOURS = {"runOnly": ["color-contrast", "link-in-text-block"]}
 # The site has no sound, for which axe would read every file of styles anew.
 OPTIONS = {"resultTypes": ["violations"], "preload": False}
 # Three hundred rows of a table are made by the same lines as its first thirty.
-ALIKE = ["tbody tr:nth-child(n+30)", "ol.letters li:nth-child(n+10)"]
+ALIKE = ["tbody tr:nth-child(n+30)", "ol.message-list li:nth-child(n+10)"]
 JUDGE = """([include, exclude, options]) => axe
     .run({include: include || window.unseen, exclude}, options)
     .then(({violations}) => violations
@@ -53,7 +53,7 @@ class Album:
         page.on("pageerror", lambda error: self.errors.append(f"{page.url}: {error}"))
 
     def take(self, page: Page, name: str) -> None:
-        """Look at the page in both themes and all widths, and picture it."""
+        """Peek at the page in both themes and all widths, and picture it."""
         self._number += 1
         page.wait_for_load_state()
         kinds = [] if self.is_full else page.evaluate(KINDS, [list(self.seen), ALIKE])

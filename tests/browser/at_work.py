@@ -25,8 +25,8 @@ def worker_at_work() -> Iterator[None]:
 
 
 @contextmanager
-def duties_at_work(*keys: str) -> Iterator[None]:
-    """These duties of a worker alone."""
+def background_tasks_at_work(*keys: str) -> Iterator[None]:
+    """These tasks of a worker alone."""
     stop, tasks = threading.Event(), wanted("test")
     with _at_work(
         stop, [partial(tasks[key].run, stop=stop, beat=lambda said: None) for key in keys]

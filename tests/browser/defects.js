@@ -66,7 +66,7 @@
 
   // What is cut off must say the whole of it somewhere.
   for (const element of document.querySelectorAll("main *")) {
-    if (!shown(element) || element.closest("svg, .chart, details.letter, option, select")) continue;
+    if (!shown(element) || element.closest("svg, .chart, .message-item, option, select")) continue;
     const style = getComputedStyle(element);
     if (!/hidden|clip/.test(style.overflowX)) continue;
     if (element.scrollWidth <= element.clientWidth + 1) continue;

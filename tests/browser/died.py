@@ -1,4 +1,4 @@
-"""Parked letters to look at: groups of them, single ones, and what is done with many."""
+"""Parked messages to look at: groups of them, single ones, and what is done with many."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 from django.contrib.auth.models import User
 
 from delayboard.models import (
-    DeadLetter,
     DeadLetterQueue,
-    LetterChange,
-    LetterGroup,
-    LetterState,
-    MaskKind,
-    MaskRule,
+    MessageGroup,
+    ParkedChange,
+    ParkedMessage,
+    ParkedState,
     Parking,
     QueueDepth,
+    RedactionKind,
+    RedactionRule,
     SavedSearch,
 )
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
@@ -25,8 +25,8 @@ from topology.models import Broker, Role, Work, WorkState
 REASONS = ("rejected", "delivery_limit", "maxlen", "expired")
 
 
-def groups(broker: Broker, user: User, queue: str, names: list[str]) -> LetterGroup:
-    """One for each name, of letters that lay in this queue, which is confirmed; the last of them.
+def groups(broker: Broker, user: User, queue: str, names: list[str]) -> MessageGroup:
+    """One for each name, of messages that lay in this queue, which is confirmed; the last of them.
 
     The first died a day before the last, and people wrote about the last.
     """
@@ -39,16 +39,16 @@ def groups(broker: Broker, user: User, queue: str, names: list[str]) -> LetterGr
         died_at = now - timedelta(days=1) * (len(names) - number) / len(names)
         death = a_death(name, REASONS[number % 4], exchange=name, first_at=died_at)
         headers = deaths_header(death) | {"x-exception-type": name, "__TypeId__": name}
-        letters = [a_message(b"%d" % one, headers) for one in range(1 + number % 5)]
-        parked(broker, *letters, queue=queue, at=now)
-    group = LetterGroup.objects.filter(broker=broker).order_by("-pk")[0]
+        parked_messages = [a_message(b"%d" % one, headers) for one in range(1 + number % 5)]
+        parked(broker, *parked_messages, queue=queue, at=now)
+    group = MessageGroup.objects.filter(broker=broker).order_by("-pk")[0]
     group.note, group.owner = f"Known since Monday.\n{names[0]}", user
     group.link = "https://tracker.test/1"
     group.save()
     return group
 
 
-def storied(broker: Broker, queue: str, names: list[str]) -> DeadLetter:
+def storied(broker: Broker, queue: str, names: list[str]) -> ParkedMessage:
     """One with a body to unfold, that went round between these queues before it was parked."""
     now = datetime.now(UTC)
     deaths = [
@@ -63,7 +63,7 @@ def storied(broker: Broker, queue: str, names: list[str]) -> DeadLetter:
     return parked(broker, message, queue=queue, at=now)[0]
 
 
-def binary(broker: Broker, queue: str) -> DeadLetter:
+def binary(broker: Broker, queue: str) -> ParkedMessage:
     message = a_message(bytes(range(256)), {}, content_type="application/x-protobuf")
     return parked(broker, message, queue=queue, at=datetime.now(UTC))[0]
 
@@ -71,8 +71,8 @@ def binary(broker: Broker, queue: str) -> DeadLetter:
 def rules(broker: Broker, user: User, names: list[str]) -> None:
     """What is hidden from whom, and the searches that people kept."""
     for number, name in enumerate(names):
-        kind = MaskKind.values[number % 2]
-        MaskRule.objects.create(
+        kind = RedactionKind.values[number % 2]
+        RedactionRule.objects.create(
             broker=broker, kind=kind, pattern=f"secret-{name}"[:255], least_role=Role.OPERATOR
         )
         SavedSearch.objects.create(
@@ -87,17 +87,17 @@ def parking(broker: Broker, queue: str, state: WorkState, error: str = "") -> Pa
     return row
 
 
-def change(broker: Broker, state: WorkState, error: str = "") -> LetterChange:
-    row = LetterChange.objects.create(
+def change(broker: Broker, state: WorkState, error: str = "") -> ParkedChange:
+    row = ParkedChange.objects.create(
         broker=broker,
-        to_state=LetterState.DISCARDED,
+        to_state=ParkedState.DISCARDED,
         query="reason:expired",
         newest=10**6,
         asked=20_000,
         left_out=12,
         changed=5000,
     )
-    row.work = _work("letters", row.pk, broker, state, error)
+    row.work = _work("parked_messages", row.pk, broker, state, error)
     row.save()
     return row
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 from playwright.sync_api import Page
 
 from delayboard.dead_letters.replay.claims import DISCARDED
-from delayboard.models import BatchState, DeadLetter, ItemState, ReplayBatch, Source
+from delayboard.models import BatchState, ItemState, ParkedMessage, ReplayBatch, Source
 from tests.browser import rows
 from tests.browser.sights import Scene, press, then
 from tests.delayboard.replay_rows import a_bad_route, a_batch
@@ -80,9 +80,9 @@ def _add_repeats(scene: Scene, broker: Broker, names: list[str]) -> None:
         ("replay-only-repeats", [ItemState.EXCLUDED]),
     ):
         made = rows.batch(broker, scene.user, names, BatchState.DRAFT, states)
-        first = made.items.order_by("position").values_list("letter", flat=True)[0]
+        first = made.items.order_by("position").values_list("parked_message", flat=True)[0]
         repeats = made.items.filter(state=ItemState.EXCLUDED)
-        DeadLetter.objects.filter(replays__in=repeats).exclude(pk=first).update(repeat_of=first)
+        ParkedMessage.objects.filter(replays__in=repeats).exclude(pk=first).update(repeat_of=first)
         number = repeats.update(route=None, is_repeat=True)
         ReplayBatch.objects.filter(pk=made.pk).update(repeats=number)
         for route in made.routes.all():

@@ -24,11 +24,11 @@ from analytics.models import (
 )
 from analytics.scheduled.rows import due
 from delayboard.models import (
+    BackgroundTask,
     BatchState,
-    DeadLetter,
-    Duty,
     ItemState,
     Outcome,
+    ParkedMessage,
     Publication,
     ReplayBatch,
 )
@@ -44,23 +44,23 @@ REFUSAL = (
 )
 
 
-def duties(*subjects: Topology, at: datetime | None = None, error: str = "") -> None:
-    """A duty for the replays, one for the nightly run, one for each topology's recorder."""
+def background_tasks(*subjects: Topology, at: datetime | None = None, error: str = "") -> None:
+    """A task for the replays, one for the nightly run, one for each topology's recorder."""
     beat_at = at or timezone.now()
     error_at = beat_at if error else None
     common = {"started_at": beat_at, "beat_at": beat_at}
-    Duty.objects.create(key="replay", name="Replay dead letters", **common)
-    Duty.objects.create(key="nightly", name="Compute reports", **common)
+    BackgroundTask.objects.create(key="replay", name="Replay dead letters", **common)
+    BackgroundTask.objects.create(key="nightly", name="Compute reports", **common)
     removed = {"KEEP_LOG_DAYS": 48, "KEEP_LEFT_DAYS": 1234567}
     moments = dict.fromkeys(["cleaned_at", "removed_at"], beat_at.isoformat())
-    Duty.objects.create(
+    BackgroundTask.objects.create(
         key="cleaning",
         name="Delete what is past its keeping",
         details=moments | {"removed": removed},
         **common,
     )
-    Duty.objects.bulk_create(
-        Duty(
+    BackgroundTask.objects.bulk_create(
+        BackgroundTask(
             key=f"record:{topology.slug}",
             name=f"Record {topology.name}"[:200],
             broker=topology.broker,
@@ -80,7 +80,7 @@ def missing_bindings(levels: Topology, target: str) -> None:
     stated = {"topology": levels, "since_at": since, "from_at": since}
     MissingBinding.objects.create(destination=target, stuck=2, waiting=31, **stated)
     MissingBinding.objects.create(destination="archive", waiting=1, **stated)
-    MissingBinding.objects.create(destination="letters", stuck=1, restored_at=now, **stated)
+    MissingBinding.objects.create(destination="parked_messages", stuck=1, restored_at=now, **stated)
     MissingBinding.objects.create(destination="", stuck=4, **stated)
     for number in (1, 2):
         ScheduledMessage.objects.create(
@@ -101,7 +101,7 @@ def firehose(broker: Broker, *, error: str = "") -> None:
     now = timezone.now()
     row, _ = Firehose.objects.get_or_create(broker=broker, defaults={"switched_on_by": "ada"})
     Firehose.objects.filter(pk=row.pk).update(read_at=now, lost_since=now if error else None)
-    Duty.objects.create(
+    BackgroundTask.objects.create(
         key=f"firehose:{broker.slug}",
         name=f"Firehose of {broker.name}",
         broker=broker,
@@ -161,20 +161,20 @@ def batch(
     items: Sequence[ItemState] = (ItemState.DONE,),
     error: str = "",
 ) -> ReplayBatch:
-    """A replay of a letter for each name; their states come round in turn."""
+    """A replay of a message for each name; their states come round in turn."""
     now = timezone.now()
     messages = [
         a_message(b"%d" % number, message_id=name if number % 2 else None)
         for number, name in enumerate(names)
     ]
-    letters = parked(broker, *messages, queue=names[0], at=now)
+    parked_messages = parked(broker, *messages, queue=names[0], at=now)
     made = a_batch(
         broker,
-        letters,
+        parked_messages,
         state,
         items,
         created_by=user,
-        said=f"{len(names)} chosen letters",
+        said=f"{len(names)} chosen parked messages",
         state_why=error,
         doubled=1,
         canary=3,
@@ -185,7 +185,7 @@ def batch(
     _routes(made, names)
     made.items.filter(state=ItemState.DONE, position__lte=3).update(may_be_duplicated=True)
     made.items.filter(error__gt="").update(error=REFUSAL)
-    _outcomes(made, letters[-1], now)
+    _outcomes(made, parked_messages[-1], now)
     if made.work is not None:
         Work.objects.filter(pk=made.work.pk).update(error=error, done=397, total=1204)
     return made
@@ -208,7 +208,7 @@ def _routes(made: ReplayBatch, names: Sequence[str]) -> None:
     made.routes.filter(items_number=len(names)).update(items_number=1)
 
 
-def _outcomes(made: ReplayBatch, died_as: DeadLetter, at: datetime) -> None:
+def _outcomes(made: ReplayBatch, died_as: ParkedMessage, at: datetime) -> None:
     done = made.items.filter(state=ItemState.DONE)
     keys = list(done.values_list("pk", flat=True))
     died, delivered = keys[: len(keys) // 4], keys[len(keys) // 4 : len(keys) // 2]

@@ -14,7 +14,7 @@ from playwright.sync_api import Page
 
 from analytics.firehose import switch_on
 from analytics.models import ScheduledMessage
-from delayboard.models import BatchState, ItemState, LetterGroup, Publication, ReplayBatch
+from delayboard.models import BatchState, ItemState, MessageGroup, Publication, ReplayBatch
 from delayboard.models.publication import Sent
 from tests.brokers import Vhost
 from tests.browser import contents, died, replays, rows
@@ -38,7 +38,7 @@ MANY = 120
 VERY_MANY = 300
 LIFETIME = timedelta(hours=1)
 # What these answer with is a file.
-DOWNLOADS = frozenset({"letters_export", "letter_body"})
+DOWNLOADS = frozenset({"parked_messages_export", "parked_message_body"})
 
 
 def some_address(view: str) -> str:
@@ -87,16 +87,16 @@ def normal(user: User, vhost: Vhost) -> Scene:
     _dress(broker, environment="staging", colour="violet")
     pair = _applied(broker, "orders")
     planned = make_pair(broker, name="invoices", delay="2m", tap_type="stream")
-    names = ["orders", "invoices", "letters", "refunds", "returns"]
+    names = ["orders", "invoices", "parked_messages", "refunds", "returns"]
     contents.declare(vhost, [PARKED, *names[1:]])
     contents.dead_letters(vhost, PARKED, names, deaths=3)
     levels, holds = _other_patterns(vhost, broker)
-    rows.duties(pair, levels, holds)
+    rows.background_tasks(pair, levels, holds)
     rows.missing_bindings(levels, "returns")
     switch_on(user, broker)
     rows.firehose(broker)
     rows.audit_entries(user, broker, names)
-    letter = rows.scheduled(pair, names)
+    parked_message = rows.scheduled(pair, names)
     rows.minutes(pair, read_at=datetime.now(UTC) + LIFETIME)
     rows.minutes(levels, read_at=datetime.now(UTC) - LIFETIME / 4)
     eventually(lambda: _numbers_known(broker), "the broker counts its messages")
@@ -108,7 +108,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add_lists()
     _add_rows(scene, broker, pair, sent, batch)
     replays.add(scene, broker, [PARKED, *names])
-    _add_scheduled(scene, letter)
+    _add_scheduled(scene, parked_message)
     _add_acts(scene, broker, pair, planned)
     scene.add("levels", "topology:topology", levels.slug)
     scene.add("scheduled-stuck", "analytics:scheduled", query={"stuck": "1"})
@@ -133,9 +133,9 @@ def crowded(user: User, vhost: Vhost, number: int = MANY) -> Scene:
         tap_type="stream"
     )
     contents.dead_letters(vhost, names[0], names[:60], deaths=40)
-    rows.duties(*Topology.objects.filter(broker=broker)[:40])
+    rows.background_tasks(*Topology.objects.filter(broker=broker)[:40])
     rows.audit_entries(user, broker, names)
-    letter = rows.scheduled(pair, names)
+    parked_message = rows.scheduled(pair, names)
     rows.minutes(pair, read_at=datetime.now(UTC) + LIFETIME)
     rows.gap(pair, "the tap queue was full, so that its oldest copies were dropped")
     for back in range(20):
@@ -151,7 +151,7 @@ def crowded(user: User, vhost: Vhost, number: int = MANY) -> Scene:
     scene = Scene(user)
     scene.add_lists(dead_letters={"broker": broker.slug})
     _add_rows(scene, broker, pair, sent, batch, queue=names[0])
-    _add_scheduled(scene, letter)
+    _add_scheduled(scene, parked_message)
     replays.add(scene, broker, names)
     return scene
 
@@ -168,7 +168,9 @@ def broken(user: User, vhost: Vhost) -> Scene:
     never = _unreachable("Never reached")
     other = make_pair(never, name="invoices", delay="2m")
     _dress(pair, state=State.APPLYING)
-    rows.duties(pair, other, at=datetime.now(UTC) - timedelta(hours=3), error=rows.REFUSAL)
+    rows.background_tasks(
+        pair, other, at=datetime.now(UTC) - timedelta(hours=3), error=rows.REFUSAL
+    )
     rows.firehose(gone, error=rows.REFUSAL)
     rows.run(YESTERDAY, "failed", rows.FAILURE)
     rows.gap(pair, "the tap queue was gone")
@@ -207,13 +209,15 @@ def _add_rows(
     scene.add("queue-look", "dead_letter_queue", broker.slug, query=name, act=_look)
     causes = ["shop.NoStock", "System.TimeoutException"] if queue == PARKED else crowd(60)
     group = died.groups(broker, scene.user, queue, causes)
-    scene.add("letter-group", "letter_group", broker.slug, group.pk)
-    some = LetterGroup.objects.filter(broker=broker).exclude(pk=group.pk).order_by("pk")[:2]
+    scene.add("parked-message-group", "message_group", broker.slug, group.pk)
+    some = MessageGroup.objects.filter(broker=broker).exclude(pk=group.pk).order_by("pk")[:2]
     chosen = {"group": [one.pk for one in some]}
-    scene.add("merge-groups", "merge_letter_groups", broker.slug, query=chosen)
-    scene.add("letter-group-days", "letter_group", broker.slug, group.pk, query={"by": "day"})
+    scene.add("merge-groups", "merge_message_groups", broker.slug, query=chosen)
+    scene.add(
+        "parked-message-group-days", "message_group", broker.slug, group.pk, query={"by": "day"}
+    )
     scene.add("retrying", "retrying", broker.slug)
-    _add_letters(scene, broker, queue, causes)
+    _add_parked_messages(scene, broker, queue, causes)
     scene.add("replay", "replay_batch", batch.pk)
     scene.add("broker", "topology:broker", broker.slug)
     scene.add("found", "topology:found", broker.slug)
@@ -226,33 +230,46 @@ def _add_rows(
     scene.add("topology", "topology:topology", topology.slug)
 
 
-def _add_letters(scene: Scene, broker: Broker, queue: str, names: list[str]) -> None:
-    """The journal: the list as it is searched, single letters, and what is done with many."""
-    letter = died.storied(broker, queue, names)
+def _add_parked_messages(scene: Scene, broker: Broker, queue: str, names: list[str]) -> None:
+    """The journal: the list as it is searched, single messages, and what is done with many."""
+    parked_message = died.storied(broker, queue, names)
     died.rules(broker, scene.user, names[:10])
-    scene.add("letters", "letters", broker.slug)
-    scene.add("letters-found", "letters", broker.slug, query={"q": f"id:{letter.message_id[:9]}*"})
-    scene.add("letters-refused", "letters", broker.slug, query={"q": "colour:red reason:"})
-    scene.add("letters-none", "letters", broker.slug, query={"q": "deaths:>900"})
-    scene.add("letter", "letter", broker.slug, letter.pk)
-    scene.add("letter-replayed", "letter", broker.slug, letter.pk, query={"replay": "1"})
-    scene.add("letter-binary", "letter", broker.slug, died.binary(broker, queue).pk)
+    scene.add("parked_messages", "parked_messages", broker.slug)
+    scene.add(
+        "parked_messages-found",
+        "parked_messages",
+        broker.slug,
+        query={"q": f"id:{parked_message.message_id[:9]}*"},
+    )
+    scene.add(
+        "parked_messages-refused", "parked_messages", broker.slug, query={"q": "colour:red reason:"}
+    )
+    scene.add("parked_messages-none", "parked_messages", broker.slug, query={"q": "deaths:>900"})
+    scene.add("parked_message", "parked_message", broker.slug, parked_message.pk)
+    scene.add(
+        "parked-message-replayed",
+        "parked_message",
+        broker.slug,
+        parked_message.pk,
+        query={"replay": "1"},
+    )
+    scene.add("parked-message-binary", "parked_message", broker.slug, died.binary(broker, queue).pk)
     preview = {"kind": "body", "pattern": "$.order.lines[*].price"}
-    scene.add("masks", "masks", broker.slug, query=preview)
+    scene.add("redaction", "redaction", broker.slug, query=preview)
     # Not one that runs: its page fetches itself anew all the time.
     for state in (WorkState.DONE, WorkState.FAILED):
         error = rows.REFUSAL if state == WorkState.FAILED else ""
         ended = died.parking(broker, queue, state, error)
         scene.add(f"parking-{state}", "parking", broker.slug, ended.pk)
     changed = died.change(broker, WorkState.DONE)
-    scene.add("letters-change", "letters_change", broker.slug, changed.pk)
+    scene.add("parked_messages-change", "parked_messages_change", broker.slug, changed.pk)
 
 
-def _add_scheduled(scene: Scene, letter: ScheduledMessage) -> None:
+def _add_scheduled(scene: Scene, parked_message: ScheduledMessage) -> None:
     """A message that waits, with and without its body, and the list as it is filtered."""
     page = "analytics:scheduled"
-    scene.add("scheduled-message", f"{page}_message", letter.pk)
-    scene.add("scheduled-body", f"{page}_message", letter.pk, query={"look": "1"})
+    scene.add("scheduled-message", f"{page}_message", parked_message.pk)
+    scene.add("scheduled-body", f"{page}_message", parked_message.pk, query={"look": "1"})
     scene.add("scheduled-week", page, query={"span": "week"})
     scene.add("scheduled-searched", page, query={"text": "tenant", "from": "-1d", "until": "+2h"})
     scene.add("scheduled-overdue", page, query={"overdue": "1"})
@@ -276,7 +293,7 @@ def _other_patterns(vhost: Vhost, broker: Broker) -> tuple[Topology, Topology]:
     """Delay levels in which one destination is gone, and hold queues in use."""
     levels = create_topology(None, broker, delay_levels.KIND, delay_levels_params.Params())
     apply(None, levels)
-    contents.delayed(vhost, levels, ["45s", "2m", "1h", "3d", "400d"], "letters")
+    contents.delayed(vhost, levels, ["45s", "2m", "1h", "3d", "400d"], "parked_messages")
     contents.held_up(vhost, levels, "returns")
     contents.declare_exchange(vhost, "mail")
     holds = create_topology(
@@ -288,13 +305,13 @@ def _other_patterns(vhost: Vhost, broker: Broker) -> tuple[Topology, Topology]:
 
 
 def _far(levels: Topology) -> dict[str, str]:
-    return {"topology": levels.slug, "delay": "1h1m1s", "target": "letters"}
+    return {"topology": levels.slug, "delay": "1h1m1s", "target": "parked_messages"}
 
 
 def _open(page: Page) -> None:
-    letters = page.locator("li.letter summary")
-    if letters.count():
-        letters.first.click()
+    parked_messages = page.locator("li.message-item summary")
+    if parked_messages.count():
+        parked_messages.first.click()
 
 
 def _look(page: Page) -> None:

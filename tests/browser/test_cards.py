@@ -19,14 +19,14 @@ SCROLLS = """
 """
 
 
-@pytest.mark.parametrize("view", ["dead_letters", "letters"])
+@pytest.mark.parametrize("view", ["dead_letters", "parked_messages"])
 def test_nothing_is_wider_than_a_phone(page: Page, ada: User, site_url: str, view: str) -> None:
     broker = make_broker()
     died.groups(broker, ada, "dead", ["shop.NoStock", *crowd(12)])
     sign_in(page.context, ada, site_url)
     page.set_viewport_size({"width": 390, "height": 800})
-    page.goto(reverse(view, args=[broker.slug] if view == "letters" else []))
+    page.goto(reverse(view, args=[broker.slug] if view == "parked_messages" else []))
     assert page.evaluate(SCROLLS) == [False]
     cell = page.locator("table.stacks td[data-label]").first
     label = cell.evaluate("cell => getComputedStyle(cell, '::before').content")
-    assert label == ('"Dead-lettered in"' if view == "letters" else '"Died first in"')
+    assert label == ('"Dead-lettered in"' if view == "parked_messages" else '"Died first in"')

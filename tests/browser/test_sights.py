@@ -18,7 +18,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from playwright.sync_api import Page
 from pytest_django import Settings
 
-from delayboard.models import duty
+from delayboard.models import background_task
 from tests.brokers import Vhost
 from tests.browser import scenes
 from tests.browser.album import Album
@@ -39,7 +39,7 @@ BUILDERS: dict[str, Callable[[User, Vhost], Scene]] = {
 def quiet_site(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of its own, and signs of life that last as long as the looking does."""
     settings.EVENT_LOG = tmp_path / "log"
-    monkeypatch.setattr(duty, "LATE", scenes.LIFETIME)
+    monkeypatch.setattr(background_task, "LATE", scenes.LIFETIME)
 
 
 def tags_of(text: str) -> set[str]:

@@ -16,10 +16,10 @@ from playwright.sync_api import Browser, Page, expect
 from pytest_django import Settings
 
 from delayboard.models import Publication, ReplayBatch
-from delayboard.models.duty import PARKING
+from delayboard.models.background_task import PARKING
 from tests.brokers import Vhost
 from tests.browser import contents, scenes
-from tests.browser.at_work import duties_at_work
+from tests.browser.at_work import background_tasks_at_work
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.sign_in import sign_in
 from tests.builders import address_of, eventually
@@ -153,10 +153,10 @@ def look_choose_and_replay(page: Page, vhost: Vhost) -> None:
     page.get_by_role("link", name=scenes.PARKED).click()
     press(page, "Confirm as dead-letter queue")
     press(page, "Peek messages")
-    page.locator("li.letter summary").first.click()
+    page.locator("li.message-item summary").first.click()
     expect(page.get_by_role("heading", name="History").first).to_be_visible()
     page.get_by_role("checkbox", name="Select message 1").check()
-    with duties_at_work(PARKING, "replay-prepare"):
+    with background_tasks_at_work(PARKING, "replay-prepare"):
         press(page, "Park and replay messages")
 
         def is_prepared() -> bool:

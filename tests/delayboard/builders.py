@@ -11,11 +11,11 @@ from django.db import transaction
 from django.utils import timezone
 
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.queues.peek import Letter, number
+from delayboard.dead_letters.queues.peek import PeekedMessage, number
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.models import (
     BatchState,
-    DeadLetter,
+    ParkedMessage,
     Publication,
     ReplayBatch,
     ReplayItem,
@@ -84,11 +84,11 @@ def a_message(
     return Message("", "dead", properties, body)
 
 
-def letters(*messages: Message) -> tuple[Letter, ...]:
+def peeked_messages(*messages: Message) -> tuple[PeekedMessage, ...]:
     return number(list(messages))
 
 
-def some_letters(bodies: Iterable[bytes]) -> tuple[Letter, ...]:
+def some_peeked_messages(bodies: Iterable[bytes]) -> tuple[PeekedMessage, ...]:
     return number([a_message(body) for body in bodies])
 
 
@@ -113,15 +113,15 @@ TAPPED = shop(Queue(TAP), Binding("orders", TAP, "orders"), Binding("orders", TA
 def frozen(
     user: User | None,
     broker: Broker,
-    found: Sequence[DeadLetter],
+    found: Sequence[ParkedMessage],
     *targets: ReplayRoute,
     **stated: Any,
 ) -> ReplayBatch:
-    """A draft of these letters; they go to the targets in turn, to `orders` without any."""
+    """A draft of these messages; they go to the targets in turn, to `orders` without any."""
     batch = ReplayBatch.objects.create(
         broker=broker,
         said=f"{len(found)} messages",
-        letters=[letter.pk for letter in found],
+        parked_messages=[peeked_message.pk for peeked_message in found],
         selected=len(found),
         state=BatchState.DRAFT,
         state_at=timezone.now(),
@@ -136,12 +136,12 @@ def frozen(
         ReplayItem(
             batch=batch,
             position=place + 1,
-            letter=letter,
+            parked_message=peeked_message,
             route=routes[place % len(routes)],
-            message_id=letter.message_id,
-            size=letter.size,
+            message_id=peeked_message.message_id,
+            size=peeked_message.size,
         )
-        for place, letter in enumerate(found)
+        for place, peeked_message in enumerate(found)
     )
     return batch
 
@@ -155,7 +155,7 @@ def a_route(exchange: str, key: str, **stated: Any) -> ReplayRoute:
 def started(
     user: User | None, broker: Broker, bodies: Iterable[bytes], *targets: ReplayRoute, **stated: Any
 ) -> ReplayBatch:
-    """A replay of new letters with these bodies that waits for a worker."""
+    """A replay of new messages with these bodies that waits for a worker."""
     found = parked(
         broker, *[a_message(body, message_id=body.decode(), delivery_mode=2) for body in bodies]
     )
@@ -171,7 +171,7 @@ def states(batch: ReplayBatch) -> list[str]:
 
 def parked(
     broker: Broker, *messages: Message, queue: str = "dead", at: datetime = NOON
-) -> list[DeadLetter]:
+) -> list[ParkedMessage]:
     """Rows of the journal, as parking writes them."""
     with transaction.atomic():
         return store.put(broker, queue, messages, at=at)

@@ -7,7 +7,7 @@ from typing import Any
 
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay.send import replay
-from delayboard.models import DeadLetter, LetterGroup, LetterState, ReplayBatch
+from delayboard.models import MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from tests.delayboard.builders import states
 from topology import work
 from topology.broker.amqp.pipeline import Answer
@@ -30,7 +30,7 @@ def carried(batch: ReplayBatch, stop: Event | None = None) -> Work:
 
 
 def adds_up(batch: ReplayBatch) -> None:
-    """Items, counters of the batch and of the groups, and the letters' states say the same."""
+    """Items, counters of the batch and of the groups, and the messages' states say the same."""
     ended = [state for state in states(batch) if state not in ("pending", "publishing")]
     counts = batch.counts()
     assert sum(counts.values()) == batch.selected == batch.items.count()
@@ -38,9 +38,9 @@ def adds_up(batch: ReplayBatch) -> None:
         state: number for state, number in counts.items() if state != "pending"
     }
     assert batch.doubled == batch.items.filter(may_be_duplicated=True).count()
-    for group in LetterGroup.objects.all():
-        for state in LetterState:
-            held = DeadLetter.objects.filter(group=group, state=state).count()
+    for group in MessageGroup.objects.all():
+        for state in ParkedState:
+            held = ParkedMessage.objects.filter(group=group, state=state).count()
             assert getattr(group, state) == held, state
 
 
@@ -48,8 +48,8 @@ def changed(model: type[ReplayBatch] | type[Work], **values: Any) -> None:
     model._default_manager.update(**values)
 
 
-def letter_states(batch: ReplayBatch) -> list[str]:
-    return list(batch.items.values_list("letter__state", flat=True))
+def parked_message_states(batch: ReplayBatch) -> list[str]:
+    return list(batch.items.values_list("parked_message__state", flat=True))
 
 
 def errors(batch: ReplayBatch) -> list[str]:

@@ -55,7 +55,7 @@ def seen(broker: Broker) -> Iterator[None]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than two letters are much, and are done two at a time."""
+    """More than two messages are much, and are done two at a time."""
     monkeypatch.setattr(freeze, "AT_ONCE", 2)
     monkeypatch.setattr(select, "AT_ONCE", 2)
     monkeypatch.setattr(prepare, "CHUNK", 2)

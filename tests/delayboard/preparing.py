@@ -1,4 +1,4 @@
-"""What tests of preparing share: letters, a broker known without being asked, works done here."""
+"""What tests of preparing share: messages, a broker known without being asked, works done here."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from django.utils import timezone
 from delayboard.dead_letters.replay import prepare
 from delayboard.dead_letters.replay.options import Options
 from delayboard.models import (
-    DeadLetter,
     DeadLetterQueue,
-    LetterGroup,
+    MessageGroup,
+    ParkedMessage,
     ReplayBatch,
     ReplayItem,
     ReplayRoute,
@@ -63,11 +63,11 @@ def work_off(
     return claimed
 
 
-def letters_of(batch: ReplayBatch) -> list[int | None]:
+def parked_messages_of(batch: ReplayBatch) -> list[int | None]:
     """In their positions, which must be 1, 2, 3."""
-    rows = list(batch.items.values_list("position", "letter"))
+    rows = list(batch.items.values_list("position", "parked_message"))
     assert [position for position, _ in rows] == list(range(1, len(rows) + 1))
-    return [letter for _, letter in rows]
+    return [parked_message for _, parked_message in rows]
 
 
 def routes_of(batch: ReplayBatch) -> dict[tuple[str, str, str], int]:
@@ -84,11 +84,11 @@ def some(broker: Broker, number: int, **headers: object) -> list[int]:
         a_message(str(place).encode(), {**deaths_header(a_death()), **headers})
         for place in range(number)
     ]
-    return [letter.pk for letter in parked(broker, *messages)]
+    return [parked_message.pk for parked_message in parked(broker, *messages)]
 
 
-def group_of(key: int) -> LetterGroup:
-    return DeadLetter.objects.get(pk=key).group
+def group_of(key: int) -> MessageGroup:
+    return ParkedMessage.objects.get(pk=key).group
 
 
 def nothing_was_made() -> bool:

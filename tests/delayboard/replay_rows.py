@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from delayboard.models import (
     BatchState,
-    DeadLetter,
     ItemState,
+    ParkedMessage,
     ReplayBatch,
     ReplayItem,
     ReplayRoute,
@@ -64,28 +64,28 @@ def a_bad_route(batch: ReplayBatch, ending: str = "unroutable", **stated: Any) -
 
 def a_batch(
     broker: Broker,
-    letters: Sequence[DeadLetter] = (),
+    parked_messages: Sequence[ParkedMessage] = (),
     state: BatchState = BatchState.DRAFT,
     items: Sequence[ItemState] = (ItemState.PENDING,),
     **stated: Any,
 ) -> ReplayBatch:
-    """An item for each letter on one good route; the items' states come round in turn."""
+    """An item for each message on one good route; the items' states come round in turn."""
     now = timezone.now()
     is_started = state not in (BatchState.PREPARING, BatchState.DRAFT)
     values: dict[str, Any] = {
-        "said": "letters that were chosen",
+        "said": "parked messages that were chosen",
         "state": state,
         "state_at": now,
-        "selected": len(letters),
+        "selected": len(parked_messages),
         "started_at": now if is_started else None,
     }
     batch = ReplayBatch.objects.create(broker=broker, **(values | stated))
     if state in _WORKS:
         batch.work = _work(batch, state)
-    route = a_route(batch, items_number=len(letters)) if letters else None
+    route = a_route(batch, items_number=len(parked_messages)) if parked_messages else None
     rows = [
-        _item(batch, letter, number, items[number % len(items)], route, now)
-        for number, letter in enumerate(letters)
+        _item(batch, parked_message, number, items[number % len(items)], route, now)
+        for number, parked_message in enumerate(parked_messages)
     ]
     ReplayItem.objects.bulk_create(rows)
     for column in COUNTED:
@@ -105,7 +105,7 @@ def _work(batch: ReplayBatch, state: BatchState) -> Work:
 
 def _item(
     batch: ReplayBatch,
-    letter: DeadLetter,
+    parked_message: ParkedMessage,
     number: int,
     state: ItemState,
     route: ReplayRoute | None,
@@ -115,10 +115,10 @@ def _item(
     return ReplayItem(
         batch=batch,
         position=number + 1,
-        letter=letter,
+        parked_message=parked_message,
         route=route,
-        message_id=letter.message_id,
-        size=letter.size,
+        message_id=parked_message.message_id,
+        size=parked_message.size,
         state=state,
         attempts=0 if state in (ItemState.PENDING, ItemState.CANCELLED) else 1,
         error="No queue took it." if is_bad else "",

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay.batch import BatchError
-from delayboard.models import BatchState, DeadLetter, LetterState, ReplayBatch, Source
+from delayboard.models import BatchState, ParkedMessage, ParkedState, ReplayBatch, Source
 from tests.builders import eventually, make_user
 from tests.delayboard.builders import a_message, a_route, frozen, parked, started, states
 from topology import work
@@ -30,8 +30,8 @@ def now_of(batch: ReplayBatch) -> ReplayBatch:
     return ReplayBatch.objects.select_related("work").get(pk=batch.pk)
 
 
-def letters(batch: ReplayBatch) -> list[str]:
-    return list(batch.items.values_list("letter__state", flat=True))
+def parked_messages(batch: ReplayBatch) -> list[str]:
+    return list(batch.items.values_list("parked_message__state", flat=True))
 
 
 def test_a_draft_is_started_once(user: User, broker: Broker) -> None:
@@ -41,7 +41,7 @@ def test_a_draft_is_started_once(user: User, broker: Broker) -> None:
     assert row.work is not None
     assert (row.work.kind, row.work.subject, row.work.total) == ("replay", batch.pk, 2)
     assert (row.state, row.started_by) == (BatchState.RUNNING, user)
-    assert letters(batch) == ["replaying"] * 2
+    assert parked_messages(batch) == ["replaying"] * 2
     entry = AuditEntry.objects.get(action="replay started")
     assert entry.details == {"batch": batch.pk, "messages": 2, "bad_verdicts": {}}
     with pytest.raises(BatchError, match="started already"):
@@ -64,7 +64,7 @@ def test_only_a_draft_can_be_started(
     ReplayBatch.objects.update(state=state)
     with pytest.raises(BatchError, match=said):
         batches.start(user, batch, despite_verdict=True)
-    assert letters(batch) == ["parked"]
+    assert parked_messages(batch) == ["parked"]
 
 
 def test_bad_verdicts_are_named_and_need_a_yes(user: User, broker: Broker) -> None:
@@ -88,12 +88,12 @@ def test_bad_verdicts_are_named_and_need_a_yes(user: User, broker: Broker) -> No
 def test_an_undo_window_keeps_the_worker_off(user: User, broker: Broker) -> None:
     batch = started(user, broker, [b"1"], undo_seconds=60)
     row = now_of(batch)
-    assert (row.state, letters(batch)) == (BatchState.WAITING, ["replaying"])
+    assert (row.state, parked_messages(batch)) == (BatchState.WAITING, ["replaying"])
     assert row.publish_at is not None
     assert row.publish_at - timezone.now() > timedelta(seconds=50)
     assert work.claim(("replay",), "worker") is None
     batches.cancel(user, batch)
-    assert (now_of(batch).state, letters(batch)) == (BatchState.CANCELLED, ["parked"])
+    assert (now_of(batch).state, parked_messages(batch)) == (BatchState.CANCELLED, ["parked"])
     assert states(batch) == ["cancelled"]
 
 
@@ -169,13 +169,13 @@ def test_a_worker_that_died_is_not_waited_for(user: User, broker: Broker) -> Non
     assert not work.lease_of(claimed).end(WorkState.DONE)
 
 
-def test_a_draft_can_be_cancelled_and_its_letters_were_never_claimed(
+def test_a_draft_can_be_cancelled_and_its_parked_messages_were_never_claimed(
     user: User, broker: Broker
 ) -> None:
     batch = a_draft(user, broker, b"1", b"2")
-    DeadLetter.objects.filter(pk__in=batch.items.filter(position=1).values("letter")).update(
-        state=LetterState.REPLAYING
-    )
+    ParkedMessage.objects.filter(
+        pk__in=batch.items.filter(position=1).values("parked_message")
+    ).update(state=ParkedState.REPLAYING)
     batches.cancel(user, batch)
     row = now_of(batch)
     assert (row.state, row.cancelled, row.state_why) == (
@@ -183,7 +183,7 @@ def test_a_draft_can_be_cancelled_and_its_letters_were_never_claimed(
         2,
         "Cancelled by ann.",
     )
-    assert letters(batch) == ["replaying", "parked"]
+    assert parked_messages(batch) == ["replaying", "parked"]
     assert work.claim(("replay",), "worker") is None
 
 
@@ -262,7 +262,7 @@ def test_of_two_who_press_at_once_one_is_told(user: User, broker: Broker) -> Non
     assert both(batches.resume) == ["This replay is not paused: it is running."]
     assert both(batches.cancel) == ["This replay has ended: it is cancelled."]
     row = now_of(batch)
-    assert (row.cancelled, letters(batch)) == (2, ["parked"] * 2)
+    assert (row.cancelled, parked_messages(batch)) == (2, ["parked"] * 2)
 
 
 def somebody_waits() -> bool:
@@ -313,11 +313,13 @@ def test_two_overlapping_replays_started_at_once_share_no_message(
     )
     assert refused == []
     claimed = [
-        letter
+        parked_message
         for batch in (one, two)
-        for letter in batch.items.filter(state="pending").values_list("letter", flat=True)
+        for parked_message in batch.items.filter(state="pending").values_list(
+            "parked_message", flat=True
+        )
     ]
-    assert sorted(claimed) == [letter.pk for letter in found]
+    assert sorted(claimed) == [parked_message.pk for parked_message in found]
     whys = {now_of(one).state_why, now_of(two).state_why}
     assert whys - {""}
     assert all("20 with “It is in replay" in why for why in whys - {""})

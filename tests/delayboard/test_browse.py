@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.queues.peek import Letter, history_id, number, permission
+from delayboard.dead_letters.queues.peek import PeekedMessage, history_id, number, permission
 from delayboard.dead_letters.queues.peek_limit import Budget
 from tests.delayboard.builders import a_death, a_message, deaths_header
 from tests.topology.builders import a_queue, a_snapshot
@@ -90,8 +90,13 @@ def test_equal_messages_are_told_apart_by_history_then_numbered() -> None:
     one, other = a_message(b"1"), a_message(b"2")
     died_again = a_message(b"1", headers={})
     found = number([one, other, died_again, one])
-    assert [letter.handle.rpartition(".")[2] for letter in found] == ["1", "1", "1", "2"]
-    assert len({letter.handle for letter in found}) == 4
+    assert [peeked_message.handle.rpartition(".")[2] for peeked_message in found] == [
+        "1",
+        "1",
+        "1",
+        "2",
+    ]
+    assert len({peeked_message.handle for peeked_message in found}) == 4
     assert found[0].handle.startswith(f"{one.content_id}.")
     assert found[2].content_id == one.content_id
     assert found[0].history.deaths[0].queue == "orders"
@@ -150,20 +155,20 @@ def filled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Source]:
     return fill
 
 
-def look(*, limit: int = peek.MAXIMUM_MESSAGES) -> tuple[tuple[Letter, ...], bool]:
+def look(*, limit: int = peek.MAXIMUM_MESSAGES) -> tuple[tuple[PeekedMessage, ...], bool]:
     queue = a_queue("dead")
     broker = Broker(host="h", management_url="http://h")
     found = peek.look(broker, queue, a_snapshot(Definitions.of([queue])), limit)
-    return found.letters, found.more
+    return found.peeked_messages, found.more
 
 
 def test_a_look_ends_with_the_queue_or_one_after_its_limit(filled: Callable[..., Source]) -> None:
     filled(a_message(b"1"), a_message(b"2"))
-    letters, more = look()
-    assert (len(letters), more) == (2, False)
+    peeked_messages, more = look()
+    assert (len(peeked_messages), more) == (2, False)
     source = filled(*(a_message(b"%d" % n) for n in range(4)))
-    letters, more = look(limit=2)
-    assert (len(letters), more, source.taken) == (2, True, 3)
+    peeked_messages, more = look(limit=2)
+    assert (len(peeked_messages), more, source.taken) == (2, True, 3)
     filled()
     assert look() == ((), False)
 
@@ -173,12 +178,12 @@ def test_a_look_stops_at_so_many_bytes_and_so_many_seconds(
 ) -> None:
     monkeypatch.setattr(peek, "MAXIMUM_BYTES", 3)
     source = filled(a_message(b"12"), a_message(b"34"), a_message(b"56"))
-    letters, more = look()
-    assert (len(letters), more, source.taken) == (2, True, 2)
+    peeked_messages, more = look()
+    assert (len(peeked_messages), more, source.taken) == (2, True, 2)
     monkeypatch.setattr(peek, "HOLDING_SECONDS", -1.0)
     source = filled(a_message(b"1"), a_message(b"2"))
-    letters, more = look()
-    assert (len(letters), more, source.taken) == (1, True, 1)
+    peeked_messages, more = look()
+    assert (len(peeked_messages), more, source.taken) == (1, True, 1)
 
 
 def test_a_queue_that_may_not_be_looked_into_is_not_touched() -> None:

@@ -10,8 +10,15 @@ from django.utils import timezone
 
 from analytics.models import Firehose
 from delayboard.dead_letters.replay import canary, rounds, seeing
-from delayboard.models import BatchState, DeadLetter, DeadLetterQueue, Duty, ItemState, ReplayBatch
-from delayboard.models.duty import parker_key
+from delayboard.models import (
+    BackgroundTask,
+    BatchState,
+    DeadLetterQueue,
+    ItemState,
+    ParkedMessage,
+    ReplayBatch,
+)
+from delayboard.models.background_task import parker_key
 from delayboard.models.replay import Order, Outcome
 from tests.delayboard.builders import a_message, parked, shop
 from tests.delayboard.replay_rows import a_batch
@@ -49,10 +56,12 @@ def seen(definitions: Definitions, **changes: Any) -> Snapshot:
 
 
 def watching(broker: Broker, *states: ItemState, **stated: Any) -> ReplayBatch:
-    letters = parked(broker, *(a_message(b"%d" % n) for n in range(len(states) + 3)))
+    parked_messages = parked(broker, *(a_message(b"%d" % n) for n in range(len(states) + 3)))
     rest = [ItemState.PENDING] * 3
     values = {"canary": len(states), "canary_until": timezone.now() - SECOND}
-    return a_batch(broker, letters, BatchState.WATCHING, [*states, *rest], **(values | stated))
+    return a_batch(
+        broker, parked_messages, BatchState.WATCHING, [*states, *rest], **(values | stated)
+    )
 
 
 @pytest.fixture
@@ -62,11 +71,11 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Snapshot:
     return snapshot
 
 
-def watch(broker: Broker, queue: str = "dead") -> Duty:
+def watch(broker: Broker, queue: str = "dead") -> BackgroundTask:
     row = DeadLetterQueue.objects.create(
         broker=broker, queue=queue, is_confirmed=True, is_watched=True, decided_at=timezone.now()
     )
-    return Duty.objects.create(key=parker_key(row.pk), name="p", beat_at=timezone.now())
+    return BackgroundTask.objects.create(key=parker_key(row.pk), name="p", beat_at=timezone.now())
 
 
 def test_the_longest_round_is_the_longest_way_through_delays_to_where_it_dies() -> None:
@@ -177,11 +186,11 @@ def test_it_asks_where_nobody_would_have_seen_a_death(broker: Broker, known: Sna
 
 
 def test_it_asks_where_the_parker_does_not_run(broker: Broker, known: Snapshot) -> None:
-    duty = watch(broker)
+    background_task = watch(broker)
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
-    Duty.objects.filter(pk=duty.pk).update(last_error="It is full.")
+    BackgroundTask.objects.filter(pk=background_task.pk).update(last_error="It is full.")
     assert "It is full." in canary.judged(batch, timezone.now()).why
-    Duty.objects.filter(pk=duty.pk).update(beat_at=None)
+    BackgroundTask.objects.filter(pk=background_task.pk).update(beat_at=None)
     judged = canary.judged(batch, timezone.now())
     assert (judged.what, "the worker does not run" in judged.why) == ("ask", True)
 
@@ -231,7 +240,7 @@ def test_a_tap_on_the_way_sees_them_arrive_and_the_firehose_only_behind_a_delay(
 
 def test_a_target_without_a_dead_letter_exchange_loses_what_fails(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
-    batch.items.update(letter=None)
+    batch.items.update(parked_message=None)
     snapshot = a_snapshot(Definitions.of([a_queue("orders")]))
     assert "no dead-letter exchange" in seeing.deaths_unseen(batch, seeing.scene(batch, snapshot))
 
@@ -265,7 +274,7 @@ def test_only_queues_that_failures_feed_and_nobody_consumes_are_proposed(broker:
 
 def test_a_subscriber_from_which_messages_were_parked_is_not_proposed(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
-    DeadLetter.objects.update(queue="audit")
+    ParkedMessage.objects.update(queue="audit")
     numbers = {**CONSUMED, "audit": QueueNumbers(consumers=2)}
     events = Definitions.of(
         [Exchange("events", "fanout"), a_queue("audit"), Binding("events", "audit", "")]
@@ -283,6 +292,6 @@ def test_a_subscriber_from_which_messages_were_parked_is_not_proposed(broker: Br
 
 def test_a_queue_that_is_gone_is_not_proposed(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
-    DeadLetter.objects.update(queue="gone")
+    ParkedMessage.objects.update(queue="gone")
     said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(shop(), CONSUMED)))
     assert "gone" not in said.replace("is gone", "")

@@ -1,4 +1,4 @@
-"""The worker's duty of cleaning: at its start and every hour, and what it says of it."""
+"""The worker's task of cleaning: at its start and every hour, and what it says of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pytest_django import Settings
 
 from analytics.models import Minute
 from analytics.retention import rules
-from delayboard.models import Duty
-from delayboard.models.duty import CLEANING
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import CLEANING
 from delayboard.worker.cleaning import keep_clean
 from delayboard.worker.tasks import wanted
 from topology.models import Topology
@@ -52,7 +52,7 @@ def test_it_cleans_at_its_start_and_says_what_it_deleted(pair: Topology) -> None
 @pytest.mark.django_db
 def test_what_was_deleted_last_stays_known_when_nothing_is_deleted() -> None:
     told = {"removed": {"KEEP_LOG_DAYS": 5}, "removed_at": "2026-11-01T00:00:00+00:00"}
-    Duty.objects.create(key=CLEANING, name="Cleaning", details=told)
+    BackgroundTask.objects.create(key=CLEANING, name="Cleaning", details=told)
     last = cleaned()[-1]
     assert {name: last[name] for name in told} == told
     assert last["cleaned_at"] != told["removed_at"]

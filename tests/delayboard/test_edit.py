@@ -1,4 +1,4 @@
-"""Editing one item of a draft: types and bytes are kept, the letter stays as it was."""
+"""Editing one item of a draft: types and bytes are kept, the message stays as it was."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from topology.broker.properties.field_values import table_entries
 from topology.broker.properties.read import build_properties, read_properties
 from topology.definitions import Arguments, Binding, Exchange
 from topology.message import REPLAYS_HEADER
-from topology.models import AuditEntry, Broker, MaskKind, MaskRule
+from topology.models import AuditEntry, Broker, RedactionKind, RedactionRule
 
 AT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 HEADERS: dict[str, Any] = {
@@ -205,25 +205,28 @@ def drafted(user: User, broker: Broker, number: int = 2, **headers: Any) -> Repl
         for place in range(number)
     ]
     keys = [row.pk for row in parked(broker, *messages)]
-    return select.of_letters(user, broker, keys, Options())
+    return select.of_parked_messages(user, broker, keys, Options())
 
 
 def item_of(batch: ReplayBatch, position: int = 1) -> ReplayItem:
-    return batch.items.select_related("batch__broker", "letter").get(position=position)
+    return batch.items.select_related("batch__broker", "parked_message").get(position=position)
 
 
-def test_the_letter_stays_and_the_edit_is_sent(user: User, broker: Broker) -> None:
+def test_the_parked_message_stays_and_the_edit_is_sent(user: User, broker: Broker) -> None:
     batch = drafted(user, broker, tenant=7)
     item = item_of(batch)
-    assert item.letter is not None
-    before = bytes(item.letter.properties)
+    assert item.parked_message is not None
+    before = bytes(item.parked_message.properties)
     made = edit(user, item, set_headers={"tenant": Typed("", "8")}, body=b"other")
     assert made is not None
     assert (bytes(made.body.data), values(bytes(made.properties))["tenant"]) == (b"other", 8)
     item = item_of(batch)
     assert item.size == 5
-    assert item.letter is not None
-    assert (bytes(item.letter.properties), item.letter.message.body) == (before, b"0")
+    assert item.parked_message is not None
+    assert (bytes(item.parked_message.properties), item.parked_message.message.body) == (
+        before,
+        b"0",
+    )
     again = edit(user, item, set_headers={"more": Typed("text", "x")})
     assert again is not None
     assert bytes(again.body.data) == b"other"
@@ -255,7 +258,7 @@ def test_an_edited_item_is_judged_anew_alone(user: User, broker: Broker) -> None
     messages = [a_message(str(n).encode(), {"kind": "doc"}) for n in range(3)]
     keys = [row.pk for row in parked(broker, *messages)]
     options = Options(mode=TargetMode.TYPED, exchange="sorter", key="")
-    batch = select.of_letters(user, broker, keys, options)
+    batch = select.of_parked_messages(user, broker, keys, options)
     assert routes_of(batch) == {("sorter", "", "unroutable"): 3}
     edit(user, item_of(batch, 2), set_headers={"kind": Typed("", "pdf")})
     assert routes_of(batch) == {("sorter", "", "unroutable"): 2, ("sorter", "", "delivered"): 1}
@@ -288,9 +291,9 @@ def test_an_edit_judged_by_options_that_changed_meanwhile_is_refused(
 
 def test_what_is_hidden_from_somebody_is_not_theirs_to_change(user: User, broker: Broker) -> None:
     batch = drafted(user, broker, tenant="acme", nested={"secret": 1, "open": 2})
-    MaskRule.objects.create(broker=broker, kind=MaskKind.HEADER, pattern="secret")
-    MaskRule.objects.create(broker=broker, kind=MaskKind.HEADER, pattern="ten*")
-    MaskRule.objects.create(broker=broker, kind=MaskKind.BODY, pattern="card")
+    RedactionRule.objects.create(broker=broker, kind=RedactionKind.HEADER, pattern="secret")
+    RedactionRule.objects.create(broker=broker, kind=RedactionKind.HEADER, pattern="ten*")
+    RedactionRule.objects.create(broker=broker, kind=RedactionKind.BODY, pattern="card")
     for change in (
         {"set_headers": {"tenant": Typed("", "x")}},
         {"set_headers": {"nested": Typed("", "{}")}},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analytics.models import Firehose, Minute, Recording
-from delayboard.models import Duty
+from delayboard.models import BackgroundTask
 from delayboard.now.throughput import FlowLine, behind_by, flow_lines
 from topology.models import Broker, State, Topology
 from topology.patterns.retry_pair.pattern import retry_pair
@@ -26,13 +26,13 @@ def read(topology: Topology, ago: timedelta = timedelta(0)) -> None:
     Recording.objects.create(topology=topology, read_at=NOW - ago)
 
 
-def the_line(pair: Topology, *duties: Duty) -> FlowLine:
-    (line,) = flow_lines([pair.broker], duties, NOW)
+def the_line(pair: Topology, *background_tasks: BackgroundTask) -> FlowLine:
+    (line,) = flow_lines([pair.broker], background_tasks, NOW)
     return line
 
 
-def an_index(beat_at: datetime | None = None, **details: Any) -> Duty:
-    return Duty(key="index", name="Index", beat_at=beat_at, details=details)
+def an_index(beat_at: datetime | None = None, **details: Any) -> BackgroundTask:
+    return BackgroundTask(key="index", name="Index", beat_at=beat_at, details=details)
 
 
 def test_the_last_five_minutes_are_added_up_and_the_hour_is_drawn(pair: Topology) -> None:

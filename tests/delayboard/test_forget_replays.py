@@ -1,4 +1,4 @@
-"""Retention of replays: what ended long ago goes, whatever it was large; letters stay."""
+"""Retention of replays: what ended long ago goes, whatever it was large; messages stay."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from analytics.retention import rules
 from analytics.retention.rules import Alive, BadSetting, clean
 from delayboard.models import (
     BatchState,
-    DeadLetter,
     ItemState,
-    LetterState,
+    ParkedMessage,
+    ParkedState,
     ReplayBatch,
     ReplayEdit,
     ReplayItem,
@@ -33,9 +33,9 @@ def forget_replays(alive: Alive = lambda: None) -> int:
 
 
 def some(broker: Broker, state: BatchState, *, days: int = 366) -> ReplayBatch:
-    letters = parked(broker, *(a_message(b"%d" % number) for number in range(3)))
+    parked_messages = parked(broker, *(a_message(b"%d" % number) for number in range(3)))
     at = timezone.now() - timedelta(days=days)
-    return a_batch(broker, letters, state, [ItemState.DONE], state_at=at)
+    return a_batch(broker, parked_messages, state, [ItemState.DONE], state_at=at)
 
 
 @pytest.mark.parametrize("state", BatchState)
@@ -45,28 +45,30 @@ def test_only_what_has_ended_is_forgotten(broker: Broker, state: BatchState) -> 
     assert ReplayBatch.objects.exists() == (not batch.is_ended)
 
 
-def test_young_ones_stay_and_old_ones_go_whole_but_for_their_letters(
+def test_young_ones_stay_and_old_ones_go_whole_but_for_their_parked_messages(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rules, "BATCH", 2)
     old, young = some(broker, BatchState.DONE), some(broker, BatchState.DONE, days=364)
-    (letter,) = parked(broker, a_message(b"again"))
+    (parked_message,) = parked(broker, a_message(b"again"))
     item = old.items.first()
     assert item is not None
-    ReplayEdit.objects.create(item=item, properties=b"", body=letter.body, edited_at=timezone.now())
-    young.items.update(died_as=letter)
+    ReplayEdit.objects.create(
+        item=item, properties=b"", body=parked_message.body, edited_at=timezone.now()
+    )
+    young.items.update(died_as=parked_message)
     alive: list[None] = []
     assert forget_replays(lambda: alive.append(None)) == 1
     assert len(alive) == 3
     assert list(ReplayBatch.objects.all()) == [young]
     assert (ReplayItem.objects.count(), ReplayRoute.objects.count()) == (3, 1)
     assert not ReplayEdit.objects.exists()
-    assert DeadLetter.objects.count() == 7
+    assert ParkedMessage.objects.count() == 7
 
 
 def test_one_of_which_a_message_is_still_on_its_way_stays(broker: Broker) -> None:
     batch = some(broker, BatchState.DONE)
-    DeadLetter.objects.filter(replays=batch.items.last()).update(state=LetterState.HANDED)
+    ParkedMessage.objects.filter(replays=batch.items.last()).update(state=ParkedState.HANDED)
     assert forget_replays() == 0
 
 

@@ -15,7 +15,14 @@ from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.lacking import left_out
 from delayboard.dead_letters.replay.options import Options
 from delayboard.dead_letters.search.index import begin, keep_up
-from delayboard.models import BatchState, DeadLetter, LetterState, Order, ReplayBatch, ReplayRoute
+from delayboard.models import (
+    BatchState,
+    Order,
+    ParkedMessage,
+    ParkedState,
+    ReplayBatch,
+    ReplayRoute,
+)
 from tests.builders import make_broker
 from tests.delayboard.builders import TAPPED, a_death, a_message, deaths_header, parked, shop
 from tests.delayboard.preparing import (
@@ -24,8 +31,8 @@ from tests.delayboard.preparing import (
     confirm,
     group_of,
     know,
-    letters_of,
     nothing_was_made,
+    parked_messages_of,
     routes_of,
     some,
     work_off,
@@ -34,21 +41,23 @@ from tests.topology.builders import NOON, a_snapshot
 from topology import latest
 from topology.definitions import Binding, Exchange
 from topology.latest import Latest
-from topology.models import AuditEntry, Broker, MaskKind, MaskRule, Work, WorkState
+from topology.models import AuditEntry, Broker, RedactionKind, RedactionRule, Work, WorkState
 from topology.snapshot import Snapshot
 
 pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
 
 
-def test_chosen_letters_are_frozen_in_the_order_of_their_ids(user: User, broker: Broker) -> None:
+def test_chosen_parked_messages_are_frozen_in_the_order_of_their_ids(
+    user: User, broker: Broker
+) -> None:
     keys = some(broker, 4)
-    batch = select.of_letters(user, broker, [keys[2], keys[0], keys[3], keys[0]], PLAIN)
+    batch = select.of_parked_messages(user, broker, [keys[2], keys[0], keys[3], keys[0]], PLAIN)
     assert batch.state == BatchState.DRAFT
-    assert letters_of(batch) == [keys[0], keys[2], keys[3]]
-    assert (batch.selected, batch.pending, batch.said) == (3, 3, "3 chosen letters")
+    assert parked_messages_of(batch) == [keys[0], keys[2], keys[3]]
+    assert (batch.selected, batch.pending, batch.said) == (3, 3, "3 chosen parked messages")
     assert routes_of(batch) == {("orders", "orders", "delivered"): 3}
     entry = AuditEntry.objects.get(action="replay prepared")
-    assert (entry.what, entry.details["messages"]) == ("3 chosen letters", 3)
+    assert (entry.what, entry.details["messages"]) == ("3 chosen parked messages", 3)
     item = batch.items.first()
     assert item is not None
     assert (item.size, item.state) == (1, "pending")
@@ -57,19 +66,19 @@ def test_chosen_letters_are_frozen_in_the_order_of_their_ids(user: User, broker:
 def test_what_is_not_parked_is_left_out_and_said(user: User, broker: Broker) -> None:
     keys = some(broker, 4)
     change_these(user, broker, DISCARD, [keys[0]])
-    DeadLetter.objects.filter(pk=keys[1]).update(state=LetterState.HANDED)
-    DeadLetter.objects.filter(pk=keys[2]).update(state=LetterState.REPLAYING)
-    batch = select.of_letters(user, broker, [*keys, 10_000], PLAIN)
-    assert letters_of(batch) == [keys[1], keys[3]]
+    ParkedMessage.objects.filter(pk=keys[1]).update(state=ParkedState.HANDED)
+    ParkedMessage.objects.filter(pk=keys[2]).update(state=ParkedState.REPLAYING)
+    batch = select.of_parked_messages(user, broker, [*keys, 10_000], PLAIN)
+    assert parked_messages_of(batch) == [keys[1], keys[3]]
     assert batch.state_why == (
         "3 of the chosen messages are left out: they are discarded, replayed or gone."
     )
 
 
-def test_letters_of_another_broker_are_never_chosen(user: User, broker: Broker) -> None:
+def test_parked_messages_of_another_broker_are_never_chosen(user: User, broker: Broker) -> None:
     other = make_broker(name="Another")
     with pytest.raises(BatchError, match="nothing to replay"):
-        select.of_letters(user, broker, some(other, 1), PLAIN)
+        select.of_parked_messages(user, broker, some(other, 1), PLAIN)
     assert nothing_was_made()
 
 
@@ -78,9 +87,9 @@ def test_nothing_is_left_behind_when_there_is_nothing_to_replay(user: User, brok
     group = group_of(key)
     change_these(user, broker, DISCARD, [key])
     for choose in (
-        lambda: select.of_letters(user, broker, [], PLAIN),
-        lambda: select.of_letters(user, broker, [key], PLAIN),
-        lambda: select.of_letters(user, broker, range(1, 10_002), PLAIN),
+        lambda: select.of_parked_messages(user, broker, [], PLAIN),
+        lambda: select.of_parked_messages(user, broker, [key], PLAIN),
+        lambda: select.of_parked_messages(user, broker, range(1, 10_002), PLAIN),
         lambda: select.of_group(user, group, PLAIN),
         lambda: select.of_query(user, broker, "died:orders", PLAIN),
         lambda: select.of_query(user, broker, "state:discarded", PLAIN),
@@ -97,7 +106,7 @@ def test_a_broker_that_is_not_seen_is_said_and_nothing_is_judged(
     keys = some(broker, 1)
     know(broker, error="It does not answer.")
     with pytest.raises(BatchError, match="not known: It does not answer"):
-        select.of_letters(user, broker, keys, PLAIN)
+        select.of_parked_messages(user, broker, keys, PLAIN)
     assert nothing_was_made()
 
 
@@ -115,7 +124,7 @@ def test_a_broker_that_is_late_is_judged_as_it_was_seen_last_and_that_is_said(
     monkeypatch.setattr(desk, "PATIENCE_SECONDS", 0.1)
     latest._latest[broker.pk] = Latest(a_snapshot(TAPPED), timezone.now())
     try:
-        batch = select.of_letters(user, broker, keys, PLAIN)
+        batch = select.of_parked_messages(user, broker, keys, PLAIN)
         assert routes_of(batch) == {("orders", "orders", "delivered"): 2}
         assert batch.state_why == f"Judged by the broker as of {NOON:%H:%M:%S} UTC."
         answers.set()
@@ -132,7 +141,7 @@ def test_a_group_is_frozen_up_to_the_newest_that_was_seen(user: User, broker: Br
     group = group_of(keys[0])
     some(broker, 2)
     batch = select.of_group(user, group, PLAIN, newest=keys[2])
-    assert letters_of(batch) == keys
+    assert parked_messages_of(batch) == keys
     assert (batch.said, batch.group) == (f"the group {group.pk}", group)
     everything = select.of_group(user, group, PLAIN)
     assert everything.selected == 5
@@ -153,7 +162,7 @@ def test_what_is_more_is_frozen_by_the_worker_as_it_would_be_at_once(
     some(broker, 1)
     done = work_off(batch)
     assert (batch.state, done.state, done.done) == (BatchState.DRAFT, WorkState.DONE, 7)
-    assert letters_of(batch) == keys
+    assert parked_messages_of(batch) == keys
     assert routes_of(batch) == {("orders", "orders", "delivered"): 7}
 
 
@@ -172,10 +181,12 @@ def test_a_limit_takes_from_the_end_that_is_sent_first(
     ):
         if number > 2:
             work_off(batch)
-        assert letters_of(batch) == wanted
+        assert parked_messages_of(batch) == wanted
 
 
-def test_letters_that_no_search_finds_yet_are_waited_for(user: User, broker: Broker) -> None:
+def test_parked_messages_that_no_search_finds_yet_are_waited_for(
+    user: User, broker: Broker
+) -> None:
     early = some(broker, 3, tenant=7)
     while keep_up(begin()):
         pass
@@ -192,7 +203,7 @@ def test_letters_that_no_search_finds_yet_are_waited_for(user: User, broker: Bro
     Work.objects.update(not_before_at=None)
     work_off(batch)
     assert (batch.state, batch.state_why) == (BatchState.DRAFT, "")
-    assert letters_of(batch) == early + late
+    assert parked_messages_of(batch) == early + late
     at_once = select.of_query(user, broker, "header.tenant:7", PLAIN)
     assert at_once.state == BatchState.DRAFT
 
@@ -200,7 +211,7 @@ def test_letters_that_no_search_finds_yet_are_waited_for(user: User, broker: Bro
 def test_what_no_search_asks_of_the_index_waits_for_nothing(user: User, broker: Broker) -> None:
     keys = some(broker, 3)
     for query in ("", "died:orders", "reason:rejected"):
-        assert letters_of(select.of_query(user, broker, query, PLAIN)) == keys
+        assert parked_messages_of(select.of_query(user, broker, query, PLAIN)) == keys
 
 
 def test_an_index_that_stands_still_is_not_waited_for_and_it_says_how_many_are_left_out(
@@ -221,14 +232,14 @@ def test_an_index_that_stands_still_is_not_waited_for_and_it_says_how_many_are_l
     said = left_out(1200)
     assert said.startswith("1,200 messages are left out: no search finds them yet")
     assert (batch.state, batch.state_why) == (BatchState.DRAFT, said)
-    assert letters_of(batch) == early
+    assert parked_messages_of(batch) == early
     select.change(user, batch, TYPED)
     assert batch.state_why == said
 
 
 def test_a_search_is_frozen_with_the_rights_of_who_asks(user: User, broker: Broker) -> None:
     some(broker, 2)
-    MaskRule.objects.create(broker=broker, kind=MaskKind.HEADER, pattern="x-death")
+    RedactionRule.objects.create(broker=broker, kind=RedactionKind.HEADER, pattern="x-death")
     with pytest.raises(BatchError, match="hidden from you"):
         select.of_query(user, broker, "died:orders", PLAIN)
     assert nothing_was_made()
@@ -239,17 +250,19 @@ def test_a_search_is_frozen_with_the_rights_of_who_asks(user: User, broker: Brok
 def test_rights_that_are_gone_when_the_worker_comes_end_it(user: User, broker: Broker) -> None:
     some(broker, 5)
     batch = select.of_query(user, broker, "died:orders", PLAIN)
-    MaskRule.objects.create(broker=broker, kind=MaskKind.HEADER, pattern="x-death")
+    RedactionRule.objects.create(broker=broker, kind=RedactionKind.HEADER, pattern="x-death")
     done = work_off(batch)
     assert (batch.state, done.state) == (BatchState.FAILED, WorkState.FAILED)
     assert "hidden from you" in batch.state_why
 
 
-def test_an_empty_search_means_all_parked_letters_and_no_others(user: User, broker: Broker) -> None:
+def test_an_empty_search_means_all_parked_parked_messages_and_no_others(
+    user: User, broker: Broker
+) -> None:
     keys = some(broker, 3)
     change_these(user, broker, DISCARD, [keys[0]])
     batch = select.of_query(user, broker, "  ", PLAIN)
-    assert letters_of(batch) == keys[1:]
+    assert parked_messages_of(batch) == keys[1:]
     assert batch.query
 
 
@@ -266,9 +279,9 @@ def test_a_batch_whose_group_is_gone_does_not_mean_everything(user: User, broker
 def test_what_is_in_another_replay_already_is_said_so(user: User, broker: Broker) -> None:
     confirm(user, broker)
     keys = some(broker, 2)
-    DeadLetter.objects.update(parked_at=timezone.now())
-    earlier = select.of_letters(user, broker, keys, PLAIN)
-    rows = DeadLetter.objects.filter(pk__in=keys)
+    ParkedMessage.objects.update(parked_at=timezone.now())
+    earlier = select.of_parked_messages(user, broker, keys, PLAIN)
+    rows = ParkedMessage.objects.filter(pk__in=keys)
     handles = [f"{r.content_id}.{history_id(r.message.properties.headers)}.1" for r in rows]
     batch = select.of_look(user, broker, "dead", handles, PLAIN)
     Work.objects.filter(parking=batch.parking).update(state=WorkState.FAILED, error="Gone.")
@@ -281,7 +294,7 @@ def test_what_is_in_another_replay_already_is_said_so(user: User, broker: Broker
 
 
 @pytest.mark.usefixtures("small")
-def test_keys_that_differ_in_each_letter_are_routes_of_their_own(
+def test_keys_that_differ_in_each_parked_message_are_routes_of_their_own(
     user: User, broker: Broker
 ) -> None:
     know(broker, shop(Exchange("logs", "topic"), Binding("logs", "audit", "#")))

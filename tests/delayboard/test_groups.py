@@ -10,9 +10,9 @@ from delayboard.dead_letters.parked import states as changing
 from delayboard.dead_letters.parked.failure import Failure
 from delayboard.dead_letters.parked.group_trend import BARS, DAY, HOUR, SPANS, begin, counted
 from delayboard.dead_letters.parked.groups import Asked, by_state, grouped, page, parse
-from delayboard.dead_letters.parked.states import change_letters
-from delayboard.models import DeadLetter, LetterGroup, LetterState
-from tests.delayboard.builders import a_death, a_message, deaths_header, letters, parked
+from delayboard.dead_letters.parked.states import change_parked_messages
+from delayboard.models import MessageGroup, ParkedMessage, ParkedState
+from tests.delayboard.builders import a_death, a_message, deaths_header, parked, peeked_messages
 from topology.models import Broker
 
 pytestmark = pytest.mark.both_databases
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.both_databases
 NOW = datetime(2026, 11, 22, 12, 34, tzinfo=UTC)
 
 
-def test_letters_of_a_look_are_grouped_by_failure_the_largest_group_first() -> None:
+def test_parked_messages_of_a_look_are_grouped_by_failure_the_largest_group_first() -> None:
     invoice = a_message(b"9", headers=deaths_header(a_death("invoices")))
-    seen = letters(invoice, a_message(b"1"), a_message(b"2"))
+    seen = peeked_messages(invoice, a_message(b"1"), a_message(b"2"))
     (first, orders), (second, invoices) = grouped(seen)
     assert first == Failure("orders", "rejected", "orders", "orders")
     assert [one.message.body for one in orders] == [b"1", b"2"]
@@ -65,31 +65,34 @@ def test_an_empty_trend_has_words_too() -> None:
 
 
 @pytest.mark.django_db
-def test_a_change_in_portions_changes_and_counts_each_letter_once(
+def test_a_change_in_portions_changes_and_counts_each_parked_message_once(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = [letter.pk for letter in parked(broker, *(a_message(b"%d" % n) for n in range(6)))]
-    change_letters(keys[:2], (LetterState.PARKED,), LetterState.HANDED, by=None, at=NOW)
-    change_letters(keys[5:], (LetterState.PARKED,), LetterState.DISCARDED, by=None, at=NOW)
+    keys = [
+        parked_message.pk
+        for parked_message in parked(broker, *(a_message(b"%d" % n) for n in range(6)))
+    ]
+    change_parked_messages(keys[:2], (ParkedState.PARKED,), ParkedState.HANDED, by=None, at=NOW)
+    change_parked_messages(keys[5:], (ParkedState.PARKED,), ParkedState.DISCARDED, by=None, at=NOW)
     monkeypatch.setattr(changing, "AT_ONCE", 2)
     later = NOW + HOUR
-    before = (LetterState.PARKED, LetterState.HANDED)
-    changed = change_letters(keys, before, LetterState.REPLAYED, by=None, at=later)
+    before = (ParkedState.PARKED, ParkedState.HANDED)
+    changed = change_parked_messages(keys, before, ParkedState.REPLAYED, by=None, at=later)
     assert changed == keys[:5]
-    group = LetterGroup.objects.get()
+    group = MessageGroup.objects.get()
     assert (group.parked, group.handed, group.replayed, group.discarded) == (0, 0, 5, 1)
-    assert DeadLetter.objects.filter(state="replayed", state_at=later).count() == 5
-    assert DeadLetter.objects.filter(state="discarded", state_at=NOW).count() == 1
+    assert ParkedMessage.objects.filter(state="replayed", state_at=later).count() == 5
+    assert ParkedMessage.objects.filter(state="discarded", state_at=NOW).count() == 1
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("state", LetterState)
+@pytest.mark.parametrize("state", ParkedState)
 def test_a_group_stands_there_until_all_of_it_was_discarded_or_replayed(
-    broker: Broker, state: LetterState
+    broker: Broker, state: ParkedState
 ) -> None:
-    (letter,) = parked(broker, a_message())
-    change_letters([letter.pk], (LetterState.PARKED,), state, by=None, at=NOW)
-    is_done = state in (LetterState.DISCARDED, LetterState.REPLAYED)
+    (parked_message,) = parked(broker, a_message())
+    change_parked_messages([parked_message.pk], (ParkedState.PARKED,), state, by=None, at=NOW)
+    is_done = state in (ParkedState.DISCARDED, ParkedState.REPLAYED)
     assert bool(page(broker, Asked()).groups) == (not is_done)
     (group,) = page(broker, Asked(with_gone=True)).groups
     assert getattr(group, state) == 1

@@ -108,7 +108,7 @@ def test_samples_are_forgotten_after_two_days(
     assert QueueDepth.objects.count() == 1
 
 
-def test_the_duty_samples_at_its_start_and_then_every_minute(
+def test_the_background_task_samples_at_its_start_and_then_every_minute(
     row: DeadLetterQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers(monkeypatch, {"dead": 7})

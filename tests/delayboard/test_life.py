@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from delayboard.dead_letters.message.after_parking import after
 from delayboard.dead_letters.message.history import Step, life
 from delayboard.dead_letters.message.path import MOST_DEATHS, path_graph, path_picture
-from delayboard.models import BatchState, DeadLetter, ItemState, LetterState, ReplayBatch
+from delayboard.models import BatchState, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import Outcome, ReplayEdit
 from tests.builders import make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
@@ -20,7 +20,7 @@ from tests.topology import strategies
 from tests.topology.builders import NOON
 from topology.deaths import Death, read_history
 from topology.message import REPLAY_HEADER, Message
-from topology.redaction import NOTHING, Masks
+from topology.redaction import NOTHING, Redaction
 
 pytestmark = pytest.mark.both_databases
 
@@ -168,7 +168,7 @@ def test_what_came_of_it_is_told_in_order() -> None:
     first, second = parked(broker, a_message(), a_message())
     batch = a_batch(broker, [first], BatchState.DONE, [ItemState.DONE])
     batch.items.update(ended_at=LATER)
-    first.state, first.state_by = LetterState.DISCARDED, user
+    first.state, first.state_by = ParkedState.DISCARDED, user
     first.state_at = LATER + timedelta(seconds=1)
     first.save()
     second.repeat_of = first
@@ -185,17 +185,17 @@ def test_what_came_of_it_is_told_in_order() -> None:
     assert after(second)[-1].what == "restored"
 
 
-def a_replay(*states: ItemState, **stated: Any) -> tuple[DeadLetter, ReplayBatch]:
-    """A letter that was in such a replay."""
+def a_replay(*states: ItemState, **stated: Any) -> tuple[ParkedMessage, ReplayBatch]:
+    """A message that was in such a replay."""
     broker = make_broker()
-    (letter,) = parked(broker, a_message())
-    batch = a_batch(broker, [letter], BatchState.DONE, states)
+    (parked_message,) = parked(broker, a_message())
+    batch = a_batch(broker, [parked_message], BatchState.DONE, states)
     batch.items.update(**stated)
-    return letter, batch
+    return parked_message, batch
 
 
-def told(letter: DeadLetter, rules: Masks = NOTHING) -> list[str]:
-    return [step.what for step in after(letter, rules)[1:]]
+def told(parked_message: ParkedMessage, rules: Redaction = NOTHING) -> list[str]:
+    return [step.what for step in after(parked_message, rules)[1:]]
 
 
 @pytest.mark.django_db
@@ -209,8 +209,10 @@ def told(letter: DeadLetter, rules: Masks = NOTHING) -> list[str]:
     ],
 )
 def test_what_was_seen_after_a_replay_is_told(outcome: Outcome, what: str) -> None:
-    letter, batch = a_replay(ItemState.DONE, ended_at=NOON, outcome=outcome, outcome_at=LATER)
-    assert told(letter) == [f"replayed in replay {batch.pk}", what]
+    parked_message, batch = a_replay(
+        ItemState.DONE, ended_at=NOON, outcome=outcome, outcome_at=LATER
+    )
+    assert told(parked_message) == [f"replayed in replay {batch.pk}", what]
 
 
 @pytest.mark.django_db
@@ -223,37 +225,40 @@ def test_what_was_seen_after_a_replay_is_told(outcome: Outcome, what: str) -> No
     ],
 )
 def test_what_was_not_sent_is_told_with_the_reason(state: ItemState, what: str) -> None:
-    letter, batch = a_replay(state, error="Because.", may_be_duplicated=True)
-    assert told(letter) == [what.format(batch.pk)]
-    assert after(letter)[1].told == "It may have been published twice. Because."
+    parked_message, batch = a_replay(state, error="Because.", may_be_duplicated=True)
+    assert told(parked_message) == [what.format(batch.pk)]
+    assert after(parked_message)[1].told == "It may have been published twice. Because."
 
 
 @pytest.mark.django_db
-def test_a_draft_did_nothing_to_a_letter() -> None:
-    letter, batch = a_replay(ItemState.PENDING)
+def test_a_draft_did_nothing_to_a_parked_message() -> None:
+    parked_message, batch = a_replay(ItemState.PENDING)
     type(batch).objects.update(state=BatchState.DRAFT, started_at=None)
-    assert told(letter) == []
+    assert told(parked_message) == []
 
 
 @pytest.mark.django_db
-def test_a_letter_that_a_replay_let_go_of_was_not_restored() -> None:
-    letter, batch = a_replay(ItemState.RETURNED)
+def test_a_parked_message_that_a_replay_let_go_of_was_not_restored() -> None:
+    parked_message, batch = a_replay(ItemState.RETURNED)
     type(batch).objects.update(claimed_to=1)
-    letter.state_at = LATER
-    assert "restored" not in told(letter)
+    parked_message.state_at = LATER
+    assert "restored" not in told(parked_message)
 
 
 @pytest.mark.django_db
-def test_a_message_that_died_again_and_its_letter_lead_to_each_other() -> None:
-    letter, batch = a_replay(ItemState.DONE, ended_at=NOON)
+def test_a_message_that_died_again_and_its_parked_message_lead_to_each_other() -> None:
+    parked_message, batch = a_replay(ItemState.DONE, ended_at=NOON)
     item = batch.items.get()
-    (again,) = parked(letter.broker, a_message(headers={REPLAY_HEADER: item.replay_id}))
-    step = after(letter)[2]
-    assert (step.what, step.link) == (f"died again, as letter {again.pk}", page_of(again))
+    (again,) = parked(parked_message.broker, a_message(headers={REPLAY_HEADER: item.replay_id}))
+    step = after(parked_message)[2]
+    assert (step.what, step.link) == (f"died again, as parked message {again.pk}", page_of(again))
     first = after(again)[0]
-    assert f"It is the letter {letter.pk}, which replay {batch.pk} sent, come back." in first.told
-    assert first.link == page_of(letter)
-    letter.delete()
+    assert (
+        f"It is the parked message {parked_message.pk}, which replay {batch.pk} sent, come back."
+        in first.told
+    )
+    assert first.link == page_of(parked_message)
+    parked_message.delete()
     first = after(again)[0]
     assert (f"a message of replay {batch.pk}" in first.told, first.link) == (
         True,
@@ -263,30 +268,30 @@ def test_a_message_that_died_again_and_its_letter_lead_to_each_other() -> None:
 
 @pytest.mark.django_db
 def test_a_message_that_names_a_replay_and_is_another_is_told_as_that() -> None:
-    letter, batch = a_replay(ItemState.DONE, ended_at=NOON)
+    parked_message, batch = a_replay(ItemState.DONE, ended_at=NOON)
     name = batch.items.get().replay_id
-    (other,) = parked(letter.broker, a_message(b"other", headers={REPLAY_HEADER: name}))
-    assert told(letter) == [f"replayed in replay {batch.pk}"]
+    (other,) = parked(parked_message.broker, a_message(b"other", headers={REPLAY_HEADER: name}))
+    assert told(parked_message) == [f"replayed in replay {batch.pk}"]
     first = after(other)[0]
     assert f"It names replay {batch.pk}, but its content is another" in first.told
     assert first.link == reverse("replay_batch", args=[batch.pk])
-    letter.delete()
+    parked_message.delete()
     assert "no longer kept to compare it with" in after(other)[0].told
 
 
-def page_of(letter: DeadLetter) -> str:
-    return reverse("letter", args=[letter.broker.slug, letter.pk])
+def page_of(parked_message: ParkedMessage) -> str:
+    return reverse("parked_message", args=[parked_message.broker.slug, parked_message.pk])
 
 
 @pytest.mark.django_db
 def test_an_edit_is_told_and_a_hidden_history_hides_the_target() -> None:
-    letter, batch = a_replay(ItemState.DONE, ended_at=NOON, error="secret")
+    parked_message, batch = a_replay(ItemState.DONE, ended_at=NOON, error="secret")
     ReplayEdit.objects.create(
-        item=batch.items.get(), properties=b"", body=letter.body, edited_at=NOON
+        item=batch.items.get(), properties=b"", body=parked_message.body, edited_at=NOON
     )
-    step = after(letter)[1]
+    step = after(parked_message)[1]
     assert "with the key orders" in step.told
     assert "Edited" in step.told
-    step = after(letter, Masks(header_patterns=("x-death",)))[1]
+    step = after(parked_message, Redaction(header_patterns=("x-death",)))[1]
     assert "orders" not in step.told + step.place
     assert "secret" not in step.told

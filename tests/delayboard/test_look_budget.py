@@ -13,7 +13,7 @@ from delayboard.dead_letters.parking.store_batch import JournalFailed
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.queues import peek, peek_limit
 from delayboard.dead_letters.queues.peek_limit import Budget, costs_of, deliveries
-from delayboard.models import LookCount
+from delayboard.models import PeekCount
 from tests.builders import make_broker
 from tests.delayboard.builders import a_message
 from tests.topology.builders import NOON, a_queue, a_snapshot
@@ -70,7 +70,7 @@ def test_each_look_is_counted_before_it_is_made_and_the_last_three_are_not_spent
     assert (budget(broker).left, budget(broker).is_short) == (3, True)
     with pytest.raises(Unsupported, match="3 of 20 deliveries are left"):
         peek_limit.spend(broker, QUEUE, budget(broker))
-    assert LookCount.objects.get().looks == 17
+    assert PeekCount.objects.get().looks == 17
 
 
 def test_two_looks_that_begin_at_once_cannot_both_take_the_last(broker: Broker) -> None:
@@ -103,7 +103,7 @@ def test_what_messages_say_raises_the_count_and_lowers_it_only_where_all_were_se
 def test_a_queue_that_was_empty_after_the_last_look_owes_nothing(broker: Broker) -> None:
     for _ in range(9):
         peek_limit.spend(broker, QUEUE, budget(broker))
-    LookCount.objects.update(last_at=NOON - timedelta(minutes=1))
+    PeekCount.objects.update(last_at=NOON - timedelta(minutes=1))
     assert budget(broker, messages=1).left == 11
     empty = budget(broker, messages=0)
     assert empty.left == 20
@@ -117,7 +117,7 @@ def test_numbers_from_before_the_last_look_forgive_nothing(broker: Broker) -> No
         assert peek_limit.spend(broker, QUEUE, budget(broker, messages=0)) == made
     with pytest.raises(Unsupported):
         peek_limit.spend(broker, QUEUE, budget(broker, messages=0))
-    LookCount.objects.update(last_at=NOON - timedelta(seconds=2))
+    PeekCount.objects.update(last_at=NOON - timedelta(seconds=2))
     assert budget(broker, messages=0).left == 3
 
 
@@ -147,7 +147,7 @@ def test_without_the_policies_of_this_moment_nothing_is_peeked(broker: Broker) -
         peek.look(broker, QUEUE, known())
     with pytest.raises(Unsupported, match="does not report its version"):
         peek_limit.read_now(broker, QUEUE, ())
-    assert not LookCount.objects.exists()
+    assert not PeekCount.objects.exists()
     assert peek_limit.read_now(broker, QUEUE, (4, 3, 6)) == (QUEUE,)
     assert peek_limit.read_now(broker, a_queue("classic"), (4, 0, 5)) == (a_queue("classic"),)
 
@@ -184,7 +184,7 @@ def test_nothing_is_taken_that_costs_a_delivery_while_nothing_can_be_stored(
         pytest.raises(JournalFailed, match=r"disk is full.*stay in their queue"),
     ):
         peek.look(broker, QUEUE, known(), store=store)
-    assert not LookCount.objects.exists()
+    assert not PeekCount.objects.exists()
 
 
 def test_nothing_is_taken_that_costs_a_delivery_by_who_can_store_nothing(
@@ -193,10 +193,10 @@ def test_nothing_is_taken_that_costs_a_delivery_by_who_can_store_nothing(
     """A queue may have got a delivery limit since the snapshot in which peeks were free."""
     with pytest.raises(peek.PeekRefused, match="costs each message of this queue a delivery"):
         peek.look(broker, QUEUE, known())
-    assert not LookCount.objects.exists()
+    assert not PeekCount.objects.exists()
 
 
-@pytest.mark.parametrize("table", ["parksession", "deadletter"])
+@pytest.mark.parametrize("table", ["parksession", "parkedmessage"])
 def test_a_last_message_that_was_not_stored_is_not_said_to_stay(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:

@@ -20,10 +20,10 @@ from delayboard.dead_letters.replay.target import redirects
 from delayboard.dead_letters.search import search_by
 from delayboard.models import (
     BatchState,
-    DeadLetter,
-    LetterChange,
-    LetterGroup,
-    LetterState,
+    MessageGroup,
+    ParkedChange,
+    ParkedMessage,
+    ParkedState,
     RedirectRule,
     ReplayBatch,
     TargetMode,
@@ -44,11 +44,11 @@ def died_in(queue: str, number: int = 1, at: datetime = NOW) -> Message:
     return a_message(b"%d" % number, deaths_header(a_death(queue, first_at=at)))
 
 
-def a_group(broker: Broker, queue: str, number: int, **stated: object) -> LetterGroup:
+def a_group(broker: Broker, queue: str, number: int, **stated: object) -> MessageGroup:
     """A group of so many messages that died in this queue."""
     parked(broker, *(died_in(queue, n) for n in range(number)), at=NOW)
-    group = LetterGroup.objects.get(broker=broker, died_in=queue)
-    LetterGroup.objects.filter(pk=group.pk).update(**stated)
+    group = MessageGroup.objects.get(broker=broker, died_in=queue)
+    MessageGroup.objects.filter(pk=group.pk).update(**stated)
     group.refresh_from_db()
     return group
 
@@ -59,7 +59,7 @@ def user(broker: Broker) -> User:
 
 
 def rows() -> list[tuple[object, ...]]:
-    return list(LetterGroup.objects.order_by("pk").values_list("pk", *COUNTED))
+    return list(MessageGroup.objects.order_by("pk").values_list("pk", *COUNTED))
 
 
 def shown(broker: Broker, **asked: object) -> list[tuple[str, int]]:
@@ -87,7 +87,7 @@ def test_an_undo_restores_every_group_with_its_messages_and_new_arrivals(
     assert after[1][1:4] == (3, 0, 3)
     assert after[1][6] == "Ask Bob"
     assert shown(broker, sort="count") == [("stock", 3), ("orders", 3)]
-    assert DeadLetter.objects.filter(group=stock).count() == 3
+    assert ParkedMessage.objects.filter(group=stock).count() == 3
     done = AuditEntry.objects.filter(action__contains="merge").order_by("pk")
     assert [entry.action for entry in done] == ["groups merged", "merge of groups undone"]
     assert done[0].details == {"group": orders.pk, "merged": [stock.pk]}
@@ -106,9 +106,9 @@ def test_lists_sort_and_page_by_all_messages_of_a_merged_group(
     newest = groups.page(broker, Asked())
     second = groups.page(broker, groups.parse({"after": newest.next_place}))
     assert {one.died_in for one in (*newest.groups, *second.groups)} == {"a", "b"}
-    keys = list(DeadLetter.objects.filter(group=kept["a"]).values_list("pk", flat=True))
-    parked_only = (LetterState.PARKED,)
-    states.change_letters(keys, parked_only, LetterState.DISCARDED, by=user, at=NOW)
+    keys = list(ParkedMessage.objects.filter(group=kept["a"]).values_list("pk", flat=True))
+    parked_only = (ParkedState.PARKED,)
+    states.change_parked_messages(keys, parked_only, ParkedState.DISCARDED, by=user, at=NOW)
     assert "a" in {one.died_in for one in groups.page(broker, Asked(sort="count")).groups}
 
 
@@ -120,7 +120,7 @@ def test_a_search_a_trend_and_a_peek_mean_all_of_a_merged_group(broker: Broker, 
     assert search_by(None, broker, f"group:{orders.pk}", NOW).groups == frozenset({orders.pk})
     assert search_by(None, broker, f"-group:{stock.pk}", NOW).groups == frozenset()
     assert group_trend.trends([stock], group_trend.SPANS["day"], NOW)[stock.pk].total == 5
-    newest = DeadLetter.objects.order_by("-pk").values_list("pk", flat=True)[0]
+    newest = ParkedMessage.objects.order_by("-pk").values_list("pk", flat=True)[0]
     assert groups.newest_of(stock) == newest
     (seen,) = groups.seen_in(broker, number([died_in("orders"), died_in("stock")]))
     assert (seen.group.pk, seen.number, seen.group.parked) == (stock.pk, 2, 5)
@@ -182,7 +182,7 @@ def test_what_cannot_be_merged_changes_nothing(broker: Broker, user: User) -> No
     ReplayBatch.objects.create(broker=broker, group_id=d, state=BatchState.PREPARING, state_at=NOW)
     refused("under way", [a, d], a)
     with pytest.raises(MergeError, match="No group is merged"):
-        undo(user, LetterGroup.objects.get(pk=d))
+        undo(user, MessageGroup.objects.get(pk=d))
     many = [a_group(broker, f"q{n}", 1).pk for n in range(MOST_MERGED)]
     refused("At most 50", [*many, a], a)
 
@@ -213,5 +213,5 @@ def test_a_merge_at_the_moment_of_a_discard_or_replay_adds_no_messages_to_it(
     with pytest.raises(BatchError, match="changed at this moment"):
         select.of_group(user, orders, Options())
     assert not late
-    assert not LetterChange.objects.exists()
+    assert not ParkedChange.objects.exists()
     assert not ReplayBatch.objects.exists()

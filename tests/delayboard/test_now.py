@@ -13,7 +13,7 @@ from analytics.disk import Room
 from analytics.models import DueCount, Recording, ScheduledMessage
 from analytics.scheduled.rows.due import change
 from analytics.scheduled.summaries import counts
-from delayboard.models import Duty
+from delayboard.models import BackgroundTask
 from delayboard.now import board
 from delayboard.now.problems import Trouble, find_overdue
 from delayboard.templatetags.delayboard import link_url
@@ -38,9 +38,9 @@ def with_room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     monkeypatch.setattr(board, "room", lambda folder: Room(free, 200 * 10**9))
 
 
-def a_duty(key: str, *, error: str = "", **details: Any) -> Duty:
+def a_background_task(key: str, *, error: str = "", **details: Any) -> BackgroundTask:
     at = timezone.now()
-    return Duty.objects.create(
+    return BackgroundTask.objects.create(
         key=key, name=key.title(), beat_at=at, last_error=error, details=details
     )
 
@@ -56,7 +56,7 @@ def sentences(found: Iterable[Trouble]) -> tuple[str, ...]:
 def test_a_disk_that_fills_up_is_a_warning_and_a_full_one_a_trouble(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a_duty("facts")
+    a_background_task("facts")
     assert (overview(broker).troubles, overview(broker).warnings) == ((), ())
     with_room(monkeypatch, 3 * 10**8)
     seen = overview(broker)
@@ -68,10 +68,10 @@ def test_a_disk_that_fills_up_is_a_warning_and_a_full_one_a_trouble(
     assert "The disk of the event log has no room left" in seen.troubles[0].sentence
 
 
-def test_one_reason_of_several_duties_is_one_sentence(broker: Broker) -> None:
+def test_one_reason_of_several_background_tasks_is_one_sentence(broker: Broker) -> None:
     for key in ("a", "b", "c"):
-        a_duty(key, error=DISK_ERROR)
-    a_duty("d", error="Something else.")
+        a_background_task(key, error=DISK_ERROR)
+    a_background_task("d", error="Something else.")
     assert sentences(overview(broker).troubles) == (
         f"A and 2 more fail: {DISK_ERROR}",
         "D fails: Something else.",
@@ -79,11 +79,11 @@ def test_one_reason_of_several_duties_is_one_sentence(broker: Broker) -> None:
 
 
 def test_being_behind_is_said_beyond_a_few_seconds_only(broker: Broker) -> None:
-    a_duty("index", behind_seconds=2.9, behind_bytes=10)
+    a_background_task("index", behind_seconds=2.9, behind_bytes=10)
     assert overview(broker).warnings == ()
-    Duty.objects.update(details={"behind_seconds": 75.4})
+    BackgroundTask.objects.update(details={"behind_seconds": 75.4})
     assert sentences(overview(broker).warnings) == (
-        "Index is 1m15s behind: what is shown is that old.",
+        "Index is 1m15s behind: the data is that old.",
     )
 
 
@@ -95,13 +95,13 @@ def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: 
     assert overview(broker).waits == board.Waits(0, 0)
 
 
-def test_what_a_duty_says_of_itself_is_for_people() -> None:
+def test_what_a_background_task_says_of_itself_is_for_people() -> None:
     told = {"behind_bytes": 1_234_567, "behind_seconds": 75.34, "caught_up": False, "removed": {}}
     assert said(told) == "1.2\u00a0MB behind, 75.3 s behind, not caught up"
 
 
 def test_stuck_messages_are_the_first_trouble(broker: Broker, pair: Topology) -> None:
-    a_duty("a", error="Something failed.")
+    a_background_task("a", error="Something failed.")
     at = timezone.now()
     MissingBinding.objects.create(topology=pair, destination="sales", since_at=at, stuck=3)
     first, second, *_ = overview(broker).troubles
@@ -117,7 +117,7 @@ def test_stuck_messages_are_the_first_trouble(broker: Broker, pair: Topology) ->
 def test_many_destinations_are_counted_and_a_restored_one_is_a_warning(
     broker: Broker, pair: Topology
 ) -> None:
-    a_duty("a")
+    a_background_task("a")
     at = timezone.now()
     for number in range(5):
         MissingBinding.objects.create(
@@ -137,7 +137,7 @@ def test_many_destinations_are_counted_and_a_restored_one_is_a_warning(
 def test_overdue_messages_and_drift_are_troubles(
     broker: Broker, pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a_duty("a")
+    a_background_task("a")
     at = timezone.now()
     Recording.objects.create(topology=pair, read_at=at)
     change(pair, {("orders", at - timedelta(hours=2)): 3})
@@ -177,7 +177,7 @@ def test_what_fell_due_a_moment_ago_is_no_trouble(broker: Broker, pair: Topology
 def test_two_hundred_topologies_cost_as_many_queries_as_two(
     broker: Broker, pair: Topology, django_assert_max_num_queries: Any
 ) -> None:
-    a_duty("a")
+    a_background_task("a")
     for number in range(200):
         one = make_pair(broker, name=f"orders-{number}")
         MissingBinding.objects.create(topology=one, destination="d", since_at=timezone.now())

@@ -18,7 +18,7 @@ from analytics.recorder.copies import content_of
 from analytics.recorder.index import index
 from analytics.retention.index_rows import LEFT
 from delayboard.dead_letters.replay import arrivals, following, outcome
-from delayboard.models import BatchState, Body, DeadLetter, ItemState, LetterState, ReplayBatch
+from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import (
     Outcome,
     ReplayEdit,
@@ -46,24 +46,26 @@ HANDED_ROUTE = {"after_ms": 5000}
 
 
 def sent(broker: Broker, number: int = 2, **stated: object) -> ReplayBatch:
-    """A batch that is through, with so many letters."""
-    letters = parked(broker, *(a_message(b"%d" % n, message_id=f"m{n}") for n in range(number)))
-    return a_batch(broker, letters, BatchState.DONE, [ItemState.DONE], **stated)
+    """A batch that is through, with so many messages."""
+    parked_messages = parked(
+        broker, *(a_message(b"%d" % n, message_id=f"m{n}") for n in range(number))
+    )
+    return a_batch(broker, parked_messages, BatchState.DONE, [ItemState.DONE], **stated)
 
 
 def handed(batch: ReplayBatch) -> None:
     """As the sender leaves what it gave to a delay."""
     batch.routes.update(**HANDED_ROUTE)
     batch.items.update(outcome=Outcome.HANDED)
-    letters = DeadLetter.objects.filter(replays__batch=batch)
-    for letter in letters:
-        type(letter.group).objects.filter(pk=letter.group_id).update(
-            parked=0, handed=letters.count()
+    parked_messages = ParkedMessage.objects.filter(replays__batch=batch)
+    for parked_message in parked_messages:
+        type(parked_message.group).objects.filter(pk=parked_message.group_id).update(
+            parked=0, handed=parked_messages.count()
         )
-    letters.update(state=LetterState.HANDED)
+    parked_messages.update(state=ParkedState.HANDED)
 
 
-def back(batch: ReplayBatch, *texts: str) -> list[DeadLetter]:
+def back(batch: ReplayBatch, *texts: str) -> list[ParkedMessage]:
     """Parked anew with these in the replay header, with the content of what that names."""
     parsed = [parse_replay_id(text) for text in texts]
     return parked(
@@ -100,12 +102,16 @@ def seen(batch: ReplayBatch) -> int:
     return following.Follower().arrivals(batch)
 
 
-def test_a_message_that_is_parked_again_died_again_as_that_letter(broker: Broker) -> None:
+def test_a_message_that_is_parked_again_died_again_as_that_parked_message(broker: Broker) -> None:
     batch = sent(broker)
-    (letter,) = back(batch, told(batch, 2))
+    (parked_message,) = back(batch, told(batch, 2))
     first, second = batch.items.all()
     assert (first.outcome, first.died_as) == ("", None)
-    assert (second.outcome, second.died_as, second.outcome_at) == (Outcome.DIED, letter, NOON)
+    assert (second.outcome, second.died_as, second.outcome_at) == (
+        Outcome.DIED,
+        parked_message,
+        NOON,
+    )
     assert counts(batch) == (0, 1)
 
 
@@ -155,10 +161,10 @@ def test_an_id_of_another_message_counts_for_nothing(broker: Broker) -> None:
     )
     following.Follower().resolve(batch, timezone.now())
     assert counts(batch) == (0, 0)
-    assert set(batch.items.values_list("outcome", "letter__state")) == {
-        (Outcome.HANDED, LetterState.HANDED)
+    assert set(batch.items.values_list("outcome", "parked_message__state")) == {
+        (Outcome.HANDED, ParkedState.HANDED)
     }
-    assert {made_up.state, derived.state} == {LetterState.PARKED}
+    assert {made_up.state, derived.state} == {ParkedState.PARKED}
 
 
 def test_of_several_that_name_an_item_the_one_with_its_content_is_it(broker: Broker) -> None:
@@ -183,8 +189,8 @@ def test_without_a_message_id_all_that_was_sent_is_compared(
     broker: Broker, headers: Headers, number: int
 ) -> None:
     stated = {"message_id": None}
-    letters = parked(broker, as_sent(1, "", more={"n": 1}, **stated))
-    batch = a_batch(broker, letters, BatchState.DONE, [ItemState.DONE])
+    parked_messages = parked(broker, as_sent(1, "", more={"n": 1}, **stated))
+    batch = a_batch(broker, parked_messages, BatchState.DONE, [ItemState.DONE])
     came = as_sent(1, told(batch, 1), more={"n": 1, **headers}, **stated)
     parked(broker, came)
     assert counts(batch) == (0, number)
@@ -234,15 +240,15 @@ def test_an_edited_item_died_again_as_what_was_sent_instead(
 
 def test_what_cannot_be_compared_any_more_does_not_count(broker: Broker) -> None:
     batch = sent(broker)
-    batch.items.update(letter=None)
+    batch.items.update(parked_message=None)
     back(batch, told(batch, 1))
     assert counts(batch) == (0, 0)
 
 
 @pytest.mark.parametrize("value", [1, None, b"\xff", [1], {"a": 1}, True])
 def test_a_replay_header_of_another_type_is_none(broker: Broker, value: object) -> None:
-    (letter,) = parked(broker, a_message(headers={REPLAY_HEADER: value}))
-    assert letter.state == LetterState.PARKED
+    (parked_message,) = parked(broker, a_message(headers={REPLAY_HEADER: value}))
+    assert parked_message.state == ParkedState.PARKED
 
 
 def test_the_batch_of_another_broker_is_not_meant(broker: Broker) -> None:
@@ -265,8 +271,8 @@ def test_many_that_come_back_ask_the_database_no_more_than_ten(broker: Broker) -
     batch = sent(broker, 60)
     asked = []
     for positions in (range(1, 11), range(11, 61)):
-        (letter,) = back(batch, "")
-        named: dict[int, int | None] = dict.fromkeys(positions, letter.pk)
+        (parked_message,) = back(batch, "")
+        named: dict[int, int | None] = dict.fromkeys(positions, parked_message.pk)
         with CaptureQueriesContext(connection) as queries:
             assert outcome.died(batch.pk, named, NOON) == len(named)
         asked.append(len(queries))
@@ -330,15 +336,15 @@ def test_a_tap_that_saw_another_message_under_its_id_saw_nothing(
     handed(batch)
     index(pair, [an_exit(**FIRST | other, replay_id=told(batch, 1))])
     assert seen(batch) == 0
-    assert not DeadLetter.objects.filter(state=LetterState.REPLAYED).exists()
+    assert not ParkedMessage.objects.filter(state=ParkedState.REPLAYED).exists()
 
 
 @pytest.mark.parametrize(("headers", "number"), [({"n": 1, ATTEMPT_HEADER: 3}, 1), ({"n": 2}, 0)])
 def test_without_a_message_id_a_tap_has_to_have_seen_its_content(
     pair: Topology, headers: Headers, number: int
 ) -> None:
-    (letter,) = parked(pair.broker, as_sent(1, "", more={"n": 1}, message_id=None))
-    batch = a_batch(pair.broker, [letter], BatchState.DONE, [ItemState.DONE])
+    (parked_message,) = parked(pair.broker, as_sent(1, "", more={"n": 1}, message_id=None))
+    batch = a_batch(pair.broker, [parked_message], BatchState.DONE, [ItemState.DONE])
     seen_as = as_sent(1, told(batch, 1), more=headers, message_id=None)
     event = an_exit(
         "",
@@ -373,11 +379,16 @@ def test_what_was_handed_to_a_delay_is_replayed_when_it_is_seen_to_arrive(
     handed(batch)
     index(pair, [made(**FIRST, replay_id=told(batch, 1)) for made in (an_entry, an_exit)])
     seen(batch)
-    letters = [item.letter for item in batch.items.select_related("letter__group")]
-    assert [one.state for one in letters if one] == [LetterState.REPLAYED, LetterState.HANDED]
+    parked_messages = [
+        item.parked_message for item in batch.items.select_related("parked_message__group")
+    ]
+    assert [one.state for one in parked_messages if one] == [
+        ParkedState.REPLAYED,
+        ParkedState.HANDED,
+    ]
     assert outcomes(batch) == [Outcome.DELIVERED, Outcome.HANDED]
-    assert letters[0] is not None
-    assert (letters[0].group.handed, letters[0].group.replayed) == (1, 1)
+    assert parked_messages[0] is not None
+    assert (parked_messages[0].group.handed, parked_messages[0].group.replayed) == (1, 1)
 
 
 def test_what_was_handed_to_a_delay_and_died_again_is_replayed(broker: Broker) -> None:
@@ -385,8 +396,8 @@ def test_what_was_handed_to_a_delay_and_died_again_is_replayed(broker: Broker) -
     handed(batch)
     back(batch, told(batch, 1))
     following.Follower().resolve(batch, timezone.now())
-    states = batch.items.values_list("letter__state", flat=True)
-    assert list(states) == [LetterState.REPLAYED, LetterState.HANDED]
+    states = batch.items.values_list("parked_message__state", flat=True)
+    assert list(states) == [ParkedState.REPLAYED, ParkedState.HANDED]
 
 
 def test_more_items_than_one_look_holds_are_all_seen(

@@ -22,7 +22,7 @@ from delayboard.dead_letters.discard import DISCARD, RESTORE
 from delayboard.dead_letters.parked import states as changing
 from delayboard.dead_letters.search import QueryError
 from delayboard.dead_letters.search.index import begin, keep_up
-from delayboard.models import DeadLetter, LetterChange, LetterGroup, LetterState
+from delayboard.models import MessageGroup, ParkedChange, ParkedMessage, ParkedState
 from delayboard.retention.parked_rows import PARKED
 from tests.builders import make_broker
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
@@ -36,14 +36,14 @@ OTHER = deaths_header(a_death(queue="elsewhere"))
 
 
 def states() -> Counter[str]:
-    return Counter(DeadLetter.objects.values_list("state", flat=True))
+    return Counter(ParkedMessage.objects.values_list("state", flat=True))
 
 
 def counts_are_true() -> bool:
     return all(
-        group.parked == group.letters.filter(state=LetterState.PARKED).count()
-        and group.discarded == group.letters.filter(state=LetterState.DISCARDED).count()
-        for group in LetterGroup.objects.all()
+        group.parked == group.parked_messages.filter(state=ParkedState.PARKED).count()
+        and group.discarded == group.parked_messages.filter(state=ParkedState.DISCARDED).count()
+        for group in MessageGroup.objects.all()
     )
 
 
@@ -63,25 +63,27 @@ def test_discarding_is_counted_stated_written_down_and_undone(broker: Broker, us
     assert discard.change_these(user, broker, RESTORE, [one.pk, two.pk]) == 1
     assert counts_are_true()
     assert kinds() == {"discarded": 2, "restored": 1}
-    told = AuditEntry.objects.order_by("pk").values_list("action", "details__letters")
-    assert list(told)[:2] == [("letters discarded", 2), ("letters discarded", 0)]
+    told = AuditEntry.objects.order_by("pk").values_list("action", "details__parked_messages")
+    assert list(told)[:2] == [("parked messages discarded", 2), ("parked messages discarded", 0)]
 
 
 def test_a_fact_of_a_discard_is_the_same_as_of_the_parking(broker: Broker, user: User) -> None:
     """Also for properties that no stream keeps whole, where the body counts."""
     odd = b"\x20\x00\x00\x00\x00\x08\x01dD\x01\x00\x00\x00\x0f"
     message = Message("ex", "key", read_properties(odd), b"body", True)
-    (letter,) = parked(broker, message)
-    discard.change_these(user, broker, DISCARD, [letter.pk])
-    facts.state(broker=broker, kind="parked", message=message, at=letter.parked_at, queue="dead")
+    (parked_message,) = parked(broker, message)
+    discard.change_these(user, broker, DISCARD, [parked_message.pk])
+    facts.state(
+        broker=broker, kind="parked", message=message, at=parked_message.parked_at, queue="dead"
+    )
     (_, one), (_, other) = facts.oldest(2)
     fields = ("content_id", "size_bytes", "headers_json", "queue", "redelivered", "deaths")
     assert [getattr(one, name) for name in fields] == [getattr(other, name) for name in fields]
 
 
-def test_letters_of_another_broker_are_left(broker: Broker, user: User) -> None:
-    (letter,) = parked(make_broker(name="Other"), a_message())
-    assert discard.change_these(user, broker, DISCARD, [letter.pk]) == 0
+def test_parked_messages_of_another_broker_are_left(broker: Broker, user: User) -> None:
+    (parked_message,) = parked(make_broker(name="Other"), a_message())
+    assert discard.change_these(user, broker, DISCARD, [parked_message.pk]) == 0
     assert states() == {"parked": 1}
 
 
@@ -96,8 +98,8 @@ def test_a_group_is_frozen_at_the_newest_that_was_seen(broker: Broker, user: Use
 
 
 def test_what_matches_a_query_is_changed(broker: Broker, user: User) -> None:
-    letters = parked(broker, a_message(b"1"), a_message(b"2", OTHER))
-    discard.change_all(user, broker, DISCARD, query=f"group:{letters[1].group_id}")
+    parked_messages = parked(broker, a_message(b"1"), a_message(b"2", OTHER))
+    discard.change_all(user, broker, DISCARD, query=f"group:{parked_messages[1].group_id}")
     assert states() == {"discarded": 1, "parked": 1}
 
 
@@ -106,8 +108,8 @@ def test_many_are_left_to_the_worker_in_chunks(
 ) -> None:
     monkeypatch.setattr(discard, "AT_ONCE", 3)
     monkeypatch.setattr(discard, "CHUNK", 2)
-    letters = parked(broker, *(a_message(b"%d" % number) for number in range(7)))
-    change = discard.change_all(user, broker, DISCARD, group=letters[0].group)
+    parked_messages = parked(broker, *(a_message(b"%d" % number) for number in range(7)))
+    change = discard.change_all(user, broker, DISCARD, group=parked_messages[0].group)
     assert states() == {"parked": 7}
     doomed = work.claim((discard.KIND,), "doomed")
     assert doomed is not None
@@ -143,7 +145,7 @@ def test_what_only_reading_can_count_is_counted_by_the_worker(
     assert (change.asked, change.work is None) == (None, False)
     claimed = work.claim((discard.KIND,), "worker")
     assert claimed is not None
-    fitting = DeadLetter.objects.filter(died_at__gte=change.created_at - timedelta(hours=2))
+    fitting = ParkedMessage.objects.filter(died_at__gte=change.created_at - timedelta(hours=2))
     number = fitting.count()
     discard.run(claimed, stop=Event())
     change.refresh_from_db()
@@ -162,7 +164,7 @@ def test_a_count_gives_signs_of_life_and_hears_that_it_is_cancelled(
     claimed = work.claim((discard.KIND,), "test")
     assert claimed is not None
     with CaptureQueriesContext(connection) as asked:
-        counted = discard._counted(DeadLetter.objects.all(), change, work.lease_of(claimed))
+        counted = discard._counted(ParkedMessage.objects.all(), change, work.lease_of(claimed))
     assert counted == 6
     assert sum("leased_until_at" in query["sql"] for query in asked.captured_queries) >= 3
     discard.cancel(user, change)
@@ -172,7 +174,7 @@ def test_a_count_gives_signs_of_life_and_hears_that_it_is_cancelled(
 
 
 @pytest.mark.parametrize("grows", [True, False])
-def test_letters_that_no_search_finds_yet_are_waited_for_or_said_to_be_left_out(
+def test_parked_messages_that_no_search_finds_yet_are_waited_for_or_said_to_be_left_out(
     broker: Broker, user: User, *, grows: bool
 ) -> None:
     first = parked(broker, a_message(b"1", {"tenant": 7}))
@@ -181,13 +183,13 @@ def test_letters_that_no_search_finds_yet_are_waited_for_or_said_to_be_left_out(
     late = parked(broker, *(a_message(b"%d" % n, {"tenant": 7}) for n in (2, 3)))
     change = discard.change_all(user, broker, DISCARD, query="header.tenant:7", newest=late[-1].pk)
     assert (change.asked, states()) == (None, {"parked": 3})
-    assert did(change).error == "2 letters are not searchable yet."
+    assert did(change).error == "2 parked messages are not searchable yet."
     if grows:
         while keep_up(begin()):
             pass
     else:
         at = timezone.now() - discard.INDEX_WAIT
-        LetterChange.objects.filter(pk=change.pk).update(created_at=at)
+        ParkedChange.objects.filter(pk=change.pk).update(created_at=at)
     Work.objects.update(not_before_at=None)
 
     def die() -> None:
@@ -203,7 +205,7 @@ def test_letters_that_no_search_finds_yet_are_waited_for_or_said_to_be_left_out(
     assert states()["discarded"] == len(first) + (len(late) if grows else 0)
 
 
-def did(change: LetterChange, *, alive: Callable[[], None] = lambda: None) -> Work:
+def did(change: ParkedChange, *, alive: Callable[[], None] = lambda: None) -> Work:
     claimed = work.claim((discard.KIND,), "test")
     assert claimed is not None
     assert claimed.subject == change.pk
@@ -218,10 +220,10 @@ def test_ages_count_from_when_it_was_asked_for(
     monkeypatch.setattr(discard, "AT_ONCE", 0)
     old, young = parked(broker, a_message(b"1"), a_message(b"2"))
     began_at = timezone.now()
-    DeadLetter.objects.filter(pk=old.pk).update(parked_at=began_at - timedelta(hours=5))
-    DeadLetter.objects.filter(pk=young.pk).update(parked_at=began_at - timedelta(hours=2))
+    ParkedMessage.objects.filter(pk=old.pk).update(parked_at=began_at - timedelta(hours=5))
+    ParkedMessage.objects.filter(pk=young.pk).update(parked_at=began_at - timedelta(hours=2))
     change = discard.change_all(user, broker, DISCARD, query="parked:>1h")
-    LetterChange.objects.filter(pk=change.pk).update(created_at=began_at - timedelta(hours=3))
+    ParkedChange.objects.filter(pk=change.pk).update(created_at=began_at - timedelta(hours=3))
     claimed = work.claim((discard.KIND,), "worker")
     assert claimed is not None
     discard.run(claimed, stop=Event())
@@ -229,37 +231,39 @@ def test_ages_count_from_when_it_was_asked_for(
     assert (young.state, states()) == ("parked", {"discarded": 1, "parked": 1})
 
 
-def test_all_letters_are_locked_before_any_group_and_groups_by_their_keys(
+def test_all_parked_messages_are_locked_before_any_group_and_groups_by_their_keys(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changing, "AT_ONCE", 1)
     headers = [deaths_header(a_death(queue=name)) for name in "abab"]
-    letters = parked(broker, *(a_message(b"1", one) for one in headers))
-    groups = sorted({letter.group_id for letter in letters})
+    parked_messages = parked(broker, *(a_message(b"1", one) for one in headers))
+    groups = sorted({parked_message.group_id for parked_message in parked_messages})
     for act in (
         lambda: discard.change_all(user, broker, DISCARD),
-        lambda: discard.change_these(user, broker, RESTORE, [one.pk for one in letters]),
+        lambda: discard.change_these(user, broker, RESTORE, [one.pk for one in parked_messages]),
     ):
         with CaptureQueriesContext(connection) as asked:
             act()
-        assert order_of(asked) == ["letters"] * 4 + groups
+        assert order_of(asked) == ["parked_messages"] * 4 + groups
     long_ago = timezone.now() - timedelta(days=31)
-    DeadLetter.objects.update(state=LetterState.DISCARDED, state_at=long_ago)
-    LetterGroup.objects.update(discarded=2, parked=0)
+    ParkedMessage.objects.update(state=ParkedState.DISCARDED, state_at=long_ago)
+    MessageGroup.objects.update(discarded=2, parked=0)
     with CaptureQueriesContext(connection) as asked:
         clean(PARKED, timezone.now())
     # Locked they are before; deleted they are last, since that changes items of replays.
-    assert order_of(asked) == [*groups, "letters"]
+    assert order_of(asked) == [*groups, "parked_messages"]
 
 
 def order_of(asked: CaptureQueriesContext) -> list[str | int]:
-    """Which letters and groups were changed, one after the other."""
+    """Which messages and groups were changed, one after the other."""
     found: list[str | int] = []
     for query in asked.captured_queries:
         sql = query["sql"]
-        if re.match(r'(UPDATE "delayboard_deadletter" SET "state"|DELETE FROM \S*letter")', sql):
-            found.append("letters")
-        elif sql.startswith('UPDATE "delayboard_lettergroup"'):
+        if re.match(
+            r'(UPDATE "delayboard_parkedmessage" SET "state"|DELETE FROM \S*parkedmessage")', sql
+        ):
+            found.append("parked_messages")
+        elif sql.startswith('UPDATE "delayboard_messagegroup"'):
             found.append(int(re.findall(r'"id" = (\d+)', sql)[-1]))
     return found
 
@@ -269,8 +273,8 @@ def test_a_cancelled_change_leaves_the_others(
 ) -> None:
     monkeypatch.setattr(discard, "AT_ONCE", 1)
     monkeypatch.setattr(discard, "CHUNK", 2)
-    letters = parked(broker, *(a_message(b"%d" % number) for number in range(4)))
-    change = discard.change_all(user, broker, DISCARD, group=letters[0].group)
+    parked_messages = parked(broker, *(a_message(b"%d" % number) for number in range(4)))
+    change = discard.change_all(user, broker, DISCARD, group=parked_messages[0].group)
     claimed = work.claim((discard.KIND,), "worker")
     assert claimed is not None
     discard.run(claimed, stop=Event(), alive=lambda: discard.cancel(user, change))
@@ -279,7 +283,7 @@ def test_a_cancelled_change_leaves_the_others(
     assert change.work.state == WorkState.CANCELLED
     assert states() == {"discarded": 2, "parked": 2}
     with pytest.raises(discard.ChangeError):
-        discard.cancel(user, LetterChange.objects.get())
+        discard.cancel(user, ParkedChange.objects.get())
 
 
 @pytest.mark.parametrize("left", ["account", "right"])

@@ -1,4 +1,4 @@
-"""Retention of letters: resolved ones by age and size, unresolved ones never."""
+"""Retention of messages: resolved ones by age and size, unresolved ones never."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pytest_django import Settings
 
 from analytics.retention.rules import Alive, BadSetting, clean
 from delayboard.dead_letters import discard
-from delayboard.dead_letters.parked.states import change_letters
+from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.models import (
+    BackgroundTask,
     BatchState,
     Body,
-    DeadLetter,
-    Duty,
     ItemState,
-    LetterGroup,
-    LetterState,
+    MessageGroup,
+    ParkedMessage,
+    ParkedState,
     ParkSession,
     ReplayEdit,
 )
-from delayboard.models.duty import CLEANING
+from delayboard.models.background_task import CLEANING
 from delayboard.retention import parked_rows
 from delayboard.retention.parked_rows import DISCARDED, PARKED, REPLAYED, SIZE, measure_size
 from tests.delayboard.builders import a_message, parked
@@ -40,11 +40,11 @@ pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 LARGE = 300_000
 
 
-def discarded(user: User, *letters: DeadLetter, days: int = 0) -> None:
-    keys = [letter.pk for letter in letters]
-    discard.change_these(user, letters[0].broker, discard.DISCARD, keys)
+def discarded(user: User, *parked_messages: ParkedMessage, days: int = 0) -> None:
+    keys = [parked_message.pk for parked_message in parked_messages]
+    discard.change_these(user, parked_messages[0].broker, discard.DISCARD, keys)
     at = timezone.now() - timedelta(days=days)
-    DeadLetter.objects.filter(pk__in=keys).update(state_at=at)
+    ParkedMessage.objects.filter(pk__in=keys).update(state_at=at)
 
 
 def clean_parked(alive: Alive = lambda: None) -> dict[str, int]:
@@ -52,41 +52,43 @@ def clean_parked(alive: Alive = lambda: None) -> dict[str, int]:
 
 
 def left() -> list[str]:
-    return list(DeadLetter.objects.order_by("pk").values_list("message_id", flat=True))
+    return list(ParkedMessage.objects.order_by("pk").values_list("message_id", flat=True))
 
 
-def some(broker: Broker, *names: str, size: int = 2) -> list[DeadLetter]:
+def some(broker: Broker, *names: str, size: int = 2) -> list[ParkedMessage]:
     return parked(broker, *(a_message(n.encode() * size, message_id=n) for n in names))
 
 
-def test_discarded_letters_go_after_their_days_and_unresolved_ones_never(
+def test_discarded_parked_messages_go_after_their_days_and_unresolved_ones_never(
     broker: Broker, user: User
 ) -> None:
     old, young, _ = some(broker, "o", "y", "p")
-    DeadLetter.objects.update(parked_at=timezone.now() - timedelta(days=900))
+    ParkedMessage.objects.update(parked_at=timezone.now() - timedelta(days=900))
     discarded(user, old, days=31)
     discarded(user, young, days=29)
     assert clean_parked()[DISCARDED.setting] == 1
     assert left() == ["y", "p"]
-    group = LetterGroup.objects.get()
+    group = MessageGroup.objects.get()
     assert (group.parked, group.discarded, group.total) == (1, 1, 3)
     assert Body.objects.count() == 2
 
 
-def test_a_body_stays_as_long_as_one_letter_has_it(broker: Broker, user: User) -> None:
+def test_a_body_stays_as_long_as_one_parked_message_has_it(broker: Broker, user: User) -> None:
     one, _ = parked(broker, a_message(b"same"), a_message(b"same"))
     discarded(user, one, days=31)
     clean_parked()
     assert Body.objects.count() == 1
 
 
-def test_a_letter_stays_as_long_as_a_possible_repeat_of_it(broker: Broker, user: User) -> None:
+def test_a_parked_message_stays_as_long_as_a_possible_repeat_of_it(
+    broker: Broker, user: User
+) -> None:
     old, young = some(broker, "o", "y")
-    DeadLetter.objects.filter(pk=young.pk).update(repeat_of=old)
+    ParkedMessage.objects.filter(pk=young.pk).update(repeat_of=old)
     discarded(user, old, days=31)
     assert clean_parked()[DISCARDED.setting] == 0
     assert left() == ["o", "y"]
-    assert DeadLetter.objects.get(pk=young.pk).repeat_of == old
+    assert ParkedMessage.objects.get(pk=young.pk).repeat_of == old
     discarded(user, young, days=31)
     assert clean_parked()[DISCARDED.setting] == 2
     assert left() == []
@@ -116,7 +118,9 @@ def test_by_size_unresolved_ones_stay_and_the_page_says_so(
     assert len(left()) == 5
     assert SIZE.is_exceeded(measure_size())
     assert not SIZE.is_exceeded(None)
-    Duty.objects.create(key=CLEANING, name="Cleaning", details={"letters_bytes": measure_size()})
+    BackgroundTask.objects.create(
+        key=CLEANING, name="Cleaning", details={"parked_messages_bytes": measure_size()}
+    )
     text = text_of(signed_in(Role.VIEWER).get("/kept/"))
     assert re.search(r"more than the limit of 1(\.0)?\sMB \(KEEP_LETTERS_MB\)", text)
     assert "KEEP_DISCARDED_DAYS" in text
@@ -132,7 +136,7 @@ def test_an_odd_limit_is_refused_before_anything_starts(
     assert any(SIZE.setting in str(found.msg) for found in run_checks())
 
 
-def test_a_letter_that_is_restored_meanwhile_stays(broker: Broker, user: User) -> None:
+def test_a_parked_message_that_is_restored_meanwhile_stays(broker: Broker, user: User) -> None:
     one, two = some(broker, "a", "b")
     discarded(user, one, two, days=31)
 
@@ -142,10 +146,10 @@ def test_a_letter_that_is_restored_meanwhile_stays(broker: Broker, user: User) -
     restore()
     clean_parked(restore)
     assert left() == ["b"]
-    assert DeadLetter.objects.get().state == LetterState.PARKED
+    assert ParkedMessage.objects.get().state == ParkedState.PARKED
 
 
-def test_ended_sessions_without_letters_go(broker: Broker, user: User) -> None:
+def test_ended_sessions_without_parked_messages_go(broker: Broker, user: User) -> None:
     long_ago = timezone.now() - timedelta(days=2)
     told = {"broker": broker, "queue": "dead", "began_at": long_ago}
     ParkSession.objects.create(**told, ended_at=long_ago)
@@ -153,16 +157,16 @@ def test_ended_sessions_without_letters_go(broker: Broker, user: User) -> None:
     young = timezone.now() - timedelta(hours=23)
     idle = ParkSession.objects.create(**(told | {"began_at": young}))
     killed = ParkSession.objects.create(**told, kept_to=7)
-    (letter,) = some(broker, "a")
+    (parked_message,) = some(broker, "a")
     full = ParkSession.objects.create(**told, ended_at=long_ago)
-    DeadLetter.objects.filter(pk=letter.pk).update(session=full)
+    ParkedMessage.objects.filter(pk=parked_message.pk).update(session=full)
     clean_parked()
     assert set(ParkSession.objects.values_list("pk", flat=True)) == {idle.pk, killed.pk, full.pk}
 
 
 def test_bodies_are_deleted_unread(broker: Broker, user: User) -> None:
-    letters = some(broker, "a", "b")
-    discarded(user, *letters, days=31)
+    parked_messages = some(broker, "a", "b")
+    discarded(user, *parked_messages, days=31)
     Body.objects.create(sha256="left", data=b"left", size=4)
     with CaptureQueriesContext(connection) as asked:
         clean_parked()
@@ -193,32 +197,32 @@ def test_bodies_that_two_share_free_nothing_before_the_last(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
-    letters = parked(broker, *(a_message(b"x" * 1_100_000, message_id=n) for n in "ab"))
-    discarded(user, *letters)
+    parked_messages = parked(broker, *(a_message(b"x" * 1_100_000, message_id=n) for n in "ab"))
+    discarded(user, *parked_messages)
     monkeypatch.setenv(SIZE.setting, "1")
     assert clean_parked()[SIZE.setting] == 2
     assert not Body.objects.exists()
 
 
-def resolved(state: LetterState, *letters: DeadLetter, days: int = 31) -> None:
+def resolved(state: ParkedState, *parked_messages: ParkedMessage, days: int = 31) -> None:
     """As a replay leaves them."""
-    change_letters(
-        [letter.pk for letter in letters],
-        (LetterState.PARKED,),
+    change_parked_messages(
+        [parked_message.pk for parked_message in parked_messages],
+        (ParkedState.PARKED,),
         state,
         by=None,
         at=timezone.now() - timedelta(days=days),
     )
 
 
-def test_replayed_letters_go_after_their_days_and_those_on_their_way_never(
+def test_replayed_parked_messages_go_after_their_days_and_those_on_their_way_never(
     broker: Broker, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, young, handed, replaying, _ = some(broker, "o", "y", "h", "r", "p")
-    resolved(LetterState.REPLAYED, old)
-    resolved(LetterState.REPLAYED, young, days=29)
-    resolved(LetterState.HANDED, handed, days=900)
-    resolved(LetterState.REPLAYING, replaying, days=900)
+    resolved(ParkedState.REPLAYED, old)
+    resolved(ParkedState.REPLAYED, young, days=29)
+    resolved(ParkedState.HANDED, handed, days=900)
+    resolved(ParkedState.REPLAYING, replaying, days=900)
     monkeypatch.setenv(DISCARDED.setting, "never")
     assert clean_parked() == {
         REPLAYED.setting: 1,
@@ -226,7 +230,7 @@ def test_replayed_letters_go_after_their_days_and_those_on_their_way_never(
         SIZE.setting: 0,
     }
     assert left() == ["y", "h", "r", "p"]
-    group = LetterGroup.objects.get()
+    group = MessageGroup.objects.get()
     numbers = (group.parked, group.replaying, group.handed, group.replayed)
     assert numbers == (1, 1, 1, 1)
 
@@ -241,24 +245,24 @@ def test_replayed_letters_go_after_their_days_and_those_on_their_way_never(
         (BatchState.CANCELLED, False),
     ],
 )
-def test_letters_of_a_replay_that_runs_stay(
+def test_parked_messages_of_a_replay_that_runs_stay(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, state: BatchState, stays: bool
 ) -> None:
-    letters = some(broker, "a", size=2 * LARGE)
-    resolved(LetterState.REPLAYED, *letters)
-    batch = a_batch(broker, letters, state, [ItemState.DONE])
+    parked_messages = some(broker, "a", size=2 * LARGE)
+    resolved(ParkedState.REPLAYED, *parked_messages)
+    batch = a_batch(broker, parked_messages, state, [ItemState.DONE])
     clean_parked()
     assert bool(left()) == stays
-    assert (batch.items.get().letter_id is not None) == stays
+    assert (batch.items.get().parked_message_id is not None) == stays
 
 
-def test_by_size_a_letter_of_a_replay_that_runs_stays(
+def test_by_size_a_parked_message_of_a_replay_that_runs_stays(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
-    letters = some(broker, *"abcd", size=LARGE)
-    resolved(LetterState.REPLAYED, *letters, days=1)
-    a_batch(broker, letters[:1], BatchState.RUNNING, [ItemState.DONE])
+    parked_messages = some(broker, *"abcd", size=LARGE)
+    resolved(ParkedState.REPLAYED, *parked_messages, days=1)
+    a_batch(broker, parked_messages[:1], BatchState.RUNNING, [ItemState.DONE])
     monkeypatch.setenv(SIZE.setting, "1")
     clean_parked()
     assert left() == ["a", "c", "d"]
@@ -270,21 +274,21 @@ def test_by_size_discarded_and_replayed_ones_go_in_the_order_of_their_times(
     monkeypatch.setattr(parked_rows, "SIZE_BATCH", 1)
     a, b, c, d = some(broker, *"abcd", size=LARGE)
     discarded(user, a, days=4)
-    resolved(LetterState.REPLAYED, b, days=6)
+    resolved(ParkedState.REPLAYED, b, days=6)
     discarded(user, c, days=8)
-    resolved(LetterState.REPLAYED, d, days=2)
+    resolved(ParkedState.REPLAYED, d, days=2)
     monkeypatch.setenv(SIZE.setting, "1")
     assert clean_parked()[SIZE.setting] == 1
     assert left() == ["a", "b", "d"]
-    DeadLetter.objects.filter(pk=a.pk).delete()
+    ParkedMessage.objects.filter(pk=a.pk).delete()
     some(broker, *"ef", size=LARGE)
     clean_parked()
     assert left() == ["d", "e", "f"]
 
 
 def test_the_body_of_an_edit_stays_as_long_as_the_edit(broker: Broker) -> None:
-    letters = some(broker, "a")
-    batch = a_batch(broker, letters)
+    parked_messages = some(broker, "a")
+    batch = a_batch(broker, parked_messages)
     body = Body.objects.create(sha256="edited", data=b"edited", size=6)
     edit = ReplayEdit.objects.create(
         item=batch.items.get(), properties=b"", body=body, edited_at=timezone.now()
@@ -298,10 +302,10 @@ def test_the_body_of_an_edit_stays_as_long_as_the_edit(broker: Broker) -> None:
 
 def test_the_page_tells_both_rules(broker: Broker, settings: Settings, tmp_path: Path) -> None:
     settings.EVENT_LOG = tmp_path / "log"
-    resolved(LetterState.REPLAYED, *some(broker, "a", "b"))
+    resolved(ParkedState.REPLAYED, *some(broker, "a", "b"))
     some(broker, "c")
     text = text_of(signed_in(Role.VIEWER).get("/kept/"))
-    assert "Replayed letters" in text
+    assert "Replayed parked messages" in text
     assert "KEEP_REPLAYED_DAYS" in text
     assert "2 rows" in text
     assert "1 unresolved" in text

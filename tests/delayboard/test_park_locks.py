@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from analytics.retention.rules import clean
 from delayboard.dead_letters import discard
-from delayboard.models import DeadLetter, LetterGroup
+from delayboard.models import MessageGroup, ParkedMessage
 from delayboard.retention.parked_rows import PARKED
 from tests.builders import make_broker
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
@@ -26,8 +26,10 @@ HEADERS = [deaths_header(a_death(queue=name)) for name in "abcdefgh"]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_all_that_counts_letters_goes_on_at_the_same_time(broker: Broker, user: User) -> None:
-    # So the body stays: who writes a letter of one that goes must try again.
+def test_all_that_counts_parked_messages_goes_on_at_the_same_time(
+    broker: Broker, user: User
+) -> None:
+    # So the body stays: who writes a message of one that goes must try again.
     parked(make_broker(name="Other"), a_message())
     # One after the other, so that their keys are not in the order of their fingerprints.
     for one in HEADERS:
@@ -57,7 +59,7 @@ def test_all_that_counts_letters_goes_on_at_the_same_time(broker: Broker, user: 
     for thread in threads:
         thread.join()
     assert failed == []
-    for group in LetterGroup.objects.filter(broker=broker):
-        letters = DeadLetter.objects.filter(group=group)
-        assert group.parked == letters.filter(state="parked").count()
-        assert group.discarded == letters.filter(state="discarded").count()
+    for group in MessageGroup.objects.filter(broker=broker):
+        parked_messages = ParkedMessage.objects.filter(group=group)
+        assert group.parked == parked_messages.filter(state="parked").count()
+        assert group.discarded == parked_messages.filter(state="discarded").count()

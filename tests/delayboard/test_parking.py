@@ -18,7 +18,7 @@ from delayboard.dead_letters.parking.consume import Taking
 from delayboard.dead_letters.parking.in_flight_limit import Limits, limits_of, read
 from delayboard.dead_letters.parking.repeats import earlier, identity
 from delayboard.dead_letters.parking.store_batch import JournalFailed, Keeper, Room
-from delayboard.models import Body, DeadLetter, DeadLetterQueue, Parking, ParkSession
+from delayboard.models import Body, DeadLetterQueue, ParkedMessage, Parking, ParkSession
 from tests.delayboard.builders import a_message
 from tests.topology.builders import a_snapshot
 from topology import work
@@ -77,22 +77,22 @@ def test_sessions_that_left_doubt_are_as_many_as_they_like(broker: Broker) -> No
 
 
 @pytest.mark.django_db
-def test_each_letter_has_one_repeat_and_the_next_repeats_the_repeat(broker: Broker) -> None:
+def test_each_parked_message_has_one_repeat_and_the_next_repeats_the_repeat(broker: Broker) -> None:
     first = a_session(broker)
     one, two = Keeper(first).keep([of("a"), of("a")])
     second = a_session(broker)
     keeper = Keeper(second)
     keeper.keep([again(of("a")), again(of("a")), again(of("a"))])
-    pairs = list(DeadLetter.objects.filter(session=second).values_list("repeat_of", flat=True))
+    pairs = list(ParkedMessage.objects.filter(session=second).values_list("repeat_of", flat=True))
     assert sorted(pairs, key=lambda key: key or 0) == [None, one, two]
     assert keeper.repeats == 2
     third = a_session(broker)
-    newest = DeadLetter.objects.filter(session=second).values_list("pk", flat=True)
+    newest = ParkedMessage.objects.filter(session=second).values_list("pk", flat=True)
     assert set(marked(third, again(of("a")), again(of("a")), again(of("a")))) == set(newest)
 
 
 @pytest.mark.django_db
-def test_another_queue_has_other_letters(broker: Broker) -> None:
+def test_another_queue_has_other_parked_messages(broker: Broker) -> None:
     before = a_session(broker)
     before.queue = "other"
     before.save()
@@ -297,23 +297,25 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(
 
     monkeypatch.setattr(Keeper, "_commit", lose)
     monkeypatch.setattr(store_batch, "RETRY_SECONDS", 0.0)
-    letters = keeper.hold([of("a"), of("b")], stop=Event(), say=lambda trouble: None)
-    rows = DeadLetter.objects.exclude(pk__in=first).order_by("pk")
-    assert letters == list(rows.values_list("pk", flat=True))
+    parked_messages = keeper.hold([of("a"), of("b")], stop=Event(), say=lambda trouble: None)
+    rows = ParkedMessage.objects.exclude(pk__in=first).order_by("pk")
+    assert parked_messages == list(rows.values_list("pk", flat=True))
     assert [row.message_id for row in rows] == ["a", "b"]
-    assert (keeper.kept, keeper.session.kept_to) == (3, letters[-1])
+    assert (keeper.kept, keeper.session.kept_to) == (3, parked_messages[-1])
     parking.refresh_from_db()
     assert parking.parked == 2
-    assert keeper.hold([of("c")], stop=Event(), say=lambda trouble: None) > letters
+    assert keeper.hold([of("c")], stop=Event(), say=lambda trouble: None) > parked_messages
 
 
 @pytest.mark.django_db
-def test_a_session_that_was_cleaned_away_is_there_with_its_first_letter(broker: Broker) -> None:
+def test_a_session_that_was_cleaned_away_is_there_with_its_first_parked_message(
+    broker: Broker,
+) -> None:
     row = a_session(broker)
     ParkSession.objects.filter(pk=row.pk).delete()
-    (letter,) = Keeper(row).keep([of("a")])
+    (parked_message,) = Keeper(row).keep([of("a")])
     found = ParkSession.objects.get()
-    assert (found.pk, found.kept_to) == (row.pk, letter)
+    assert (found.pk, found.kept_to) == (row.pk, parked_message)
 
 
 @pytest.mark.django_db

@@ -15,8 +15,8 @@ from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.options import OptionError, Options
 from delayboard.models import (
     BatchState,
-    DeadLetter,
-    LetterState,
+    ParkedMessage,
+    ParkedState,
     ReplayBatch,
     ReplayRoute,
     TargetMode,
@@ -27,7 +27,7 @@ from tests.delayboard.preparing import (
     TYPED,
     group_of,
     know,
-    letters_of,
+    parked_messages_of,
     routes_of,
     some,
     work_off,
@@ -54,7 +54,7 @@ def test_a_worker_that_is_stopped_leaves_it_to_another_that_goes_on(
     assert given_back.state == WorkState.WAITING
     assert 0 < batch.selected < 7
     work_off(batch)
-    assert letters_of(batch) == keys
+    assert parked_messages_of(batch) == keys
     assert routes_of(batch) == {("orders", "orders", "delivered"): 7}
 
 
@@ -74,7 +74,7 @@ def test_one_that_dies_goes_on_at_the_chunk_that_was_not_committed(
         work_off(batch, alive=alive)
     Work.objects.update(leased_until_at=timezone.now() - timedelta(seconds=1))
     work_off(batch)
-    assert letters_of(batch) == keys
+    assert parked_messages_of(batch) == keys
     assert batch.state == BatchState.DRAFT
 
 
@@ -92,7 +92,7 @@ def test_it_can_be_cancelled_while_it_is_prepared(user: User, broker: Broker) ->
     assert (batch.state, done.state) == (BatchState.CANCELLED, WorkState.CANCELLED)
     assert batch.pending == 0
     assert not batch.items.exclude(state="cancelled").exists()
-    assert set(DeadLetter.objects.values_list("state", flat=True)) == {LetterState.PARKED}
+    assert set(ParkedMessage.objects.values_list("state", flat=True)) == {ParkedState.PARKED}
 
 
 @pytest.mark.usefixtures("small")
@@ -124,7 +124,7 @@ def test_a_changed_draft_keeps_what_was_frozen(user: User, broker: Broker, numbe
     batch = select.of_group(user, group_of(keys[0]), PLAIN)
     if number > 2:
         work_off(batch)
-    before = list(batch.items.values_list("pk", "position", "letter"))
+    before = list(batch.items.values_list("pk", "position", "parked_message"))
     some(broker, 3)
     options = Options(mode=TargetMode.TYPED, key="dead", rate=5.0, most_replays=1)
     select.change(user, batch, options)
@@ -132,7 +132,7 @@ def test_a_changed_draft_keeps_what_was_frozen(user: User, broker: Broker, numbe
         assert batch.state == BatchState.PREPARING
         work_off(batch)
     assert (batch.state, batch.selected, batch.rate) == (BatchState.DRAFT, number, 5.0)
-    assert list(batch.items.values_list("pk", "position", "letter")) == before
+    assert list(batch.items.values_list("pk", "position", "parked_message")) == before
     assert routes_of(batch) == {("", "dead", "loops"): number}
     select.change(user, batch, PLAIN)
     if number > 2:
@@ -159,12 +159,12 @@ def test_judging_anew_goes_on_where_a_worker_died(user: User, broker: Broker) ->
     Work.objects.update(leased_until_at=timezone.now() - timedelta(seconds=1))
     work_off(batch)
     assert batch.state == BatchState.DRAFT
-    assert letters_of(batch) == keys
+    assert parked_messages_of(batch) == keys
     assert routes_of(batch) == {("orders", "orders", "delivered"): 7}
 
 
 def test_only_a_draft_can_be_changed(user: User, broker: Broker) -> None:
-    batch = select.of_letters(user, broker, some(broker, 1), PLAIN)
+    batch = select.of_parked_messages(user, broker, some(broker, 1), PLAIN)
     batches.start(user, batch, despite_verdict=False)
     with pytest.raises(BatchError, match="Only a draft"):
         select.change(user, batch, TYPED)
@@ -173,7 +173,7 @@ def test_only_a_draft_can_be_changed(user: User, broker: Broker) -> None:
 
 def test_options_that_fit_no_message_change_nothing(user: User, broker: Broker) -> None:
     keys = [row.pk for row in parked(broker, a_message(headers={}))]
-    batch = select.of_letters(user, broker, keys, TYPED)
+    batch = select.of_parked_messages(user, broker, keys, TYPED)
     with pytest.raises(BatchError, match="type the exchange"):
         select.change(user, batch, PLAIN)
     with pytest.raises(OptionError):

@@ -68,7 +68,7 @@ def test_what_a_full_queue_would_push_out_is_told(
     keys = some(broker, 12)
     if by_worker:
         monkeypatch.setattr(freeze, "AT_ONCE", 2)
-    batch = select.of_letters(user, broker, keys, FEW)
+    batch = select.of_parked_messages(user, broker, keys, FEW)
     if by_worker:
         work_off(batch)
     (route,) = batch.routes.all()
@@ -88,19 +88,19 @@ def test_items_of_several_routes_fill_a_queue_together(user: User, broker: Broke
         for key in "aab"
     ]
     keys += [row.pk for row in parked(broker, *messages)]
-    batch = select.of_letters(user, broker, keys, PLAIN)
+    batch = select.of_parked_messages(user, broker, keys, PLAIN)
     assert all(route.is_good for route in batch.routes.all())
     for key in keys[:4]:
         redirect.redirect(user, group_of(key), "", "few")
-    batch = select.of_letters(user, broker, keys, PLAIN)
+    batch = select.of_parked_messages(user, broker, keys, PLAIN)
     assert batches.bad_verdicts(batch) == {"lost": 7}
     assert all("2 of these 7" in route.verdict for route in batch.routes.all())
 
 
 def test_an_edit_and_a_change_keep_what_is_told_of_a_full_queue(user: User, broker: Broker) -> None:
     bounded(broker, 0, x_max_length=5)
-    batch = select.of_letters(user, broker, some(broker, 6), FEW)
-    item = batch.items.select_related("batch__broker", "letter").get(position=2)
+    batch = select.of_parked_messages(user, broker, some(broker, 6), FEW)
+    item = batch.items.select_related("batch__broker", "parked_message").get(position=2)
     edit(user, item, body=b"other")
     assert batches.bad_verdicts(batch) == {"lost": 6}
     undo(user, item)

@@ -11,16 +11,16 @@ from django.utils import timezone
 from delayboard.dead_letters.replay import prepare, select
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.options import OptionError, Options
-from delayboard.models import BatchState, DeadLetter, Source, TargetMode
-from tests.delayboard.builders import a_message, parked, some_letters
+from delayboard.models import BatchState, ParkedMessage, Source, TargetMode
+from tests.delayboard.builders import a_message, parked, some_peeked_messages
 from tests.delayboard.preparing import (
     FEW,
     PLAIN,
     TYPED,
     bounded,
     confirm,
-    letters_of,
     nothing_was_made,
+    parked_messages_of,
     routes_of,
     some,
     work_off,
@@ -29,7 +29,7 @@ from topology.message import Message
 from topology.models import Broker, Work, WorkState
 
 pytestmark = pytest.mark.usefixtures("seen")
-HANDLES = [one.handle for one in some_letters([b"0", b"1", b"2"])]
+HANDLES = [one.handle for one in some_peeked_messages([b"0", b"1", b"2"])]
 
 
 def test_chosen_messages_of_a_queue_are_parked_first(user: User, broker: Broker) -> None:
@@ -45,12 +45,12 @@ def test_chosen_messages_of_a_queue_are_parked_first(user: User, broker: Broker)
         broker=broker, queue="dead", began_at=timezone.now()
     )
     keys = some(broker, 2)
-    DeadLetter.objects.filter(pk__in=keys).update(session=session)
+    ParkedMessage.objects.filter(pk__in=keys).update(session=session)
     Work.objects.filter(parking=batch.parking).update(state=WorkState.DONE)
     Work.objects.update(not_before_at=None)
     batch.refresh_from_db()
     work_off(batch)
-    assert letters_of(batch) == keys
+    assert parked_messages_of(batch) == keys
     assert batch.state == BatchState.DRAFT
     assert batch.state_why == ("1 of the chosen messages were not found in the queue any more.")
 
@@ -121,7 +121,7 @@ def test_a_message_that_lay_in_a_queue_is_read_as_it_came(user: User, broker: Br
     """The one that the journal keeps decides, not the group that it is counted in."""
     (row,) = parked(broker, Message("", "dead", a_message().properties, b"1"), queue="audit")
     options = Options(mode=TargetMode.TYPED, key="audit")
-    assert routes_of(select.of_letters(user, broker, [row.pk], options)) == {
+    assert routes_of(select.of_parked_messages(user, broker, [row.pk], options)) == {
         ("", "audit", "loops"): 1
     }
 

@@ -1,4 +1,4 @@
-"""Where each letter goes: its own target, a redirect rule, a delay; and its verdict."""
+"""Where each message goes: its own target, a redirect rule, a delay; and its verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import redirect, select
 from delayboard.dead_letters.replay.options import OptionError, Options
 from delayboard.dead_letters.replay.target import delay_queues
-from delayboard.models import BatchState, DeadLetter, RedirectRule, TargetMode
+from delayboard.models import BatchState, ParkedMessage, RedirectRule, TargetMode
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, shop
 from tests.delayboard.preparing import (
     PLAIN,
@@ -28,7 +28,7 @@ from topology.models import AuditEntry, Broker, Topology
 pytestmark = pytest.mark.usefixtures("seen")
 
 
-def test_each_letter_has_its_own_target_and_verdict(user: User, broker: Broker) -> None:
+def test_each_parked_message_has_its_own_target_and_verdict(user: User, broker: Broker) -> None:
     keys = [
         row.pk
         for row in parked(
@@ -42,7 +42,7 @@ def test_each_letter_has_its_own_target_and_verdict(user: User, broker: Broker) 
             a_message(headers=deaths_header(a_death("dead", exchange="", routing_keys=("dead",)))),
         )
     ]
-    batch = select.of_letters(user, broker, keys, PLAIN)
+    batch = select.of_parked_messages(user, broker, keys, PLAIN)
     found = [
         (item.route.exchange, item.route.routing_key, item.route.ending, item.route.is_good)
         for item in batch.items.select_related("route")
@@ -63,12 +63,14 @@ def test_each_letter_has_its_own_target_and_verdict(user: User, broker: Broker) 
     assert batches.bad_verdicts(batch) == {"refused": 2, "guarded": 1, "loops": 1}
 
 
-def test_letters_that_all_tell_nothing_need_a_typed_target(user: User, broker: Broker) -> None:
+def test_parked_messages_that_all_tell_nothing_need_a_typed_target(
+    user: User, broker: Broker
+) -> None:
     keys = [row.pk for row in parked(broker, a_message(headers={}), a_message(headers={"a": 1}))]
-    draft = select.of_letters(user, broker, keys, PLAIN)
+    draft = select.of_parked_messages(user, broker, keys, PLAIN)
     assert (draft.state, routes_of(draft)) == (BatchState.DRAFT, {("", "", "refused"): 2})
     assert "type the exchange and key" in draft.state_why
-    assert routes_of(select.of_letters(user, broker, keys, TYPED)) == {
+    assert routes_of(select.of_parked_messages(user, broker, keys, TYPED)) == {
         ("orders", "orders", "delivered"): 2
     }
 
@@ -84,7 +86,7 @@ def test_hostile_names_are_judged_and_kept(user: User, broker: Broker) -> None:
         )
     ]
     keys += some(broker, 1)
-    batch = select.of_letters(user, broker, keys, Options(mode=TargetMode.FIRST_QUEUE))
+    batch = select.of_parked_messages(user, broker, keys, Options(mode=TargetMode.FIRST_QUEUE))
     endings = list(batch.items.values_list("route__ending", "route__routing_key"))
     assert endings == [
         ("refused", ""),
@@ -97,9 +99,9 @@ def test_hostile_names_are_judged_and_kept(user: User, broker: Broker) -> None:
 
 def test_properties_that_cannot_be_taken_apart_are_refused(user: User, broker: Broker) -> None:
     (row,) = parked(broker, a_message())
-    DeadLetter.objects.filter(pk=row.pk).update(properties=b"\x20\x00\x00\x00\x00\x09\x01aq")
+    ParkedMessage.objects.filter(pk=row.pk).update(properties=b"\x20\x00\x00\x00\x00\x09\x01aq")
     keys = [row.pk, *some(broker, 1)]
-    batch = select.of_letters(user, broker, keys, TYPED)
+    batch = select.of_parked_messages(user, broker, keys, TYPED)
     route = batch.routes.get(ending="refused")
     assert "cannot be edited" in route.verdict
     assert batch.routes.get(ending="delivered").items_number == 1
@@ -128,9 +130,9 @@ def test_a_redirected_group_goes_where_its_rule_says(user: User, broker: Broker)
 def test_a_rule_that_leads_nowhere_is_refused(
     user: User, broker: Broker, exchange: str, key: str
 ) -> None:
-    (letter,) = some(broker, 1)
+    (parked_message,) = some(broker, 1)
     with pytest.raises(OptionError):
-        redirect.redirect(user, group_of(letter), exchange, key)
+        redirect.redirect(user, group_of(parked_message), exchange, key)
     assert not RedirectRule.objects.exists()
 
 
@@ -142,23 +144,23 @@ def delayed(topology: Topology, **changes: object) -> Options:
 def test_through_a_delay_they_go_to_its_target(user: User, broker: Broker, pair: Topology) -> None:
     know(broker, shop() | pair.pattern.definitions(pair.parsed))
     keys = some(broker, 2)
-    batch = select.of_letters(user, broker, keys, delayed(pair))
+    batch = select.of_parked_messages(user, broker, keys, delayed(pair))
     (route,) = batch.routes.all()
     assert route.ending == "delivered", route.verdict
     assert route.after_ms == 5000
     assert "through the delay" in route.why
 
 
-def test_a_delay_of_one_destination_takes_no_letters_of_other_queues(
+def test_a_delay_of_one_destination_takes_no_parked_messages_of_other_queues(
     user: User, broker: Broker, pair: Topology
 ) -> None:
     know(broker, shop() | pair.pattern.definitions(pair.parsed))
     other = deaths_header(a_death("audit", exchange="news"))
     keys = [row.pk for row in parked(broker, a_message(headers=other))]
-    (route,) = select.of_letters(user, broker, keys, delayed(pair)).routes.all()
+    (route,) = select.of_parked_messages(user, broker, keys, delayed(pair)).routes.all()
     assert (route.is_good, route.ending) == (False, "refused")
     assert "and not to “audit”" in route.verdict
-    typed = select.of_letters(user, broker, keys, delayed(pair, key="orders"))
+    typed = select.of_parked_messages(user, broker, keys, delayed(pair, key="orders"))
     assert typed.routes.get().ending == "delivered"
 
 
@@ -176,7 +178,7 @@ def test_a_delay_that_is_not_on_offer_is_refused(
     know(broker, shop() | pair.pattern.definitions(pair.parsed))
     keys = some(broker, 1)
     with pytest.raises(OptionError) as refused:
-        select.of_letters(user, broker, keys, delayed(pair, **changes))
+        select.of_parked_messages(user, broker, keys, delayed(pair, **changes))
     assert list(refused.value.problems) == [field]
     assert nothing_was_made()
 
@@ -186,7 +188,7 @@ def test_a_topology_that_is_not_applied_is_refused(
 ) -> None:
     Topology.objects.update(state="torn_down")
     with pytest.raises(OptionError, match="torn down"):
-        select.of_letters(user, broker, some(broker, 1), delayed(pair))
+        select.of_parked_messages(user, broker, some(broker, 1), delayed(pair))
 
 
 def test_the_queues_of_delays_are_known_as_long_as_their_topology_stands(

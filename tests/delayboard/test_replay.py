@@ -15,10 +15,10 @@ from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import source
 from delayboard.models import (
     BatchState,
-    DeadLetter,
-    LetterGroup,
-    LetterState,
+    MessageGroup,
     Outcome,
+    ParkedMessage,
+    ParkedState,
     ReplayBatch,
     ReplayEdit,
 )
@@ -32,7 +32,14 @@ from tests.delayboard.builders import (
     started,
     states,
 )
-from tests.delayboard.carrying import RETURNED, adds_up, carried, changed, errors, letter_states
+from tests.delayboard.carrying import (
+    RETURNED,
+    adds_up,
+    carried,
+    changed,
+    errors,
+    parked_message_states,
+)
 from tests.delayboard.pipes import Pipes
 from topology.broker.amqp.pipeline import Answer
 from topology.broker.properties.read import build_properties
@@ -43,14 +50,14 @@ from topology.models import Broker, WorkState
 pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 
 
-def test_every_letter_is_sent_and_that_is_written_down(
+def test_every_parked_message_is_sent_and_that_is_written_down(
     user: User, broker: Broker, pipes: Pipes
 ) -> None:
     batch = started(user, broker, [b"1", b"2", b"3"])
     ended = carried(batch)
     assert (ended.state, ended.done, ended.total) == (WorkState.DONE, 3, 3)
     assert (batch.state, states(batch)) == (BatchState.DONE, ["done"] * 3)
-    assert letter_states(batch) == ["replayed"] * 3
+    assert parked_message_states(batch) == ["replayed"] * 3
     assert pipes.bodies == [b"1", b"2", b"3"]
     assert pipes.names == [item.replay_id for item in batch.items.all()]
     published = pipes.published[0]
@@ -70,7 +77,7 @@ def test_each_is_a_fact_with_its_replay(user: User, broker: Broker, pipes: Pipes
         ("orders", "orders", "dead")
     ] * 2
     assert [e.content_id for e in told] == [
-        letter.content_id for letter in DeadLetter.objects.order_by("pk")
+        parked_message.content_id for parked_message in ParkedMessage.objects.order_by("pk")
     ]
 
 
@@ -93,7 +100,7 @@ def test_what_is_refused_is_parked_again_with_the_reason(
     pipes.decide = lambda p: Answer(kind, "no") if p.body == b"1" else Answer("confirmed")
     carried(batch)
     assert (batch.state, states(batch)) == (BatchState.DONE, [kind, "done"])
-    assert letter_states(batch) == ["parked", "replayed"]
+    assert parked_message_states(batch) == ["parked", "replayed"]
     assert errors(batch) == ["no", ""]
 
 
@@ -104,12 +111,12 @@ def test_what_is_given_to_a_delay_is_handed_and_can_be_replayed_again(
     carried(batch)
     item = batch.items.get()
     assert (item.state, item.outcome) == ("done", Outcome.HANDED)
-    assert letter_states(batch) == ["handed"]
-    again = frozen(user, broker, list(DeadLetter.objects.all()), undo_seconds=60)
+    assert parked_message_states(batch) == ["handed"]
+    again = frozen(user, broker, list(ParkedMessage.objects.all()), undo_seconds=60)
     batches.start(user, again, despite_verdict=False)
-    assert letter_states(again) == ["replaying"]
+    assert parked_message_states(again) == ["replaying"]
     batches.cancel(user, again)
-    assert letter_states(again) == ["handed"]
+    assert parked_message_states(again) == ["handed"]
     again.refresh_from_db()
     adds_up(again)
 
@@ -121,7 +128,7 @@ def test_what_arrived_of_another_replay_meanwhile_is_not_parked_again(
 ) -> None:
     batch = started(user, broker, [b"1"], a_route("orders", "orders", after_ms=5000))
     carried(batch)
-    again = frozen(user, broker, list(DeadLetter.objects.all()), undo_seconds=60)
+    again = frozen(user, broker, list(ParkedMessage.objects.all()), undo_seconds=60)
     batches.start(user, again, despite_verdict=False)
     batch.items.update(outcome=outcome)
     if is_cancelled:
@@ -132,7 +139,7 @@ def test_what_arrived_of_another_replay_meanwhile_is_not_parked_again(
         carried(again)
     again.refresh_from_db()
     adds_up(again)
-    assert letter_states(again) == ["replayed"]
+    assert parked_message_states(again) == ["replayed"]
 
 
 def test_what_was_answered_twice_is_marked(user: User, broker: Broker, pipes: Pipes) -> None:
@@ -153,7 +160,7 @@ def test_a_confirm_of_the_tap_alone_is_none(
     carried(batch)
     assert states(batch) == ["returned", "done"]
     assert "No queue but Delayboard's own tap took it" in errors(batch)[0]
-    assert letter_states(batch) == ["parked", "replayed"]
+    assert parked_message_states(batch) == ["parked", "replayed"]
 
 
 def test_a_decimal_is_not_sent_to_a_stream_tap(
@@ -175,11 +182,11 @@ def test_what_cannot_be_taken_apart_fails_and_is_parked(
     user: User, broker: Broker, pipes: Pipes
 ) -> None:
     batch = started(user, broker, [b"1", b"2"])
-    DeadLetter.objects.filter(message_id="1").update(properties=b"\x20\x00\x00\x00\x00\x09\x01")
+    ParkedMessage.objects.filter(message_id="1").update(properties=b"\x20\x00\x00\x00\x00\x09\x01")
     carried(batch)
     assert states(batch) == ["failed", "done"]
     assert errors(batch)[0].startswith("Its properties cannot be edited")
-    assert letter_states(batch) == ["parked", "replayed"]
+    assert parked_message_states(batch) == ["parked", "replayed"]
 
 
 def test_a_route_that_the_dry_run_refused_is_not_sent(
@@ -191,35 +198,40 @@ def test_a_route_that_the_dry_run_refused_is_not_sent(
     assert (states(batch), errors(batch), pipes.published) == (["failed"], ["It cannot be."], [])
 
 
-def test_an_edit_is_sent_and_the_letter_stays(user: User, broker: Broker, pipes: Pipes) -> None:
+def test_an_edit_is_sent_and_the_parked_message_stays(
+    user: User, broker: Broker, pipes: Pipes
+) -> None:
     batch = started(user, broker, [b"1", b"2"])
     item, other = batch.items.all()
-    assert item.letter is not None
-    assert other.letter is not None
+    assert item.parked_message is not None
+    assert other.parked_message is not None
     stated = build_properties({"fixed": True}, message_id="edited").raw
     ReplayEdit.objects.create(
-        item=item, properties=stated, body=other.letter.body, edited_at=timezone.now()
+        item=item, properties=stated, body=other.parked_message.body, edited_at=timezone.now()
     )
     carried(batch)
     first = pipes.published[0]
     assert (first.body, first.properties.message_id) == (b"2", "edited")
     assert first.properties.headers["fixed"] is True
-    item.letter.refresh_from_db()
-    assert (item.letter.message.body, item.letter.state) == (b"1", LetterState.REPLAYED)
+    item.parked_message.refresh_from_db()
+    assert (item.parked_message.message.body, item.parked_message.state) == (
+        b"1",
+        ParkedState.REPLAYED,
+    )
 
 
-def test_a_letter_that_was_deleted_fails(user: User, broker: Broker, pipes: Pipes) -> None:
+def test_a_parked_message_that_was_deleted_fails(user: User, broker: Broker, pipes: Pipes) -> None:
     """It is counted beside one that fails at the same time for another reason."""
     batch = started(user, broker, [b"1", b"2", b"3"])
-    LetterGroup.objects.update(replaying=2)
-    DeadLetter.objects.filter(message_id="1").delete()
-    DeadLetter.objects.filter(message_id="3").update(properties=b"\x20\x00\x00\x00\x00\x09\x01")
+    MessageGroup.objects.update(replaying=2)
+    ParkedMessage.objects.filter(message_id="1").delete()
+    ParkedMessage.objects.filter(message_id="3").update(properties=b"\x20\x00\x00\x00\x00\x09\x01")
     carried(batch)
     assert (states(batch), errors(batch)[0]) == (["failed", "done", "failed"], source.GONE)
     assert (batch.done, batch.failed) == (1, 2)
 
 
-def test_the_headers_of_a_fact_are_those_of_the_letter(
+def test_the_headers_of_a_fact_are_those_of_the_parked_message(
     user: User, broker: Broker, pipes: Pipes
 ) -> None:
     carried(started(user, broker, [b"1"]))

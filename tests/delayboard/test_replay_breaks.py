@@ -26,14 +26,14 @@ from delayboard.dead_letters.replay.send import replay
 from delayboard.dead_letters.replay.source import GIVEN_UP
 from delayboard.models import (
     BatchState,
-    DeadLetter,
     ItemState,
-    LetterGroup,
+    MessageGroup,
+    ParkedMessage,
     ReplayBatch,
     ReplayItem,
 )
 from tests.delayboard.builders import TAPPED, a_route, started, states
-from tests.delayboard.carrying import RETURNED, adds_up, carried, changed, letter_states
+from tests.delayboard.carrying import RETURNED, adds_up, carried, changed, parked_message_states
 from tests.delayboard.pipes import Pipes
 from topology import work
 from topology.broker.amqp.pipeline import Answer
@@ -54,7 +54,7 @@ def test_a_broken_connection_gives_the_work_back_and_the_same_goes_again_marked(
     assert (row.state, row.error) == (WorkState.WAITING, "broke")
     assert row.not_before_at is not None
     assert (batch.state, states(batch)) == (BatchState.RUNNING, ["publishing"] * 2)
-    assert letter_states(batch) == ["replaying"] * 2
+    assert parked_message_states(batch) == ["replaying"] * 2
     pipes.broken = None
     assert carried(batch).state == WorkState.DONE
     assert states(batch) == ["done"] * 2
@@ -76,7 +76,7 @@ def test_one_that_breaks_the_connection_each_time_is_given_up_and_the_others_go(
         pipes.broken = None
     assert carried(batch).state == WorkState.DONE
     assert states(batch) == ["done", "failed", "done"]
-    assert letter_states(batch) == ["replayed", "parked", "replayed"]
+    assert parked_message_states(batch) == ["replayed", "parked", "replayed"]
     bad = batch.items.get(position=2)
     assert (bad.error, bad.may_be_duplicated) == (GIVEN_UP, True)
 
@@ -160,7 +160,7 @@ def test_a_worker_whose_lease_is_another_s_writes_down_only_what_was_confirmed(
     row = carried(batch)
     assert (row.state, row.owner) == (WorkState.RUNNING, "another")
     assert states(batch) == ["done", "publishing"]
-    assert letter_states(batch) == ["replayed", "replaying"]
+    assert parked_message_states(batch) == ["replayed", "replaying"]
 
 
 def test_of_a_worker_that_lost_its_lease_the_next_one_sends_only_what_was_not_confirmed(
@@ -194,7 +194,7 @@ def test_what_got_its_end_while_it_was_read_is_not_sent_again(
     def late(*args: Any, **kwargs: Any) -> Any:
         item = batch.items.get(position=1)
         if item.state == ItemState.PUBLISHING:
-            taken = settle.Taken(1, item.letter_id, is_handed=False)
+            taken = settle.Taken(1, item.parked_message_id, is_handed=False)
             with transaction.atomic():
                 settle.write(batch, [settle.Ending(taken, ItemState.DONE)], timezone.now())
         return contents(*args, **kwargs)
@@ -230,15 +230,15 @@ def test_a_commit_whose_answer_was_lost_is_counted_once(
     assert [event.kind for _, event in oldest(10)].count("replayed") == 3
 
 
-def test_letters_and_groups_are_locked_before_items(
+def test_parked_messages_and_groups_are_locked_before_items(
     user: User, broker: Broker, pipes: Pipes
 ) -> None:
     batch = started(user, broker, [b"1", b"2"])
-    DeadLetter.objects.filter(message_id="1").update(properties=b"\x20\x00\x00\x00\x00\x09\x01")
+    ParkedMessage.objects.filter(message_id="1").update(properties=b"\x20\x00\x00\x00\x00\x09\x01")
     with CaptureQueriesContext(connection) as asked:
         carried(batch)
     updated = [match[1] for one in asked if (match := re.match(r'UPDATE "(\w+)"', one["sql"]))]
-    names = (DeadLetter, LetterGroup, ReplayItem, ReplayBatch)
+    names = (ParkedMessage, MessageGroup, ReplayItem, ReplayBatch)
     first = [updated.index(name._meta.db_table) for name in names]
     assert first == sorted(first)
     assert states(batch) == ["failed", "done"]

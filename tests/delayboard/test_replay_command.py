@@ -37,7 +37,7 @@ def options(broker: Broker, *said: str) -> Any:
     "said",
     [
         (),
-        ("--letter", "1", "--group", "2"),
+        ("--parked-message", "1", "--group", "2"),
         ("--query", "a", "--queue", "dead"),
         ("--resume", "1", "--cancel", "1"),
         ("--resume", "1", "--dry-run"),
@@ -51,8 +51,8 @@ def test_nothing_or_two_things_to_replay_are_a_misuse(said: tuple[str, ...]) -> 
 
 def test_of_two_choices_only_one_is_taken() -> None:
     with pytest.raises(CommandError) as told:
-        arguments.only_one(given("--letter", "30", "--group", "1", "--parked-from", "dead"))
-    assert str(told.value) == "Say only one of --letter, --group and --parked-from."
+        arguments.only_one(given("--parked-message", "30", "--group", "1", "--parked-from", "dead"))
+    assert str(told.value) == "Say only one of --parked-message, --group and --parked-from."
 
 
 def test_an_empty_search_is_a_choice() -> None:
@@ -116,18 +116,18 @@ def test_another_brokers_topology_group_and_replay_are_none_of_this_one(
     other = make_broker(name="Other")
     with pytest.raises(CommandError, match="There is no topology"):
         options(other, "--through", pair.slug, "--delay", "1m")
-    (letter,) = parked(broker, a_message())
-    with pytest.raises(CommandError, match=f"Other has no group {letter.group_id}."):
-        arguments.choose(None, other, "group", given("--group", str(letter.group_id)))
+    (parked_message,) = parked(broker, a_message())
+    with pytest.raises(CommandError, match=f"Other has no group {parked_message.group_id}."):
+        arguments.choose(None, other, "group", given("--group", str(parked_message.group_id)))
     with pytest.raises(CommandError, match=r"Other has no replay 1\."):
         arguments.batch_of(other, 1)
 
 
 def test_no_sign_of_a_queues_name_belongs_to_the_search(broker: Broker) -> None:
-    (letter,) = parked(broker, a_message(), queue=NASTY)
+    (parked_message,) = parked(broker, a_message(), queue=NASTY)
     parked(broker, a_message(), queue="other")
     query = arguments._parked_from(broker, NASTY)
-    assert [found.pk for found in search.matching(None, broker, query)] == [letter.pk]
+    assert [found.pk for found in search.matching(None, broker, query)] == [parked_message.pk]
 
 
 def test_queues_that_a_search_would_mix_are_not_chosen_by_their_name(broker: Broker) -> None:

@@ -35,10 +35,10 @@ def test_what_is_followed_is_found_by_its_index(broker: Broker) -> None:
 
 def test_a_live_page_does_not_read_what_was_chosen(broker: Broker) -> None:
     batch = a_batch(broker, state=BatchState.RUNNING)
-    batch.letters = list(range(1000))
+    batch.parked_messages = list(range(1000))
     batch.save()
     with CaptureQueriesContext(connection) as queries:
         subject = subjects.find("replays", str(batch.pk), 1.0)
         assert subject is not None
         subject.read()
-    assert not [query for query in queries.captured_queries if '"letters"' in query["sql"]]
+    assert not [query for query in queries.captured_queries if '"parked_messages"' in query["sql"]]

@@ -17,15 +17,15 @@ from delayboard.dead_letters.replay.claims import MAYBE_PUBLISHED
 from delayboard.dead_letters.replay.source import Bucket
 from delayboard.models import (
     BatchState,
-    DeadLetter,
     ItemState,
-    LetterGroup,
-    LetterState,
+    MessageGroup,
     Order,
+    ParkedMessage,
+    ParkedState,
     ReplayBatch,
 )
 from tests.delayboard.builders import a_message, frozen, parked, started, states
-from tests.delayboard.carrying import adds_up, carried, changed, errors, letter_states
+from tests.delayboard.carrying import adds_up, carried, changed, errors, parked_message_states
 from tests.delayboard.pipes import Pipes, opened
 from topology import work
 from topology.broker.amqp.pipeline import Answer
@@ -75,7 +75,7 @@ def test_cancelled_in_the_middle_what_is_not_sent_is_parked(
     assert row.state == WorkState.CANCELLED
     assert (batch.state, batch.state_why) == (BatchState.CANCELLED, "Cancelled by ann.")
     assert states(batch) == ["done", "cancelled", "cancelled"]
-    assert letter_states(batch) == ["replayed", "parked", "parked"]
+    assert parked_message_states(batch) == ["replayed", "parked", "parked"]
     assert pipes.bodies == [b"1"]
 
 
@@ -97,7 +97,7 @@ def test_paused_in_the_middle_nothing_more_is_sent_until_it_is_resumed(
 
 def test_nothing_is_sent_within_the_undo_window(user: User, broker: Broker, pipes: Pipes) -> None:
     batch = started(user, broker, [b"1", b"2"], undo_seconds=60)
-    assert (batch.state, letter_states(batch)) == (BatchState.WAITING, ["replaying"] * 2)
+    assert (batch.state, parked_message_states(batch)) == (BatchState.WAITING, ["replaying"] * 2)
     assert work.claim(("replay",), "worker") is None
     row = carried(batch)
     assert row.state == WorkState.WAITING
@@ -107,7 +107,7 @@ def test_nothing_is_sent_within_the_undo_window(user: User, broker: Broker, pipe
     batches.cancel(user, batch)
     batch.refresh_from_db()
     adds_up(batch)
-    assert (batch.state, letter_states(batch)) == (BatchState.CANCELLED, ["parked"] * 2)
+    assert (batch.state, parked_message_states(batch)) == (BatchState.CANCELLED, ["parked"] * 2)
     assert pipes.published == []
 
 
@@ -128,14 +128,14 @@ def test_the_worker_claims_what_is_much_and_gives_it_back(
 ) -> None:
     monkeypatch.setattr(batches, "AT_ONCE", 1)
     batch = started(user, broker, [b"1", b"2"], undo_seconds=60)
-    assert (batch.claimed_to, letter_states(batch)) == (0, ["parked"] * 2)
+    assert (batch.claimed_to, parked_message_states(batch)) == (0, ["parked"] * 2)
     carried(batch)
-    assert (batch.claimed_to, letter_states(batch)) == (2, ["replaying"] * 2)
+    assert (batch.claimed_to, parked_message_states(batch)) == (2, ["replaying"] * 2)
     batches.cancel(user, batch)
-    assert letter_states(batch) == ["replaying"] * 2
+    assert parked_message_states(batch) == ["replaying"] * 2
     row = carried(batch)
     assert (row.state, batch.state) == (WorkState.CANCELLED, BatchState.CANCELLED)
-    assert letter_states(batch) == ["parked"] * 2
+    assert parked_message_states(batch) == ["parked"] * 2
 
 
 def test_what_is_left_out_is_summed_up_after_the_last_claim(
@@ -143,7 +143,7 @@ def test_what_is_left_out_is_summed_up_after_the_last_claim(
 ) -> None:
     started(user, broker, [b"1", b"2"])
     monkeypatch.setattr(batches, "AT_ONCE", 1)
-    batch = frozen(user, broker, list(DeadLetter.objects.order_by("pk")))
+    batch = frozen(user, broker, list(ParkedMessage.objects.order_by("pk")))
     batches.start(user, batch, despite_verdict=False)
     claims.claim_chunk(batch, 1)
     assert (batch.cancelled, batch.state_why) == (1, "")
@@ -156,9 +156,12 @@ def test_each_message_is_in_one_of_two_replays_and_the_second_is_told(
     user: User, broker: Broker, pipes: Pipes
 ) -> None:
     first = started(user, broker, [b"1", b"2"])
-    found = [*DeadLetter.objects.order_by("pk"), *parked(broker, a_message(b"3"), a_message(b"4"))]
-    DeadLetter.objects.filter(pk=found[3].pk).update(state=LetterState.DISCARDED)
-    LetterGroup.objects.update(discarded=1, parked=1)
+    found = [
+        *ParkedMessage.objects.order_by("pk"),
+        *parked(broker, a_message(b"3"), a_message(b"4")),
+    ]
+    ParkedMessage.objects.filter(pk=found[3].pk).update(state=ParkedState.DISCARDED)
+    MessageGroup.objects.update(discarded=1, parked=1)
     second = frozen(user, broker, found)
     batches.start(user, second, despite_verdict=False)
     assert states(second) == ["cancelled", "cancelled", "pending", "cancelled"]
@@ -240,7 +243,7 @@ def test_what_was_begun_before_a_cancel_says_so(user: User, broker: Broker) -> N
     one, two = batch.items.all()
     assert (one.state, one.error, one.may_be_duplicated) == ("cancelled", MAYBE_PUBLISHED, True)
     assert (two.state, two.error, two.may_be_duplicated) == ("cancelled", "", False)
-    assert letter_states(batch) == ["parked"] * 2
+    assert parked_message_states(batch) == ["parked"] * 2
 
 
 @pytest.mark.parametrize(("rate", "most"), [(4.0, 9), (0.5, 2), (1000.0, 2250)])

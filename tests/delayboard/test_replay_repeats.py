@@ -16,20 +16,20 @@ from analytics.recorder.index import index
 from delayboard.dead_letters.discard import DISCARD, change_these
 from delayboard.dead_letters.message.after_parking import after
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.parked.states import change_letters
+from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import claims, edit, following, freeze, outcome, prepare, select
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.options import Options
 from delayboard.management import replay_words as words
-from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, TargetMode
+from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode
 from delayboard.models.replay import Outcome, replay_id
 from tests.analytics.builders import an_event, an_exit
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.delayboard.carrying import adds_up, carried
 from tests.delayboard.pipes import Pipes
-from tests.delayboard.preparing import know, letters_of, routes_of, work_off
+from tests.delayboard.preparing import know, parked_messages_of, routes_of, work_off
 from topology.message import REPLAY_HEADER
 from topology.models import Broker, Topology
 
@@ -39,27 +39,31 @@ INCLUDED = Options(mode=TargetMode.TYPED, exchange="orders", key="orders", inclu
 EXCLUDED = ItemState.EXCLUDED
 
 
-def twins(broker: Broker, number: int = 3, *, of: Sequence[int] = (0,)) -> list[DeadLetter]:
-    """So many letters, and behind them a possible repeat of each of these."""
-    found = parked(broker, *(a_letter(one) for one in range(number)))
+def twins(broker: Broker, number: int = 3, *, of: Sequence[int] = (0,)) -> list[ParkedMessage]:
+    """So many messages, and behind them a possible repeat of each of these."""
+    found = parked(broker, *(a_parked_message(one) for one in range(number)))
     for place in of:
-        (again,) = parked(broker, a_letter(int(found[place].message_id[1:])))
-        DeadLetter.objects.filter(pk=again.pk).update(repeat_of=found[place])
+        (again,) = parked(broker, a_parked_message(int(found[place].message_id[1:])))
+        ParkedMessage.objects.filter(pk=again.pk).update(repeat_of=found[place])
         found.append(again)
     return found
 
 
-def a_letter(number: int, name: str = "") -> Any:
+def a_parked_message(number: int, name: str = "") -> Any:
     headers = {**deaths_header(a_death()), **({REPLAY_HEADER: name} if name else {})}
     return a_message(b"%d" % number, headers, message_id=f"m{number}")
 
 
-def of_letters(letters: Sequence[DeadLetter], options: Options = PLAIN) -> ReplayBatch:
-    return select.of_letters(None, letters[0].broker, [one.pk for one in letters], options)
+def of_parked_messages(
+    parked_messages: Sequence[ParkedMessage], options: Options = PLAIN
+) -> ReplayBatch:
+    return select.of_parked_messages(
+        None, parked_messages[0].broker, [one.pk for one in parked_messages], options
+    )
 
 
-def replayed(letters: Sequence[DeadLetter], options: Options = INCLUDED) -> ReplayBatch:
-    batch = of_letters(letters, options)
+def replayed(parked_messages: Sequence[ParkedMessage], options: Options = INCLUDED) -> ReplayBatch:
+    batch = of_parked_messages(parked_messages, options)
     batches.start(None, batch, despite_verdict=True)
     carried(batch)
     return batch
@@ -75,7 +79,7 @@ def counts(batch: ReplayBatch) -> tuple[int, int, int, int]:
 
 
 def test_repeats_are_excluded_and_listed(broker: Broker) -> None:
-    batch = of_letters(twins(broker, 3, of=(0, 2)))
+    batch = of_parked_messages(twins(broker, 3, of=(0, 2)))
     assert counts(batch) == (5, 2, 2, 3)
     assert states(batch) == ["pending"] * 3 + ["excluded"] * 2
     assert routes_of(batch) == {("orders", "orders", "delivered"): 3}
@@ -102,7 +106,7 @@ def test_the_worker_excludes_them_too_and_judges_them_when_they_are_included(
 
 
 def test_a_small_draft_takes_them_in_and_leaves_them_out_again(broker: Broker) -> None:
-    batch = of_letters(twins(broker))
+    batch = of_parked_messages(twins(broker))
     select.change(None, batch, INCLUDED)
     assert counts(batch) == (4, 1, 0, 4)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 4}
@@ -121,23 +125,23 @@ def test_a_replay_of_nothing_but_repeats_says_so_and_does_not_start(
         batch = select.of_query(None, broker, "repeat:yes", PLAIN)
         work_off(batch)
     else:
-        batch = of_letters([again])
+        batch = of_parked_messages([again])
     assert (batch.state, batch.state_why) == ("draft", "")
     with pytest.raises(BatchError, match="possible repeats and are excluded"):
         batches.start(None, batch, despite_verdict=True)
-    assert letters_of(batch) == [again.pk]
+    assert parked_messages_of(batch) == [again.pk]
 
 
 def test_excluded_ones_stay_parked_whatever_becomes_of_the_replay(
     broker: Broker, pipes: Pipes
 ) -> None:
-    *_, again = letters = twins(broker)
-    batch = replayed(letters, PLAIN)
+    *_, again = parked_messages = twins(broker)
+    batch = replayed(parked_messages, PLAIN)
     assert pipes.bodies == [b"0", b"1", b"2"]
     assert (batch.done, batch.excluded, batch.pending, batch.state) == (3, 1, 0, "done")
     again.refresh_from_db()
-    assert again.state == LetterState.PARKED
-    cancelled = of_letters(twins(broker))
+    assert again.state == ParkedState.PARKED
+    cancelled = of_parked_messages(twins(broker))
     batches.cancel(None, cancelled)
     cancelled.refresh_from_db()
     assert (cancelled.cancelled, cancelled.excluded) == (3, 1)
@@ -145,16 +149,16 @@ def test_excluded_ones_stay_parked_whatever_becomes_of_the_replay(
 
 
 def test_an_included_repeat_carries_the_replay_id_of_its_twin(broker: Broker, pipes: Pipes) -> None:
-    letters = twins(broker, 2, of=(1, 2))  # the second repeats the first repeat
-    batch = replayed(letters)
+    parked_messages = twins(broker, 2, of=(1, 2))  # the second repeats the first repeat
+    batch = replayed(parked_messages)
     first, second = replay_id(batch.uid, 1), replay_id(batch.uid, 2)
     assert pipes.names == [first, second, second, second]
     assert [item.replay_id for item in batch.items.all()] == pipes.names
 
 
 def test_several_repeats_of_one_and_the_newest_first(broker: Broker, pipes: Pipes) -> None:
-    letters = twins(broker, 2, of=(0, 0))
-    batch = replayed(letters, Options(**{**INCLUDED.__dict__, "order": "newest"}))
+    parked_messages = twins(broker, 2, of=(0, 0))
+    batch = replayed(parked_messages, Options(**{**INCLUDED.__dict__, "order": "newest"}))
     assert pipes.names == [replay_id(batch.uid, one) for one in (1, 1, 2, 1)]
 
 
@@ -168,7 +172,7 @@ def test_a_repeat_carries_the_id_of_an_earlier_replay(broker: Broker, pipes: Pip
 
 def test_a_twin_that_another_replay_has_claimed_lends_its_id(broker: Broker, pipes: Pipes) -> None:
     first, *_, again = twins(broker)
-    waiting = of_letters([first])
+    waiting = of_parked_messages([first])
     batches.start(None, waiting, despite_verdict=True)
     changed = ReplayBatch.objects.filter(pk=waiting.pk)
     batches.pause(None, changed.get())
@@ -183,7 +187,7 @@ def test_a_repeat_whose_twin_never_went_has_its_own_id_and_the_twin_gets_it_late
 ) -> None:
     first, second, *_, again, another = twins(broker, of=(0, 1))
     change_these(user, broker, DISCARD, [first.pk])
-    draft = of_letters([second])
+    draft = of_parked_messages([second])
     batch = replayed([again, another])
     assert pipes.names == [replay_id(batch.uid, 1), replay_id(batch.uid, 2)]
     batches.start(None, draft, despite_verdict=True)
@@ -195,8 +199,8 @@ def test_to_send_a_message_again_on_purpose_takes_a_new_id(broker: Broker, pipes
     first, *_, again = twins(broker)
     replayed([first])
     with transaction.atomic():
-        before = (LetterState.REPLAYED,)
-        change_letters([first.pk], before, LetterState.HANDED, by=None, at=timezone.now())
+        before = (ParkedState.REPLAYED,)
+        change_parked_messages([first.pk], before, ParkedState.HANDED, by=None, at=timezone.now())
     batch = replayed([first, again])
     assert pipes.names[1:] == [replay_id(batch.uid, 1)] * 2
 
@@ -218,20 +222,20 @@ def test_ids_are_shared_across_chunks_of_claims(
 def test_each_copy_that_dies_again_is_found_as_its_own_item(broker: Broker, pipes: Pipes) -> None:
     batch = replayed(twins(broker, 2))
     name = replay_id(batch.uid, 1)
-    (one,) = parked(broker, a_letter(0, name))
+    (one,) = parked(broker, a_parked_message(0, name))
     assert outcomes(batch) == [("died", one.pk), ("", None), ("", None)]
-    (two,) = parked(broker, a_letter(0, name))
+    (two,) = parked(broker, a_parked_message(0, name))
     assert outcomes(batch) == [("died", one.pk), ("", None), ("died", two.pk)]
-    parked(broker, a_letter(0, name))
+    parked(broker, a_parked_message(0, name))
     batch.refresh_from_db()
     assert batch.died == 2
-    again = batch.items.get(position=3).letter
-    assert f"letter {again.pk if again else 0}" in after(two)[0].told
+    again = batch.items.get(position=3).parked_message
+    assert f"parked message {again.pk if again else 0}" in after(two)[0].told
 
 
 def test_a_copy_that_is_parked_twice_is_one(broker: Broker, pipes: Pipes) -> None:
     batch = replayed(twins(broker, 2))
-    message = a_letter(0, replay_id(batch.uid, 1))
+    message = a_parked_message(0, replay_id(batch.uid, 1))
     (one,) = parked(broker, message)
     store.put_prepared(
         broker, "dead", [store.prepare(message)], at=timezone.now(), repeats=[one.pk]
@@ -242,7 +246,7 @@ def test_a_copy_that_is_parked_twice_is_one(broker: Broker, pipes: Pipes) -> Non
 def test_copies_in_a_queue_are_found_again_at_each_look(broker: Broker, pipes: Pipes) -> None:
     batch = replayed(twins(broker, 2))
     name, at = replay_id(batch.uid, 1), timezone.now()
-    message = a_letter(0, name)
+    message = a_parked_message(0, name)
     prepared = (message.properties, message.content_id, "")
     for copies, died in ((1, 1), (1, 1), (2, 2), (2, 2)):
         outcome.record_returned(broker, [(name, ReturnedMessage(*prepared))] * copies, at)
@@ -273,7 +277,7 @@ def test_as_many_arrived_as_a_tap_saw(pair: Topology, pipes: Pipes) -> None:
 
 
 def test_an_excluded_repeat_is_not_edited(broker: Broker) -> None:
-    batch = of_letters(twins(broker))
+    batch = of_parked_messages(twins(broker))
     item = batch.items.get(state=EXCLUDED)
     with pytest.raises(edit.EditError, match="Include possible repeats"):
         edit.edit(None, item, body=b"other")
@@ -281,14 +285,14 @@ def test_an_excluded_repeat_is_not_edited(broker: Broker) -> None:
 
 
 def test_what_the_command_says(broker: Broker) -> None:
-    first, *_, again = letters = twins(broker)
-    batch = of_letters(letters)
+    first, *_, again = parked_messages = twins(broker)
+    batch = of_parked_messages(parked_messages)
     said = "\n".join([*words.dry_run(batch), *words.each(batch)])
     assert f"Replay {batch.pk}: 3 messages" in said
     assert "1 possible repeat excluded: still parked. Include them with --include-repeats." in said
     assert f"4. m0: excluded, a possible repeat of message {first.pk}" in said
     *_, message, end = (json.loads(one) for one in words.dry_run_lines(batch, with_messages=True))
-    assert (message["letter"], message["repeat_of"]) == (again.pk, first.pk)
+    assert (message["parked_message"], message["repeat_of"]) == (again.pk, first.pk)
     assert message["is_excluded"]
     assert (end["selected"], end["repeats"], end["excluded"], end["good"]) == (4, 1, 1, 3)
     select.change(None, batch, INCLUDED)
@@ -300,7 +304,7 @@ def test_a_worker_that_fails_while_it_judges_anew_leaves_counts_that_add_up(
 ) -> None:
     monkeypatch.setattr(select, "AT_ONCE", 1)
     monkeypatch.setattr(prepare, "CHUNK", 2)
-    batch = of_letters(twins(broker, 4, of=(0, 1)))
+    batch = of_parked_messages(twins(broker, 4, of=(0, 1)))
     select.change(None, batch, INCLUDED)
     calls = []
 

@@ -47,9 +47,9 @@ def test_a_dry_run_counts_every_item_once(broker: Broker) -> None:
 
 @pytest.mark.django_db
 def test_what_became_of_them_adds_up_to_what_was_replayed(broker: Broker) -> None:
-    letters = parked(broker, *(a_message(b"%d" % one) for one in range(5)))
+    parked_messages = parked(broker, *(a_message(b"%d" % one) for one in range(5)))
     states = [ItemState.DONE] * 4 + [ItemState.FAILED]
-    batch = a_batch(broker, letters, BatchState.DONE, states, delivered=1, died=1)
+    batch = a_batch(broker, parked_messages, BatchState.DONE, states, delivered=1, died=1)
     delayed = a_route(batch, routing_key="later", after_ms=1000)
     batch.items.filter(position=3).update(route=delayed, outcome=Outcome.HANDED)
     assert told.aftermath(batch) == told.Aftermath(delivered=1, died=1, handed=1, unseen=1)

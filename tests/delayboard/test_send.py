@@ -20,7 +20,7 @@ from delayboard.models import Publication
 from delayboard.models.publication import LONGEST_SEND, Sent
 from delayboard.publishing import send as sending
 from delayboard.publishing.predict import Prediction, predict
-from delayboard.publishing.send import Letter, send
+from delayboard.publishing.send import OutgoingMessage, send
 from tests.delayboard.builders import shop
 from tests.topology.builders import a_queue, a_snapshot
 from topology import latest
@@ -91,13 +91,13 @@ def good(there: Definitions | None = None) -> Prediction:
 
 
 WAY = Route("orders", "orders", shop())
-LETTER = Letter("orders", "orders", b"{}", {"tenant": 42}, {"type": "t"}, WAY)
+OUTGOING = OutgoingMessage("orders", "orders", b"{}", {"tenant": 42}, {"type": "t"}, WAY)
 
 
 def test_a_message_is_written_down_sent_and_told(
     channel: Channel, broker: Broker, user: User
 ) -> None:
-    row = send(user, broker, LETTER, good())
+    row = send(user, broker, OUTGOING, good())
     row.refresh_from_db()
     assert (row.sent, row.error, row.predicted_queue) == (Sent.CONFIRMED, "", "orders")
     assert row.confirmed_at is not None
@@ -131,7 +131,7 @@ def test_a_publish_that_fails_is_told_and_states_no_fact(
     channel: Channel, broker: Broker, user: User, error: BrokerError, sent: Sent
 ) -> None:
     channel.error = error
-    row = send(user, broker, LETTER, good())
+    row = send(user, broker, OUTGOING, good())
     row.refresh_from_db()
     assert (row.sent, row.error, row.confirmed_at) == (sent, str(error), None)
     assert not Fact.objects.exists()
@@ -142,7 +142,7 @@ def test_a_queue_that_is_newer_than_the_prediction_counts(
     channel: Channel, broker: Broker, user: User
 ) -> None:
     old = predict(a_snapshot(Definitions()), "orders", "orders")
-    assert send(user, broker, LETTER, old).sent == Sent.CONFIRMED
+    assert send(user, broker, OUTGOING, old).sent == Sent.CONFIRMED
 
 
 def test_a_broker_that_is_gone_after_the_confirm_leaves_it_in_doubt(
@@ -152,7 +152,7 @@ def test_a_broker_that_is_gone_after_the_confirm_leaves_it_in_doubt(
         raise Unreachable("gone")
 
     monkeypatch.setattr(sending, "observe", gone)
-    row = send(user, broker, LETTER, good())
+    row = send(user, broker, OUTGOING, good())
     assert row.sent == Sent.UNKNOWN
     assert "The broker confirmed it, but" in row.error
 
@@ -161,7 +161,7 @@ def test_what_only_a_tap_took_is_refused(channel: Channel, broker: Broker, user:
     tap = Queue(f"{TAP_PREFIX}orders")
     tapped = Definitions.of([tap, Binding("orders", tap.name, "unbound")])
     channel.seen = a_snapshot(shop() | tapped)
-    row = send(user, broker, replace(LETTER, routing_key="unbound"), good())
+    row = send(user, broker, replace(OUTGOING, routing_key="unbound"), good())
     assert row.sent == Sent.REFUSED
     assert row.error.startswith("No queue takes it: the exchange “orders” has no queue")
 
@@ -170,7 +170,7 @@ def test_a_password_that_cannot_be_opened_is_a_refusal_and_no_crash(
     channel: Channel, broker: Broker, user: User, settings: Settings
 ) -> None:
     settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
-    row = send(user, broker, LETTER, good())
+    row = send(user, broker, OUTGOING, good())
     assert row.sent == Sent.REFUSED
     assert "cannot be decrypted" in row.error
     assert channel.published == []
@@ -180,7 +180,7 @@ def test_what_amqp_cannot_carry_is_refused_before_anything_is_written(
     channel: Channel, broker: Broker, user: User
 ) -> None:
     with pytest.raises(FieldError):
-        send(user, broker, Letter("", "q", b"", {"n": 2**70}), good())
+        send(user, broker, OutgoingMessage("", "q", b"", {"n": 2**70}), good())
     assert not Publication.objects.exists()
     assert channel.published == []
 
@@ -190,7 +190,7 @@ def test_a_crash_while_sending_leaves_a_row_that_says_so_later(
 ) -> None:
     channel.error = KeyboardInterrupt()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
-        send(user, broker, LETTER, good())
+        send(user, broker, OUTGOING, good())
     row = Publication.objects.get()
     told = []
     for after in (timedelta(0), LONGEST_SEND - SECOND, LONGEST_SEND + SECOND):
@@ -206,9 +206,9 @@ def levels(broker: Broker, channel: Channel) -> Topology:
     return row
 
 
-def to_levels(row: Topology, target: str) -> Letter:
+def to_levels(row: Topology, target: str) -> OutgoingMessage:
     route = delay_levels.route(LEVELS, SECOND, target)
-    return Letter(
+    return OutgoingMessage(
         route.exchange,
         route.routing_key,
         b"{}",
@@ -218,17 +218,17 @@ def to_levels(row: Topology, target: str) -> Letter:
     )
 
 
-def test_what_a_letter_declares_is_ours_from_before_until_the_broker_refuses_it(
+def test_what_a_parked_message_declares_is_ours_from_before_until_the_broker_refuses_it(
     channel: Channel, broker: Broker, user: User, levels: Topology
 ) -> None:
-    letter = to_levels(levels, "work")
-    (bound,) = letter.declares.bindings
+    outgoing = to_levels(levels, "work")
+    (bound,) = outgoing.declares.bindings
     channel.refuses = NotFound("no queue 'work'")
-    assert send(user, broker, letter, good()).sent == Sent.REFUSED
+    assert send(user, broker, outgoing, good()).sent == Sent.REFUSED
     levels.refresh_from_db()
     assert bound.identity not in levels.owned_identities
     channel.refuses, channel.error = None, Nacked("full")
-    assert send(user, broker, replace(letter, id=uuid4()), good()).sent == Sent.REFUSED
+    assert send(user, broker, replace(outgoing, id=uuid4()), good()).sent == Sent.REFUSED
     levels.refresh_from_db()
     assert bound.identity in levels.owned_identities
 
@@ -262,12 +262,14 @@ def test_why_nobody_will_see_it_arrive_is_said_at_once(
     channel: Channel, broker: Broker, user: User, pair: Topology
 ) -> None:
     untapped = send(
-        user, broker, replace(LETTER, id=uuid4()), predict(a_snapshot(shop()), "", "orders")
+        user, broker, replace(OUTGOING, id=uuid4()), predict(a_snapshot(shop()), "", "orders")
     )
     assert "No applied topology taps the way into orders" in untapped.unobservable_why
-    lost = send(user, broker, replace(LETTER, id=uuid4()), predict(a_snapshot(shop()), "gone", ""))
+    lost = send(
+        user, broker, replace(OUTGOING, id=uuid4()), predict(a_snapshot(shop()), "gone", "")
+    )
     assert lost.unobservable_why == "It is not expected to arrive anywhere."
-    tapped = send(user, broker, replace(LETTER, id=uuid4()), good(pair.definitions))
+    tapped = send(user, broker, replace(OUTGOING, id=uuid4()), good(pair.definitions))
     assert (tapped.unobservable_why, tapped.topology) == ("", pair)
 
 
@@ -279,7 +281,7 @@ def test_what_a_delayed_exchange_gives_back_it_keeps_and_nothing_confirms_that(
     later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
     there = a_snapshot(shop(later, Binding("later", "orders", "k")))
     channel.error = Returned("No queue takes the key “k”.")
-    letter = Letter("later", "k", b"{}", headers)
-    row = send(user, broker, letter, predict(there, "later", "k", headers=headers))
+    outgoing = OutgoingMessage("later", "k", b"{}", headers)
+    row = send(user, broker, outgoing, predict(there, "later", "k", headers=headers))
     assert (row.sent, row.confirmed_at) == (sent, None)
     assert ("nothing confirms that" in row.error) == (sent == Sent.UNKNOWN)

@@ -19,11 +19,11 @@ from delayboard.dead_letters.message.presentation import (
     type_name,
     widths,
 )
-from tests.delayboard.builders import a_message, letters, shop
+from tests.delayboard.builders import a_message, peeked_messages, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
 from topology.content.bodies import HEX_BYTES, SHOWN_BYTES, hex_dump, show_body
-from topology.redaction import Masks
+from topology.redaction import Redaction
 
 
 def exactly(text: str) -> Any:
@@ -179,20 +179,22 @@ def test_the_deepest_header_can_be_shown() -> None:
         ("gone", None, "What becomes of it is not known: there is no queue “gone”."),
     ],
 )
-def test_what_becomes_of_a_letter_by_itself_is_said(
+def test_what_becomes_of_a_peeked_message_by_itself_is_said(
     queue: str, expiration: str | None, said: str
 ) -> None:
     there = shop(a_queue("wait", ttl=5000, dlx="", key="orders"))
     stated: dict[str, Any] = {} if expiration is None else {"expiration": expiration}
-    (letter,) = letters(a_message(headers={}, **stated))
-    found = show(letter, there, set(), queue=queue, version=(4, 3, 6))
+    (peeked_message,) = peeked_messages(a_message(headers={}, **stated))
+    found = show(peeked_message, there, set(), queue=queue, version=(4, 3, 6))
     assert found.onward.startswith(said)
     assert bool(found.onward) == bool(said)
 
 
-def test_a_letter_is_shown_whole() -> None:
-    (letter,) = letters(a_message(b'{"a":1}', message_id="m1", content_type="application/json"))
-    found = show(letter, shop(), {"hold"})
+def test_a_peeked_message_is_shown_whole() -> None:
+    (peeked_message,) = peeked_messages(
+        a_message(b'{"a":1}', message_id="m1", content_type="application/json")
+    )
+    found = show(peeked_message, shop(), {"hold"})
     assert found.body.form == "json"
     assert [row.name for row in found.headers] == ["x-death"]
     assert [(row.name, row.value) for row in found.properties] == [
@@ -205,8 +207,10 @@ def test_a_letter_is_shown_whole() -> None:
 
 def test_numbers_among_the_headers_are_shown_with_their_width() -> None:
     headers = {"small": 5, "long": 2**40, "float": 1.5, "yes": True, "text": "5"}
-    (letter,) = letters(a_message(headers=headers, content_type="a", content_encoding="b"))
-    assert {row.name: row.width for row in show(letter, shop(), set()).headers} == {
+    (peeked_message,) = peeked_messages(
+        a_message(headers=headers, content_type="a", content_encoding="b")
+    )
+    assert {row.name: row.width for row in show(peeked_message, shop(), set()).headers} == {
         "small": "32 bits",
         "long": "64 bits",
         "float": "64 bits",
@@ -222,8 +226,8 @@ def test_of_headers_that_cannot_be_read_no_width_is_told(raw: bytes) -> None:
 
 def test_what_a_rule_hides_is_hidden_in_a_packed_body_too() -> None:
     packed = gzip.compress(b'{"card": 4111, "n": 1.10}')
-    (letter,) = letters(a_message(packed, {"token": 5}))
-    found = show_whole(letter, masks=Masks(("token",), ("card",)))
+    (peeked_message,) = peeked_messages(a_message(packed, {"token": 5}))
+    found = show_whole(peeked_message, redaction=Redaction(("token",), ("card",)))
     assert json.loads(found.body.text) == {"card": "hidden by a rule", "n": 1.1}
     assert [line.text for line in found.lines if line.name == "card"] == ["hidden by a rule"]
     assert found.headers == (Row("token", "text", "hidden by a rule"),)
@@ -233,8 +237,8 @@ def test_what_a_rule_hides_is_hidden_in_a_packed_body_too() -> None:
 
 
 def test_a_body_that_cannot_be_told_is_hidden_whole() -> None:
-    (letter,) = letters(a_message(b"card=4111", {}))
-    found = show_whole(letter, masks=Masks((), ("card",)))
+    (peeked_message,) = peeked_messages(a_message(b"card=4111", {}))
+    found = show_whole(peeked_message, redaction=Redaction((), ("card",)))
     assert found.hides_body
     assert (found.hex, found.lines) == ("", ())
     assert "4111" not in found.body.text

@@ -87,8 +87,8 @@ def broker(transactional_db: None) -> Iterator[Broker]:
 
 
 def a_replay(broker: Broker, state: BatchState = BatchState.DRAFT) -> ReplayBatch:
-    letters = parked(broker, a_message(b"1"), a_message(b"2"))
-    return a_batch(broker, letters, state, [ItemState.DONE, ItemState.PENDING])
+    parked_messages = parked(broker, a_message(b"1"), a_message(b"2"))
+    return a_batch(broker, parked_messages, state, [ItemState.DONE, ItemState.PENDING])
 
 
 def test_a_batch_is_told_by_its_counts(broker: Broker) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from delayboard.models import Duty
+from delayboard.models import BackgroundTask
 from delayboard.worker import supervise
 from delayboard.worker.supervise import Supervisor, keep_running
 from delayboard.worker.tasks import Beat, Task
@@ -18,36 +18,36 @@ from topology.broker.errors import Unreachable
 SOON = 10.0
 
 
-class Duties:
+class Tasks:
     """What a test wants to run, in place of the table."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
 
     def add(self, key: str, run: Callable[[threading.Event, Beat], None]) -> None:
-        self.tasks[key] = Task(key, f"Duty {key}", run)
+        self.tasks[key] = Task(key, f"BackgroundTask {key}", run)
 
     def wanted(self, owner: str, *, only: str = "") -> dict[str, Task]:
         return dict(self.tasks)
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> Duties:
-    kept = Duties()
+def table(monkeypatch: pytest.MonkeyPatch) -> Tasks:
+    kept = Tasks()
     monkeypatch.setattr(supervise, "wanted", kept.wanted)
     monkeypatch.setattr(supervise, "pause", lambda failures: 0.01)
     return kept
 
 
 @pytest.fixture
-def supervisor(transactional_db: None, table: Duties) -> Iterator[Supervisor]:
+def supervisor(transactional_db: None, table: Tasks) -> Iterator[Supervisor]:
     found = Supervisor()
     yield found
     assert found.end()
 
 
 class Patient:
-    """A duty that beats, says that it has begun and waits for its end."""
+    """A task that beats, says that it has begun and waits for its end."""
 
     def __init__(self) -> None:
         self.began = threading.Semaphore(0)
@@ -60,43 +60,48 @@ class Patient:
         self.ended.set()
 
 
-def test_what_is_wanted_is_started_once_and_seen(supervisor: Supervisor, table: Duties) -> None:
-    duty = Patient()
-    table.add("a", duty)
+def test_what_is_wanted_is_started_once_and_seen(supervisor: Supervisor, table: Tasks) -> None:
+    background_task = Patient()
+    table.add("a", background_task)
     supervisor.look()
-    assert duty.began.acquire(timeout=SOON)
+    assert background_task.began.acquire(timeout=SOON)
     supervisor.look()
-    row = Duty.objects.get()
-    assert (row.key, row.name, row.details, row.is_late) == ("a", "Duty a", {"n": 1}, False)
+    row = BackgroundTask.objects.get()
+    assert (row.key, row.name, row.details, row.is_late) == (
+        "a",
+        "BackgroundTask a",
+        {"n": 1},
+        False,
+    )
     assert row.started_at is not None
     assert [t.name for t in threading.enumerate()].count("a") == 1
 
 
-def test_a_duty_that_is_no_longer_wanted_ends_and_is_forgotten(
-    supervisor: Supervisor, table: Duties
+def test_a_background_task_that_is_no_longer_wanted_ends_and_is_forgotten(
+    supervisor: Supervisor, table: Tasks
 ) -> None:
-    duty, other = Patient(), Patient()
-    table.add("a", duty)
+    background_task, other = Patient(), Patient()
+    table.add("a", background_task)
     table.add("b", other)
     supervisor.look()
-    assert duty.began.acquire(timeout=SOON)
+    assert background_task.began.acquire(timeout=SOON)
     assert other.began.acquire(timeout=SOON)
     del table.tasks["a"]
     supervisor.look()
-    assert duty.ended.wait(SOON)
+    assert background_task.ended.wait(SOON)
     assert not other.ended.is_set()
-    assert list(Duty.objects.values_list("key", flat=True)) == ["b"]
+    assert list(BackgroundTask.objects.values_list("key", flat=True)) == ["b"]
 
 
 @pytest.mark.usefixtures("table")
 def test_a_row_that_a_dead_worker_left_is_forgotten_unless_others_may_keep_it(
     supervisor: Supervisor,
 ) -> None:
-    Duty.objects.create(key="record:gone", name="Recorder of what is torn down")
+    BackgroundTask.objects.create(key="record:gone", name="Recorder of what is torn down")
     Supervisor(only="recorder").look()
-    assert Duty.objects.exists()
+    assert BackgroundTask.objects.exists()
     supervisor.look()
-    assert not Duty.objects.exists()
+    assert not BackgroundTask.objects.exists()
 
 
 class Failing:
@@ -121,9 +126,9 @@ class Failing:
         (KeyError("odd"), "KeyError: 'odd'", True),
     ],
 )
-def test_an_error_is_written_down_and_the_duty_begins_again(
+def test_an_error_is_written_down_and_the_background_task_begins_again(
     supervisor: Supervisor,
-    table: Duties,
+    table: Tasks,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     error: Exception,
@@ -142,7 +147,8 @@ def test_an_error_is_written_down_and_the_duty_begins_again(
     with caplog.at_level(logging.WARNING):
         supervisor.look()
         row = eventually(
-            lambda: Duty.objects.filter(key="a").exclude(last_error="").first(), "the error"
+            lambda: BackgroundTask.objects.filter(key="a").exclude(last_error="").first(),
+            "the error",
         )
     assert (row.last_error, row.is_failing) == (told, True)
     assert row.last_error_at is not None
@@ -173,7 +179,7 @@ def test_pauses_grow_with_the_failures_and_a_stop_ends_them(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_failure_that_cannot_be_written_down_does_not_end_the_duty(
+def test_a_failure_that_cannot_be_written_down_does_not_end_the_background_task(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stop = threading.Event()
@@ -187,7 +193,7 @@ def test_a_failure_that_cannot_be_written_down_does_not_end_the_duty(
 
     monkeypatch.setattr(supervise, "_begin", no_database)
     monkeypatch.setattr(supervise, "pause", lambda failures: 0)
-    monkeypatch.setattr(Duty.objects, "filter", no_database)
+    monkeypatch.setattr(BackgroundTask.objects, "filter", no_database)
     keep_running(Task("a", "A", Patient()), stop)
     assert began[:1] == ["a"]
     assert "could not be written down" in caplog.text
@@ -195,7 +201,7 @@ def test_a_failure_that_cannot_be_written_down_does_not_end_the_duty(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_died_is_replaced(
-    supervisor: Supervisor, table: Duties, monkeypatch: pytest.MonkeyPatch
+    supervisor: Supervisor, table: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deaths = [SystemExit(), None]
     alive = threading.Event()
@@ -217,11 +223,11 @@ def test_a_thread_that_died_is_replaced(
 
 
 def test_the_supervisor_goes_on_when_it_cannot_tell_what_is_wanted(
-    supervisor: Supervisor, table: Duties, monkeypatch: pytest.MonkeyPatch
+    supervisor: Supervisor, table: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop, looked = threading.Event(), threading.Event()
-    duty = Patient()
-    table.add("a", duty)
+    background_task = Patient()
+    table.add("a", background_task)
     calls: list[int] = []
 
     def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
@@ -236,15 +242,15 @@ def test_the_supervisor_goes_on_when_it_cannot_tell_what_is_wanted(
     thread = threading.Thread(target=supervisor.run, args=(stop,))
     thread.start()
     assert looked.wait(SOON)
-    assert duty.began.acquire(timeout=SOON)
+    assert background_task.began.acquire(timeout=SOON)
     stop.set()
     thread.join(SOON)
     assert not thread.is_alive()
-    assert duty.ended.is_set()
+    assert background_task.ended.is_set()
 
 
 def test_a_thread_that_hangs_is_left_and_said_so(
-    transactional_db: None, table: Duties, monkeypatch: pytest.MonkeyPatch
+    transactional_db: None, table: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release, began = threading.Event(), threading.Event()
 

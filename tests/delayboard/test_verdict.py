@@ -64,7 +64,7 @@ def target(*deaths: Death, there: Definitions | None = None) -> tuple[str, str] 
         ([a_death("", "", exchange="", routing_keys=())], None),
     ],
 )
-def test_a_letter_goes_back_to_where_it_was_before_its_earliest_failure(
+def test_a_parked_message_goes_back_to_where_it_was_before_its_earliest_failure(
     deaths: list[Death], expected: tuple[str, str] | None
 ) -> None:
     assert target(*deaths) == expected
@@ -138,19 +138,19 @@ def test_the_message_s_own_headers_and_expiration_count() -> None:
         Exchange("sorter", "headers"),
         Binding("sorter", "orders", "", arguments=Arguments({"kind": "pdf"})),
     )
-    letter = a_message(headers={"kind": "pdf"}, expiration="700")
-    sorted_in = judge(Target("sorter", "", ""), "dead", there, ["orders"], letter)
+    parked_message = a_message(headers={"kind": "pdf"}, expiration="700")
+    sorted_in = judge(Target("sorter", "", ""), "dead", there, ["orders"], parked_message)
     assert sorted_in == Verdict(True, "Arrives in orders at once.")
     other = judge(Target("sorter", "", ""), "dead", there, ["orders"], a_message(headers={}))
     assert other.sentence.startswith("No route")
-    expires = judge(Target("", "audit", ""), "dead", there, [], letter)
+    expires = judge(Target("", "audit", ""), "dead", there, [], parked_message)
     assert expires.sentence.startswith("Lost after 700ms: it expires in “audit”")
 
 
 @pytest.mark.parametrize("expiration", ["soon", "-5", "1.5"])
 def test_an_expiration_that_no_broker_takes_is_told_before_it_is_refused(expiration: str) -> None:
-    letter = a_message(expiration=expiration)
-    verdict = judge(Target("", "audit", ""), "dead", shop(), [], letter)
+    parked_message = a_message(expiration=expiration)
+    verdict = judge(Target("", "audit", ""), "dead", shop(), [], parked_message)
     assert not verdict.is_good
     assert f"its expiration “{expiration}” is no whole number" in verdict.sentence
 
@@ -171,13 +171,13 @@ WAITING = busy_wait.definitions(HOOKS) | shop(a_queue("hooks"))
 
 
 def test_a_replay_into_a_busy_wait_of_ours_is_followed_to_where_its_waiter_brings_it() -> None:
-    letter = a_message(headers={WAITER.due_header: 1_790_000_180_000})
+    parked_message = a_message(headers={WAITER.due_header: 1_790_000_180_000})
     verdict = judge(
         Target("", WAITER.queue, ""),
         "dead",
         WAITING,
         [],
-        letter,
+        parked_message,
         waiters=[WAITER],
         now_ms=1_790_000_000_000,
     )
@@ -206,8 +206,8 @@ def test_a_delayed_exchange_keeps_a_replay_and_gives_it_back_all_the_same(
     """As the plugin's source says; none of the tests' brokers can have it."""
     later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
     there = shop(later, Binding("later", "orders", "orders"))
-    letter = a_message(headers={"x-delay": 40})
-    verdict = judge(Target("later", key, ""), "dead", there, [], letter)
+    parked_message = a_message(headers={"x-delay": 40})
+    verdict = judge(Target("later", key, ""), "dead", there, [], parked_message)
     assert not verdict.is_good
     assert verdict.sentence.startswith(said)
     turned = a_message(headers={"x-delay": -40})
@@ -269,7 +269,7 @@ by_headers = st.lists(
     ),
     max_size=3,
 )
-judged_letters = st.tuples(
+judged_parked_messages = st.tuples(
     st.sampled_from((*strategies.EXCHANGES, "", "gone")),
     strategies.keys | st.sampled_from(strategies.QUEUES),
     st.sampled_from(strategies.QUEUES),
@@ -282,24 +282,26 @@ judged_letters = st.tuples(
 @given(
     strategies.definitions(),
     by_headers,
-    st.lists(judged_letters, min_size=1, max_size=6),
+    st.lists(judged_parked_messages, min_size=1, max_size=6),
     st.sampled_from([(3, 10, 8), (4, 0, 5), (4, 3, 6)]),
     st.sets(st.sampled_from(strategies.QUEUES)),
 )
 def test_judging_many_says_of_each_what_judging_one_says(
     found: Definitions,
     more: list[Binding],
-    letters: list[tuple[str, str, str, dict[str, Any], str | None]],
+    parked_messages: list[tuple[str, str, str, dict[str, Any], str | None]],
     version: tuple[int, ...],
     consumed: set[str],
 ) -> None:
     there = found | Definitions.of(more)
     many = Judge(there, consumed, version=version, now_ms=NOW_MS)
-    for exchange, key, source, headers, expiration in [*letters, *letters]:
-        letter = a_message(headers=headers, expiration=expiration)
+    for exchange, key, source, headers, expiration in [*parked_messages, *parked_messages]:
+        parked_message = a_message(headers=headers, expiration=expiration)
         target = Target(exchange, key, "typed")
-        plain = judge(target, source, there, consumed, letter, version=version, now_ms=NOW_MS)
-        assert many.judge(target, source, letter.properties) == plain
+        plain = judge(
+            target, source, there, consumed, parked_message, version=version, now_ms=NOW_MS
+        )
+        assert many.judge(target, source, parked_message.properties) == plain
 
 
 def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,8 +314,8 @@ def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(judging, "walk", counted)
     many = Judge(shop())
     for number in range(50):
-        letter = a_message(headers={"order": number})
-        assert many.judge(Target("orders", "orders", ""), "dead", letter.properties).is_good
+        parked_message = a_message(headers={"order": number})
+        assert many.judge(Target("orders", "orders", ""), "dead", parked_message.properties).is_good
     assert walks == ["orders"]
 
 
@@ -331,15 +333,17 @@ def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_what_was_replayed_too_often_is_guarded(replays: object, sentence: str) -> None:
     many = Judge(shop(), most_replays=3)
-    letter = a_message(headers={REPLAYS_HEADER: replays})
-    verdict = many.judge(Target("orders", "orders", ""), "dead", letter.properties)
+    parked_message = a_message(headers={REPLAYS_HEADER: replays})
+    verdict = many.judge(Target("orders", "orders", ""), "dead", parked_message.properties)
     assert verdict.sentence == sentence
     assert verdict.ending == ("delivered" if verdict.is_good else "guarded")
 
 
 def test_a_guard_of_one_says_once() -> None:
-    letter = a_message(headers={REPLAYS_HEADER: 1})
-    verdict = Judge(shop(), most_replays=1).judge(Target("", "audit", ""), "", letter.properties)
+    parked_message = a_message(headers={REPLAYS_HEADER: 1})
+    verdict = Judge(shop(), most_replays=1).judge(
+        Target("", "audit", ""), "", parked_message.properties
+    )
     assert verdict.sentence.startswith("It was replayed once already and died again. Arr")
 
 
@@ -387,19 +391,19 @@ def test_the_ending_is_the_worst_and_the_time_the_longest(
 def test_a_decimal_is_not_sent_where_it_would_close_the_connection() -> None:
     tap = Queue(TAP_PREFIX + "orders", arguments=Arguments({"x-queue-type": "stream"}))
     many = Judge(shop(tap, Binding("orders", tap.name, "orders")))
-    letter = a_message(headers={"price": Decimal("1.5")})
-    verdict = many.judge(Target("orders", "orders", ""), "dead", letter.properties)
+    parked_message = a_message(headers={"price": Decimal("1.5")})
+    verdict = many.judge(Target("orders", "orders", ""), "dead", parked_message.properties)
     assert (verdict.ending, verdict.is_good) == ("refused", False)
-    assert many.judge(Target("", "orders", ""), "dead", letter.properties).is_good
+    assert many.judge(Target("", "orders", ""), "dead", parked_message.properties).is_good
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [-float("inf")]}])
 def test_a_number_that_is_none_is_refused_unless_it_is_left_out(value: Any) -> None:
     many = Judge(shop())
     goal = Target("orders", "orders", "")
-    letter = a_message(headers={"ratio": value})
-    assert many.judge(goal, "dead", letter.properties).ending == "refused"
-    assert "connection" in many.judge(goal, "dead", letter.properties).sentence
+    parked_message = a_message(headers={"ratio": value})
+    assert many.judge(goal, "dead", parked_message.properties).ending == "refused"
+    assert "connection" in many.judge(goal, "dead", parked_message.properties).sentence
     dropped = a_message(headers={"x-opt-ratio": value})
     assert many.judge(goal, "dead", dropped.properties).is_good
 
@@ -407,11 +411,13 @@ def test_a_number_that_is_none_is_refused_unless_it_is_left_out(value: Any) -> N
 def test_what_a_delayed_exchange_keeps_is_refused() -> None:
     later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
     many = Judge(shop(later, Binding("later", "orders", "orders")))
-    letter = a_message(headers={"x-delay": 40})
-    assert many.judge(Target("later", "orders", ""), "", letter.properties).ending == "refused"
+    parked_message = a_message(headers={"x-delay": 40})
+    assert (
+        many.judge(Target("later", "orders", ""), "", parked_message.properties).ending == "refused"
+    )
 
 
-def test_each_letter_is_due_by_its_own_header() -> None:
+def test_each_parked_message_is_due_by_its_own_header() -> None:
     many = Judge(WAITING, waiters=[WAITER], now_ms=NOW_MS)
     told = [
         many.judge(

@@ -10,12 +10,12 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from analytics.models import ScheduledMessage
-from delayboard.models import LetterChange, Parking, Publication
+from delayboard.models import ParkedChange, Parking, Publication
 from tests.delayboard.builders import a_message, parked
 from tests.site.desk import draft
 from topology.models import Topology
 
-QUERIES = {"dead_letter_queue": {"name": "orders"}, "letters_export": {"as": "csv"}}
+QUERIES = {"dead_letter_queue": {"name": "orders"}, "parked_messages_export": {"as": "csv"}}
 
 
 def addresses(pair: Topology) -> dict[str, str]:
@@ -33,13 +33,15 @@ def addresses(pair: Topology) -> dict[str, str]:
             entered_at=now,
             due_at=now + timedelta(hours=1),
         )
-    letter = parked(pair.broker, a_message())[0]
+    parked_message = parked(pair.broker, a_message())[0]
     rows = {
-        "letter": letter.pk,
-        "letter_body": letter.pk,
-        "letter_group": letter.group_id,
+        "parked_message": parked_message.pk,
+        "parked_message_body": parked_message.pk,
+        "message_group": parked_message.group_id,
         "parking": Parking.objects.create(broker=pair.broker, queue="dead").pk,
-        "letters_change": LetterChange.objects.create(broker=pair.broker, newest=0, asked=0).pk,
+        "parked_messages_change": ParkedChange.objects.create(
+            broker=pair.broker, newest=0, asked=0
+        ).pk,
     }
     there = {
         ("slug", "SlugConverter"): pair.slug,

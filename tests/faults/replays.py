@@ -1,4 +1,4 @@
-"""Replays of numbered letters into a real queue, and what truly arrived there."""
+"""Replays of numbered messages into a real queue, and what truly arrived there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from django.utils import timezone
 
 from delayboard.dead_letters.replay import batch as batches
-from delayboard.models import DeadLetter, ItemState, LetterGroup, LetterState, ReplayBatch
+from delayboard.models import ItemState, MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import COUNTED, ReplayRoute
 from delayboard.worker.supervise import keep_running
 from delayboard.worker.tasks import replayer
@@ -36,7 +36,7 @@ def declare(vhost: Vhost, kind: str, **arguments: ArgumentValue) -> None:
         )
 
 
-def letters(broker: Broker, number: int, *, size: int = 1) -> list[DeadLetter]:
+def parked_messages(broker: Broker, number: int, *, size: int = 1) -> list[ParkedMessage]:
     """m0, m1 and so on, some with equal bodies if they are small."""
     found = []
     for start in range(0, number, 1000):
@@ -58,13 +58,13 @@ def a_replay(
     vhost: Vhost,
     number: int,
     *targets: ReplayRoute,
-    of: Sequence[DeadLetter] = (),
+    of: Sequence[ParkedMessage] = (),
     size: int = 1,
     **stated: object,
 ) -> ReplayBatch:
-    """A started one, of new letters if `of` names none."""
+    """A started one, of new messages if `of` names none."""
     broker = of[0].broker if of else make_broker(vhost)
-    found = of or letters(broker, number, size=size)
+    found = of or parked_messages(broker, number, size=size)
     batch = frozen(None, broker, found, *(targets or (a_route("", TARGET),)), **stated)
     batches.start(None, batch, despite_verdict=True)
     return batch
@@ -137,27 +137,27 @@ def arrived(vhost: Vhost) -> Counter[str]:
 
 
 def adds_up(batch: ReplayBatch) -> None:
-    """Items, the counts of the batch, letters and the counts of groups all say the same."""
+    """Items, the counts of the batch, messages and the counts of groups all say the same."""
     row = fresh(batch)
     assert sum(row.counts().values()) == row.selected == batch.items.count()
     for state in COUNTED:
         assert batch.items.filter(state=state).count() == getattr(row, state), state
     assert batch.items.filter(may_be_duplicated=True).count() == row.doubled
-    for group in LetterGroup.objects.all():
-        for letter_state in LetterState:
-            rows = DeadLetter.objects.filter(group=group, state=letter_state)
-            assert rows.count() == getattr(group, letter_state), letter_state
+    for group in MessageGroup.objects.all():
+        for parked_message_state in ParkedState:
+            rows = ParkedMessage.objects.filter(group=group, state=parked_message_state)
+            assert rows.count() == getattr(group, parked_message_state), parked_message_state
 
 
 def lost_nothing(batch: ReplayBatch, names: Counter[str]) -> None:
     """Each message arrived or is parked; one that is there twice is marked."""
-    items = batch.items.select_related("letter")
+    items = batch.items.select_related("parked_message")
     for item in items:
-        assert item.letter is not None
+        assert item.parked_message is not None
         if item.state == ItemState.DONE:
             assert names[item.message_id] >= 1, item.message_id
-            assert item.letter.state == LetterState.REPLAYED
+            assert item.parked_message.state == ParkedState.REPLAYED
         else:
-            assert item.letter.state in (LetterState.PARKED, LetterState.REPLAYING)
+            assert item.parked_message.state in (ParkedState.PARKED, ParkedState.REPLAYING)
         sent = 1 if item.state == ItemState.DONE else 0
         assert names[item.message_id] <= sent or item.may_be_duplicated, item.message_id

@@ -75,7 +75,7 @@ def test_every_page_answers_in_time_and_says_so(
         eventually(lambda: latest.silent([pair.broker]), "the poll has failed")
         for name, address in pages.items():
             answer = client.get(address, {"name": "orders"} if "queue" in name else {})
-            if answer.status_code == 200 and name not in ("login", "letter_body"):
+            if answer.status_code == 200 and name not in ("login", "parked_message_body"):
                 assert "does not answer" in answer.content.decode(), name
     assert {name: seconds for name, seconds in took.items() if seconds > PAGE_SECONDS} == {}
     eventually(lambda: latest.poll(pair.broker).is_reachable, "it answers again")
@@ -97,7 +97,7 @@ def actions(pair: Topology) -> dict[str, tuple[str, str, dict[str, Any]]]:
         "password": address.password,
         "verify_tls": "on",
     }
-    letter = {
+    parked_message = {
         "broker": pair.broker.slug,
         "exchange": "orders",
         "routing_key": "orders",
@@ -110,7 +110,7 @@ def actions(pair: Topology) -> dict[str, tuple[str, str, dict[str, Any]]]:
         "verify": ("post", at["topology:topology_verify"], {}),
         "tear down": ("post", at["topology:topology_teardown"], {"name": "orders"}),
         "unbind": ("post", at["topology:topology_unbind"], {"destination": "orders"}),
-        "publish": ("post", at["publish"], letter),
+        "publish": ("post", at["publish"], parked_message),
         "switch the firehose on": ("post", at["firehose_switch"], {"wanted": "on"}),
         "prepare a replay": ("post", at["replay_prepare"], {"name": "orders", "message": HANDLE}),
         "start a replay": ("post", at["replay_start"], {}),
@@ -166,7 +166,7 @@ def test_a_publish_and_a_look_that_are_caught_in_the_middle_end_in_time(
     address, seconds = address_of(vhost), REQUEST_HEARTBEAT_SECONDS
     with publisher(address, "test") as channel:
         channel.declare(Definitions.of([Queue("q")]))
-    letter = Publish("", "q", build_properties(), b"x")
+    parked_message = Publish("", "q", build_properties(), b"x")
 
     watches: list[Stopwatch] = []
 
@@ -180,7 +180,7 @@ def test_a_publish_and_a_look_that_are_caught_in_the_middle_end_in_time(
 
     def publish() -> None:
         with publisher(address, "test", heartbeat=seconds) as channel, timing():
-            channel.publish(letter)
+            channel.publish(parked_message)
 
     def look() -> None:
         with getter(address, "q", heartbeat=seconds) as source, timing():

@@ -1,4 +1,4 @@
-"""A worker whose broker is frozen: its duties say so, and go on when it does."""
+"""A worker whose broker is frozen: its tasks say so, and go on when it does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from delayboard.demo.node import PrivateNode
-from delayboard.models import Duty
-from delayboard.models.duty import recorder_key
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import recorder_key
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_user
 from tests.faults.freezing import frozen
@@ -27,15 +27,20 @@ def test_a_recorder_shows_as_late_while_its_broker_is_frozen_and_recovers_withou
     vhost: Vhost, broker_node: PrivateNode, settings: Settings, tmp_path: Path
 ) -> None:
     settings.EVENT_LOG = tmp_path / "log"
-    recorder = Duty.objects.filter(key=recorder_key(applied_pair(vhost, delay="1h").slug))
+    recorder = BackgroundTask.objects.filter(key=recorder_key(applied_pair(vhost, delay="1h").slug))
     client = Client()
     client.force_login(make_user("ada", Role.ADMIN))
 
     def runs() -> bool:
-        return any(not duty.is_late and not duty.is_failing for duty in recorder.all())
+        return any(
+            not background_task.is_late and not background_task.is_failing
+            for background_task in recorder.all()
+        )
 
     def recorded() -> bool:
-        return any(duty.details.get("recorded") == 1 for duty in recorder.all())
+        return any(
+            background_task.details.get("recorded") == 1 for background_task in recorder.all()
+        )
 
     with started("worker", "--only", "recorder", variables=environment()) as worker:
         eventually(runs, "the recorder is at work")
@@ -44,7 +49,7 @@ def test_a_recorder_shows_as_late_while_its_broker_is_frozen_and_recovers_withou
             page = client.get(reverse("now")).content.decode()
             assert "No heartbeat" in page or "Failing" in page
             assert "does not answer" in page
-            assert not Duty.objects.get(key="facts").is_late
+            assert not BackgroundTask.objects.get(key="facts").is_late
         eventually(runs, "the recorder is at work again")
         with publisher(address_of(vhost), "test") as channel:
             channel.publish(Publish("orders-retry", "orders", build_properties(), b"{}"))

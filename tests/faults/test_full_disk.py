@@ -17,8 +17,8 @@ from analytics.events import MessageEvent
 from analytics.log import days, hour_folder, read_day
 from analytics.models import ScheduledMessage
 from delayboard.demo.node import PrivateNode
-from delayboard.models import Duty
-from delayboard.models.duty import recorder_key
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import recorder_key
 from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, applied_pair, eventually, make_user
 from tests.faults import cramped
@@ -64,7 +64,7 @@ def malformed(log: Path) -> int:
 
 
 def recorder_runs(topology: Topology) -> bool:
-    found = Duty.objects.filter(key=recorder_key(topology.slug)).first()
+    found = BackgroundTask.objects.filter(key=recorder_key(topology.slug)).first()
     return found is not None and not found.is_late and not found.is_failing
 
 

@@ -88,18 +88,18 @@ class Installation:
 
 
 @pytest.fixture
-def letter_address() -> str:
+def parked_message_address() -> str:
     """The page of a parked message; there is an account, too."""
     ada = make_user("ada", Role.ADMIN)
     ada.password = PBKDF2PasswordHasher().encode(PASSWORD, "salt")
     ada.save()
     broker = make_broker()
-    (letter,) = parked(broker, a_message(b"{}"))
-    return f"/dead-letters/{broker.slug}/parked/{letter.pk}/"
+    (parked_message,) = parked(broker, a_message(b"{}"))
+    return f"/dead-letters/{broker.slug}/parked/{parked_message.pk}/"
 
 
 @pytest.fixture
-def installed(letter_address: str, tmp_path: Path) -> Iterator[Installation]:
+def installed(parked_message_address: str, tmp_path: Path) -> Iterator[Installation]:
     seed, var = tmp_path / "seed", tmp_path / "var"
     seed.mkdir()
     var.mkdir()
@@ -127,7 +127,7 @@ def installed(letter_address: str, tmp_path: Path) -> Iterator[Installation]:
 
 
 def test_people_sign_in_and_read_and_are_told_why_they_cannot_act(
-    installed: Installation, letter_address: str
+    installed: Installation, parked_message_address: str
 ) -> None:
     before = Visitor(installed.site)
     assert before.sign_in().url.endswith("/")
@@ -138,21 +138,23 @@ def test_people_sign_in_and_read_and_are_told_why_they_cannot_act(
     later = Visitor(installed.site)
     assert "correct username and password" in later.sign_in("a wrong password").text
     assert later.sign_in().status == 200
-    parked_list = letter_address.split("parked/")[0] + "parked/"
+    parked_list = parked_message_address.split("parked/")[0] + "parked/"
     for visitor in (before, later):
         for path in ("/", "/dead-letters/", "/brokers/", "/replays/", "/scheduled/", parked_list):
             answer = visitor.get(path)
             assert (answer.status, answer.url) == (200, installed.site + path)
         # A whole message is shown only with its entry in the audit log.
-        refused = visitor.get(letter_address)
+        refused = visitor.get(parked_message_address)
         assert refused.status == 503
         assert FULL in refused.text
         failed = visitor.post(parked_list + "searches/", name="mine", q="reason:expired")
         assert (failed.status, FULL in failed.text) == (503, True)
     assert "The audit log cannot be written now." in later.get(parked_list).text
     cramped.empty(installed.disk)
-    assert eventually(lambda: later.get(letter_address).status == 200, "it goes on", seconds=60)
+    assert eventually(
+        lambda: later.get(parked_message_address).status == 200, "it goes on", seconds=60
+    )
     log = "".join(installed.lines)
     assert "Traceback" not in log
     assert len(re.findall(r"The worker cannot go on: " + FULL, log)) <= 2
-    assert len(re.findall(f"GET {letter_address} by ada failed", log)) == 1
+    assert len(re.findall(f"GET {parked_message_address} by ada failed", log)) == 1

@@ -43,7 +43,7 @@ from topology.operations.connect import try_connection
 # Generous: no page takes so long, however slow the machine is.
 PAGE_SECONDS = 20.0
 # These say nothing about the state of a broker.
-SILENT_PAGES = {"login", "letter_body", "logout"}
+SILENT_PAGES = {"login", "parked_message_body", "logout"}
 
 
 @pytest.fixture(autouse=True)

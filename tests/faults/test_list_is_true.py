@@ -21,13 +21,13 @@ from pytest_django import Settings
 from analytics.log import read_day
 from analytics.models import Gap, ScheduledMessage
 from analytics.scheduled.queries import listing
-from delayboard.models import Duty
-from delayboard.models.duty import recorder_key
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import recorder_key
 from tests.brokers import Vhost, newest_generation
 from tests.builders import address_of, eventually, make_user
-from tests.faults.letters import Course, Traffic, three_topologies
 from tests.faults.processes import environment, kill, started
-from tests.faults.truth import Look, contradictions, due_errors
+from tests.faults.traffic import Course, Traffic, three_topologies
+from tests.faults.truth import Listing, contradictions, due_errors
 from topology.models import Broker, Role, Topology
 from topology.patterns.retry_pair import params as retry_pair_params
 
@@ -51,13 +51,13 @@ class Watch:
 
     broker: Broker
     page: Client
-    looks: list[Look] = field(default_factory=list)
+    looks: list[Listing] = field(default_factory=list)
     blind: list[tuple[float, float]] = field(default_factory=list)
 
     def look(self) -> None:
         begun = time.time()
         shown = Counter(listing.waiting([self.broker]).values_list("message_id", flat=True))
-        self.looks.append(Look(begun, time.time(), shown))
+        self.looks.append(Listing(begun, time.time(), shown))
 
     def look_until(self, moment: float) -> None:
         while time.monotonic() < moment:
@@ -76,7 +76,7 @@ class Watch:
 
 
 def course_of(watch: Watch, traffic: Traffic, worker: Popen[bytes], stack: ExitStack) -> None:
-    """Look while messages flow; kill the worker, see that it is told, start another."""
+    """Listing while messages flow; kill the worker, see that it is told, start another."""
     begun = time.monotonic()
     for at in traffic.course.kills:
         watch.look_until(begun + at)
@@ -114,14 +114,14 @@ def test_the_list_is_true_and_says_when_it_is_not(
         eventually(partial(has_begun, began_at, sign="beat_at"), "the recorders are at work")
         with traffic.flowing():
             course_of(watch, traffic, worker, stack)
-    letters = traffic.letters
-    assert len(letters) == course.messages
-    wrong = contradictions(letters, watch.looks, within=WITHIN_SECONDS, blind=watch.blind)
+    messages = traffic.messages
+    assert len(messages) == course.messages
+    wrong = contradictions(messages, watch.looks, within=WITHIN_SECONDS, blind=watch.blind)
     assert not wrong, told(wrong)
     assert not watch.looks[-1].shown
     assert not Gap.objects.exists()
-    assert entries(event_log) == set(letters)
-    off = sorted(due_errors(letters, due_of(letters)).values(), reverse=True)
+    assert entries(event_log) == set(messages)
+    off = sorted(due_errors(messages, due_of(messages)).values(), reverse=True)
     # Who stamps a copy must get a processor first, which on a busy machine takes its time.
     assert off[len(off) // 20] < DUE_SECONDS, off[:20]
     assert off[0] < 10 * DUE_SECONDS, off[:20]
@@ -130,8 +130,8 @@ def test_the_list_is_true_and_says_when_it_is_not(
 def has_begun(moment: datetime, *, sign: str = "started_at") -> bool:
     """Whether a recorder of each topology, and the index, gave this sign since then."""
     recorders = [recorder_key(slug) for slug in Topology.objects.values_list("slug", flat=True)]
-    duties = Duty.objects.filter(key__in=[*recorders, "index"])
-    return duties.filter(**{f"{sign}__gte": moment}).count() == 4
+    background_tasks = BackgroundTask.objects.filter(key__in=[*recorders, "index"])
+    return background_tasks.filter(**{f"{sign}__gte": moment}).count() == 4
 
 
 def told(wrong: Sequence[str]) -> str:

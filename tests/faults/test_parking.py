@@ -24,8 +24,15 @@ from delayboard.dead_letters.replay import prepare, select
 from delayboard.dead_letters.replay.batch import KIND_PREPARE
 from delayboard.dead_letters.replay.options import Options
 from delayboard.demo.node import PrivateNode
-from delayboard.models import BatchState, DeadLetter, DeadLetterQueue, Duty, LetterGroup, TargetMode
-from delayboard.models.duty import parker_key
+from delayboard.models import (
+    BackgroundTask,
+    BatchState,
+    DeadLetterQueue,
+    MessageGroup,
+    ParkedMessage,
+    TargetMode,
+)
+from delayboard.models.background_task import parker_key
 from delayboard.worker.supervise import keep_running
 from delayboard.worker.tasks import parker_of
 from tests.brokers import Vhost, every_generation
@@ -49,7 +56,7 @@ PATIENCE = 90.0
 BACKLOG = 4000
 # More than a parker keeps until its broker is killed.
 MANY = 6000
-# Enough for the duty's row and the look for room, not for the letters.
+# Enough for the task's row and the look for room, not for the messages.
 ROOM_PAGES = 100
 TO_ORDERS = Options(mode=TargetMode.TYPED, key="orders")
 
@@ -88,12 +95,12 @@ def send(vhost: Vhost, number: int, *, size: int = 1, first: int = 0) -> None:
             assert {answer for _, answer in channel.answers(1.0)} <= {CONFIRMED}
 
 
-def letters() -> int:
-    return DeadLetter.objects.count()
+def parked_messages() -> int:
+    return ParkedMessage.objects.count()
 
 
 def has(number: int) -> bool:
-    return letters() >= number
+    return parked_messages() >= number
 
 
 def is_empty(vhost: Vhost) -> bool:
@@ -107,18 +114,18 @@ def is_empty(vhost: Vhost) -> bool:
 
 
 def distinct() -> int:
-    return DeadLetter.objects.values("message_id").distinct().count()
+    return ParkedMessage.objects.values("message_id").distinct().count()
 
 
 def all_is_there_and_adds_up(messages: int) -> None:
     """Each at least once, what is more is marked, and counters and facts say the same."""
-    kept = Counter(DeadLetter.objects.values_list("message_id", flat=True))
+    kept = Counter(ParkedMessage.objects.values_list("message_id", flat=True))
     assert set(kept) == {f"m{number}" for number in range(messages)}
-    marked = DeadLetter.objects.exclude(repeat_of=None).select_related("repeat_of")
+    marked = ParkedMessage.objects.exclude(repeat_of=None).select_related("repeat_of")
     assert kept.total() - messages == marked.count()
     assert all(m.repeat_of and m.repeat_of.message_id == m.message_id for m in marked)
     assert len({m.repeat_of_id for m in marked}) == marked.count()
-    groups = LetterGroup.objects.all()
+    groups = MessageGroup.objects.all()
     assert sum(g.parked for g in groups) == sum(g.total for g in groups) == kept.total()
 
 
@@ -136,7 +143,7 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
         missing = BACKLOG - (messages - distinct())
         send(vhost, missing, first=messages)
         messages += missing
-        goal = letters() + random.randint(1, BACKLOG // 10)
+        goal = parked_messages() + random.randint(1, BACKLOG // 10)
         with forked("run_parker", row.broker.slug, DEAD):
             eventually(partial(has, goal), f"it is at work, time {count}", seconds=PATIENCE)
             time.sleep(random.uniform(0, 0.05))
@@ -144,10 +151,10 @@ def test_kills_at_any_moment_lose_nothing_and_mark_what_is_double(
     with forked("run_parker", row.broker.slug, DEAD):
         eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
     all_is_there_and_adds_up(messages)
-    repeats = DeadLetter.objects.exclude(repeat_of=None).count()
+    repeats = ParkedMessage.objects.exclude(repeat_of=None).count()
     assert repeats <= kills * settings.MESSAGES_IN_FLIGHT
     a_replay_leaves_out(repeats, row.broker)
-    assert len(facts.oldest(Fact.objects.count())) == letters()
+    assert len(facts.oldest(Fact.objects.count())) == parked_messages()
 
 
 def a_replay_leaves_out(repeats: int, broker: Broker) -> None:
@@ -158,7 +165,7 @@ def a_replay_leaves_out(repeats: int, broker: Broker) -> None:
         prepare.run(claimed, stop=Event())
     batch.refresh_from_db()
     assert batch.state == BatchState.DRAFT, batch.state_why
-    assert (batch.selected, batch.repeats, batch.excluded) == (letters(), repeats, repeats)
+    assert (batch.selected, batch.repeats, batch.excluded) == (parked_messages(), repeats, repeats)
     assert batch.pending == distinct()
 
 
@@ -176,8 +183,8 @@ def test_a_broker_that_dies_in_the_middle_loses_nothing(node: PrivateNode, kind:
             eventually(lambda: distinct() == MANY, "all are kept", seconds=PATIENCE)
             eventually(lambda: is_empty(vhost), "the queue is empty", seconds=PATIENCE)
         except AssertionError as error:
-            duties = list(Duty.objects.values_list("last_error", flat=True))
-            raise AssertionError(f"{error}: {distinct()} are, {duties=}") from error
+            background_tasks = list(BackgroundTask.objects.values_list("last_error", flat=True))
+            raise AssertionError(f"{error}: {distinct()} are, {background_tasks=}") from error
     all_is_there_and_adds_up(MANY)
 
 
@@ -208,17 +215,19 @@ def full_database() -> Iterator[Event]:
 def test_a_full_database_stops_the_parking_is_said_and_is_got_over(vhost: Vhost, kind: str) -> None:
     row = watched(vhost, kind)
     send(vhost, 500, size=10_000)
-    duty = Duty.objects.filter(key=parker_key(row.pk))
+    background_task = BackgroundTask.objects.filter(key=parker_key(row.pk))
     with full_database() as full, running(partial(keep_running, parker_of(row))):
         eventually(
-            lambda: any("cannot be written" in d.last_error for d in duty.all()),
-            "the duty says it",
+            lambda: any("cannot be written" in d.last_error for d in background_task.all()),
+            "the background task says it",
             seconds=PATIENCE,
         )
-        assert letters() < 500
+        assert parked_messages() < 500
         full.clear()
         eventually(lambda: is_empty(vhost), "it goes on by itself", seconds=PATIENCE)
         eventually(
-            lambda: not any(d.last_error for d in duty.all()), "all is well", seconds=PATIENCE
+            lambda: not any(d.last_error for d in background_task.all()),
+            "all is well",
+            seconds=PATIENCE,
         )
     all_is_there_and_adds_up(500)

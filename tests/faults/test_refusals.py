@@ -132,11 +132,11 @@ def test_the_pages_say_so_and_publish_nothing(vhost: Vhost, broker_node: Private
     broker = make_broker(vhost)
     client = Client()
     client.force_login(make_user("ada", Role.ADMIN))
-    letter = {"broker": broker.slug, "exchange": "", "routing_key": "q", "send": "1"}
+    parked_message = {"broker": broker.slug, "exchange": "", "routing_key": "q", "send": "1"}
     with alarmed(broker_node, "memory"):
         latest.poll(broker)
         with stopwatch() as watch:
-            sent = client.post(reverse("publish"), letter).content.decode()
+            sent = client.post(reverse("publish"), parked_message).content.decode()
         assert watch.seconds < LONGEST_SECONDS
         front = client.get(reverse("now")).content.decode()
     for page in (sent, front):

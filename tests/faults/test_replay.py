@@ -15,7 +15,14 @@ from pytest_django import Settings
 from analytics.facts import oldest
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.demo.node import PrivateNode
-from delayboard.models import BatchState, DeadLetter, Duty, ItemState, LetterState, ReplayBatch
+from delayboard.models import (
+    BackgroundTask,
+    BatchState,
+    ItemState,
+    ParkedMessage,
+    ParkedState,
+    ReplayBatch,
+)
 from tests.brokers import Vhost, every_generation, newest_generation
 from tests.builders import address_of, eventually
 from tests.delayboard.builders import a_route
@@ -34,8 +41,8 @@ from tests.faults.replays import (
     has,
     has_done,
     is_at,
-    letters,
     lost_nothing,
+    parked_messages,
     replaying,
     unsettled,
 )
@@ -149,7 +156,7 @@ def test_a_target_that_vanishes_gives_the_rest_back(vhost: Vhost, kind: str) -> 
     # A quorum queue refuses what is on its way into it at that moment.
     assert counts["failed"] == counts["cancelled"] == 0
     given_back = counts["returned"] + counts["nacked"]
-    assert DeadLetter.objects.filter(state=LetterState.PARKED).count() == given_back
+    assert ParkedMessage.objects.filter(state=ParkedState.PARKED).count() == given_back
     assert counts["done"] + given_back == 1000
 
 
@@ -174,7 +181,7 @@ def test_what_is_bound_nowhere_and_what_has_no_exchange_say_so_each(vhost: Vhost
 
 
 def says_it_is_full() -> bool:
-    rows = (*Duty.objects.values_list("last_error"), *Work.objects.values_list("error"))
+    rows = (*BackgroundTask.objects.values_list("last_error"), *Work.objects.values_list("error"))
     return any("full" in error for (error,) in rows)
 
 
@@ -234,7 +241,7 @@ def test_pausing_resuming_and_cancelling_act_and_then_nothing_is_published(vhost
     adds_up(batch)
     row = fresh(batch)
     assert arrived(vhost).total() == row.done - done
-    assert DeadLetter.objects.filter(state=LetterState.PARKED).count() == 2000 - row.done
+    assert ParkedMessage.objects.filter(state=ParkedState.PARKED).count() == 2000 - row.done
 
 
 @newest_generation
@@ -242,11 +249,11 @@ def test_cancelled_within_its_undo_window_it_has_published_nothing(vhost: Vhost)
     declare(vhost, "classic")
     batch = a_replay(vhost, 3000, undo_seconds=3600)
     with replaying():
-        eventually(lambda: fresh(batch).claimed_to == 3000, "the letters are claimed")
+        eventually(lambda: fresh(batch).claimed_to == 3000, "the parked messages are claimed")
         batches.cancel(None, batch)
         eventually(lambda: fresh(batch).pending == 0, "all is given back")
     adds_up(batch)
-    assert DeadLetter.objects.filter(state=LetterState.PARKED).count() == 3000
+    assert ParkedMessage.objects.filter(state=ParkedState.PARKED).count() == 3000
     assert fresh(batch).state == BatchState.CANCELLED
     assert arrived(vhost).total() == 0
 
@@ -255,9 +262,9 @@ def test_cancelled_within_its_undo_window_it_has_published_nothing(vhost: Vhost)
 def test_of_two_overlapping_replays_each_message_goes_once(vhost: Vhost) -> None:
     declare(vhost, "classic")
     first = a_replay(vhost, 2000, rate=2000)
-    found = [item.letter for item in first.items.select_related("letter__broker")]
-    more = letters(first.broker, 500)
-    both = [letter for letter in found if letter is not None][1000:] + more
+    found = [item.parked_message for item in first.items.select_related("parked_message__broker")]
+    more = parked_messages(first.broker, 500)
+    both = [parked_message for parked_message in found if parked_message is not None][1000:] + more
     second = a_replay(vhost, 0, of=both)
     assert f"1000 with “It is in replay {first.pk}.”" in fresh(second).state_why
     with replaying(2):

@@ -19,7 +19,7 @@ from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import select, send
 from delayboard.dead_letters.replay.options import Options
 from delayboard.dead_letters.replay.redirect import redirect
-from delayboard.models import DeadLetter, LetterGroup, LetterState, ReplayBatch
+from delayboard.models import MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import BatchState, ItemState
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker, make_user
@@ -55,7 +55,7 @@ def event_log(settings: Settings, tmp_path: Path) -> None:
 
 @pytest.fixture
 def broker(vhost: Vhost) -> Broker:
-    """An exchange and a queue `orders`, in which the letters of these tests were rejected."""
+    """An exchange and a queue `orders`, in which the messages of these tests were rejected."""
     with Management(address_of(vhost)) as management:
         management.declare_exchange(Exchange("orders"))
         management.declare_queue(a_queue("orders"))
@@ -63,16 +63,16 @@ def broker(vhost: Vhost) -> Broker:
     return make_broker(vhost)
 
 
-def good(broker: Broker, number: int = 1) -> list[DeadLetter]:
+def good(broker: Broker, number: int = 1) -> list[ParkedMessage]:
     return parked(broker, *(a_message(b"%d" % n, message_id=f"m{n}") for n in range(number)))
 
 
-def bad(broker: Broker) -> list[DeadLetter]:
+def bad(broker: Broker) -> list[ParkedMessage]:
     """One whose rule leads nowhere."""
     other = deaths_header(a_death("other"))
-    letters = parked(broker, a_message(b"bad", other, message_id="bad"))
-    redirect(None, letters[0].group, "orders", "nowhere")
-    return letters
+    parked_messages = parked(broker, a_message(b"bad", other, message_id="bad"))
+    redirect(None, parked_messages[0].group, "orders", "nowhere")
+    return parked_messages
 
 
 def ran(*said: str) -> Ended:
@@ -80,8 +80,12 @@ def ran(*said: str) -> Ended:
         return ends_with(process)
 
 
-def by_letters(*letters: DeadLetter) -> list[str]:
-    return [word for letter in letters for word in ("--letter", str(letter.pk))]
+def by_parked_messages(*parked_messages: ParkedMessage) -> list[str]:
+    return [
+        word
+        for parked_message in parked_messages
+        for word in ("--parked-message", str(parked_message.pk))
+    ]
 
 
 def the_batch() -> ReplayBatch:
@@ -89,7 +93,7 @@ def the_batch() -> ReplayBatch:
 
 
 def states() -> Counter[str]:
-    return Counter(DeadLetter.objects.values_list("state", flat=True))
+    return Counter(ParkedMessage.objects.values_list("state", flat=True))
 
 
 def drained(vhost: Vhost) -> list[tuple[str, str]]:
@@ -118,13 +122,13 @@ def test_all_done_ends_with_0_and_the_counts(vhost: Vhost, broker: Broker) -> No
     assert entry.username == "delayboard"
 
 
-@pytest.mark.parametrize("way", ["letters", "group", "parked-from", "limit"])
+@pytest.mark.parametrize("way", ["parked_messages", "group", "parked-from", "limit"])
 def test_each_choice_chooses(vhost: Vhost, broker: Broker, way: str) -> None:
-    letters = good(broker, 2)
+    parked_messages = good(broker, 2)
     parked(broker, a_message(b"other", message_id="other"), queue="elsewhere")
     choices = {
-        "letters": by_letters(*letters),
-        "group": ["--group", str(letters[0].group_id), "--limit", "2"],
+        "parked_messages": by_parked_messages(*parked_messages),
+        "group": ["--group", str(parked_messages[0].group_id), "--limit", "2"],
         "parked-from": ["--parked-from", "dead"],
         "limit": ["--query", "", "--limit", "2"],
     }
@@ -134,8 +138,8 @@ def test_each_choice_chooses(vhost: Vhost, broker: Broker, way: str) -> None:
 
 
 def test_a_bad_verdict_starts_nothing_and_ends_with_1(vhost: Vhost, broker: Broker) -> None:
-    letters = good(broker) + bad(broker)
-    ended = ran(broker.slug, *by_letters(*letters))
+    parked_messages = good(broker) + bad(broker)
+    ended = ran(broker.slug, *by_parked_messages(*parked_messages))
     assert ended.code == 1
     batch = the_batch()
     assert f"--resume {batch.pk} --yes" in ended.said
@@ -145,8 +149,8 @@ def test_a_bad_verdict_starts_nothing_and_ends_with_1(vhost: Vhost, broker: Brok
 def test_some_done_ends_with_3_and_says_why_the_others_are_not(
     vhost: Vhost, broker: Broker
 ) -> None:
-    letters = good(broker) + bad(broker)
-    ended = ran(broker.slug, *by_letters(*letters), "--yes")
+    parked_messages = good(broker) + bad(broker)
+    ended = ran(broker.slug, *by_parked_messages(*parked_messages), "--yes")
     assert ended.code == 3, ended.said
     assert states() == {"parked": 1, "replayed": 1}
     failed = the_batch().items.exclude(state=ItemState.DONE).get()
@@ -154,7 +158,7 @@ def test_some_done_ends_with_3_and_says_why_the_others_are_not(
 
 
 def test_none_done_ends_with_1(broker: Broker) -> None:
-    assert ran(broker.slug, *by_letters(*bad(broker)), "--yes").code == 1
+    assert ran(broker.slug, *by_parked_messages(*bad(broker)), "--yes").code == 1
     ended = ran(broker.slug, "--query", "state:discarded")
     assert ended.code == 1
     assert "Nothing was replayed. " in ended.said
@@ -163,7 +167,7 @@ def test_none_done_ends_with_1(broker: Broker) -> None:
 def test_what_makes_no_sense_ends_with_2_and_a_sentence(broker: Broker) -> None:
     for said in (
         (broker.slug,),
-        (broker.slug, "--letter", "x"),
+        (broker.slug, "--parked-message", "x"),
         (broker.slug, "--query", "", "--rate", "0"),
         ("nowhere", "--query", ""),
     ):
@@ -174,8 +178,8 @@ def test_what_makes_no_sense_ends_with_2_and_a_sentence(broker: Broker) -> None:
 
 def test_a_broker_that_is_away_is_said_in_one_sentence() -> None:
     away = make_broker()
-    letters = good(away)
-    ended = ran(away.slug, *by_letters(*letters))
+    parked_messages = good(away)
+    ended = ran(away.slug, *by_parked_messages(*parked_messages))
     assert (ended.code, "Traceback" in ended.said) == (1, False), ended.said
     assert "CommandError: Nothing was replayed. " in ended.said
     assert states() == {"parked": 1}
@@ -185,33 +189,39 @@ def test_a_broker_that_is_away_is_said_in_one_sentence() -> None:
 def test_a_dry_run_changes_nothing_and_its_code_says_how_many_are_good(
     vhost: Vhost, broker: Broker, kinds: str, code: int
 ) -> None:
-    letters = [
-        letter for kind in kinds.split() for letter in {"good": good, "bad": bad}[kind](broker)
+    parked_messages = [
+        parked_message
+        for kind in kinds.split()
+        for parked_message in {"good": good, "bad": bad}[kind](broker)
     ]
 
     def everything() -> list[Any]:
-        return [list(model.objects.order_by("pk").values()) for model in (DeadLetter, LetterGroup)]
+        return [
+            list(model.objects.order_by("pk").values()) for model in (ParkedMessage, MessageGroup)
+        ]
 
     before = everything()
-    ended = ran(broker.slug, *by_letters(*letters), "--dry-run", "-v", "2")
+    ended = ran(broker.slug, *by_parked_messages(*parked_messages), "--dry-run", "-v", "2")
     assert ended.code == code, ended.said
     assert (everything(), drained(vhost)) == (before, [])
     assert not AuditEntry.objects.filter(action="replay started").exists()
-    for position, letter in enumerate(letters, start=1):
-        assert re.search(rf"^  (! )?{position}\. {letter.message_id} to ", ended.said, re.M)
+    for position, parked_message in enumerate(parked_messages, start=1):
+        assert re.search(rf"^  (! )?{position}\. {parked_message.message_id} to ", ended.said, re.M)
     batch = the_batch()
     assert batch.state == BatchState.DRAFT
     assert ran(broker.slug, "--resume", str(batch.pk), "--yes").code == code
-    assert batch.items.count() == len(letters)
+    assert batch.items.count() == len(parked_messages)
 
 
 def test_json_lines_tell_the_same(broker: Broker) -> None:
-    letters = good(broker, 2) + bad(broker)
-    ended = ran(broker.slug, *by_letters(*letters), "--yes", "--json", "-v", "2")
+    parked_messages = good(broker, 2) + bad(broker)
+    ended = ran(broker.slug, *by_parked_messages(*parked_messages), "--yes", "--json", "-v", "2")
     kinds = Counter(line["kind"] for line in ended.lines)
     assert kinds == {"route": 2, "message": 3, "dry-run": 1, "replay": 1}
     messages = [line for line in ended.lines if line["kind"] == "message"]
-    assert [line["letter"] for line in messages] == [letter.pk for letter in letters]
+    assert [line["parked_message"] for line in messages] == [
+        parked_message.pk for parked_message in parked_messages
+    ]
     assert [line["is_good"] for line in messages] == [True, True, False]
     (dry,) = (line for line in ended.lines if line["kind"] == "dry-run")
     assert (dry["selected"], dry["good"]) == (3, 2)
@@ -227,12 +237,12 @@ def test_json_lines_tell_the_same(broker: Broker) -> None:
 
 
 def test_with_a_user_their_rights_and_name_hold(broker: Broker) -> None:
-    letters = good(broker)
+    parked_messages = good(broker)
     make_user("ann", Role.OPERATOR, broker)
     make_user("vic", Role.VIEWER, broker)
-    refused = ran(broker.slug, *by_letters(*letters), "--user", "vic")
+    refused = ran(broker.slug, *by_parked_messages(*parked_messages), "--user", "vic")
     assert (refused.code, states()) == (1, {"parked": 1})
-    assert ran(broker.slug, *by_letters(*letters), "--user", "ann").code == 0
+    assert ran(broker.slug, *by_parked_messages(*parked_messages), "--user", "ann").code == 0
     assert AuditEntry.objects.get(action="replay started").username == "ann"
 
 
@@ -326,8 +336,10 @@ def test_within_the_time_for_undo_nothing_is_published(vhost: Vhost, broker: Bro
 
 
 def test_it_only_follows_what_a_worker_does(vhost: Vhost, broker: Broker) -> None:
-    letters = good(broker, 3)
-    batch = select.of_letters(None, broker, [letter.pk for letter in letters], Options())
+    parked_messages = good(broker, 3)
+    batch = select.of_parked_messages(
+        None, broker, [parked_message.pk for parked_message in parked_messages], Options()
+    )
     batches.start(None, batch, despite_verdict=False)
     claimed = work.claim((batches.KIND,), "a worker")
     assert claimed is not None
@@ -338,5 +350,5 @@ def test_it_only_follows_what_a_worker_does(vhost: Vhost, broker: Broker) -> Non
     assert (ended.code, "3 done" in ended.said) == (0, True), ended.said
     claimed.refresh_from_db()
     assert (claimed.owner, claimed.fence) == ("a worker", 1)
-    assert states() == {LetterState.REPLAYED: 3}
+    assert states() == {ParkedState.REPLAYED: 3}
     assert len(drained(vhost)) == 3

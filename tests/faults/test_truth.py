@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from tests.faults.truth import Letter, Look, contradictions, due_errors
+from tests.faults.truth import Listing, SentMessage, contradictions, due_errors
 
-LETTERS = {"m": Letter(delay=10, begun=100.0, confirmed=100.5, arrived=110.5)}
+MESSAGES = {"m": SentMessage(delay=10, begun=100.0, confirmed=100.5, arrived=110.5)}
 
 
 @pytest.mark.parametrize(
@@ -26,13 +26,13 @@ LETTERS = {"m": Letter(delay=10, begun=100.0, confirmed=100.5, arrived=110.5)}
     ],
 )
 def test_a_look_contradicts_what_was_sent(at: float, shown: list[str], wrong: list[str]) -> None:
-    look = Look(at, at + 0.01, Counter(shown))
-    assert contradictions(LETTERS, [look], within=2) == wrong
-    assert not contradictions(LETTERS, [look], within=2, blind=[(at - 1, at)])
+    look = Listing(at, at + 0.01, Counter(shown))
+    assert contradictions(MESSAGES, [look], within=2) == wrong
+    assert not contradictions(MESSAGES, [look], within=2, blind=[(at - 1, at)])
 
 
 @pytest.mark.parametrize(("due", "error"), [(109.75, 0.25), (110.25, 0.0), (110.75, 0.25)])
 def test_a_due_time_may_be_the_delay_after_any_moment_of_the_publish(
     due: float, error: float
 ) -> None:
-    assert due_errors(LETTERS, {"m": due}) == {"m": error}
+    assert due_errors(MESSAGES, {"m": due}) == {"m": error}

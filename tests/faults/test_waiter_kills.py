@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 from pytest_django import Settings
 
-from delayboard.models import Duty
-from delayboard.models.duty import waiter_key
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import waiter_key
 from tests.brokers import Vhost
 from tests.builders import address_of, eventually, make_broker
 from tests.faults.forking import forked
@@ -119,13 +119,15 @@ def test_a_waiter_that_is_asked_to_end_does_so_at_once_and_doubles_nothing(
         with forked("worker"):
             eventually(partial(seen.has, 200), "the worker's waiter goes on", seconds=60)
             eventually(
-                lambda: Duty.objects.get(key=waiter_key(topology.slug)).details.get("passed"),
-                "the duty reports what it passed on",
+                lambda: BackgroundTask.objects.get(key=waiter_key(topology.slug)).details.get(
+                    "passed"
+                ),
+                "the background task reports what it passed on",
             )
         assert seen.ids == dict.fromkeys(first | later, 1)
 
 
-def test_without_the_processing_queue_the_duty_says_why_and_goes_on_when_it_is_back(
+def test_without_the_processing_queue_the_background_task_says_why_and_goes_on_when_it_is_back(
     vhost: Vhost, topology: Topology
 ) -> None:
     with Management(address_of(vhost)) as management:
@@ -133,7 +135,7 @@ def test_without_the_processing_queue_the_duty_says_why_and_goes_on_when_it_is_b
         delay_all(vhost, {"m": 1})
 
         def error() -> str:
-            row = Duty.objects.filter(key=waiter_key(topology.slug)).first()
+            row = BackgroundTask.objects.filter(key=waiter_key(topology.slug)).first()
             return row.last_error if row else ""
 
         with forked("run_waiter", topology.slug):

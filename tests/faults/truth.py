@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Letter:
+class SentMessage:
     """A message that was sent between `begun` and `confirmed`, to wait `delay` seconds.
 
     `arrived` is None while nobody has received it.
@@ -24,7 +24,7 @@ class Letter:
 
 
 @dataclass(frozen=True)
-class Look:
+class Listing:
     """What the list showed, by message id, at some moment between `begun` and `ended`."""
 
     begun: float
@@ -33,8 +33,8 @@ class Look:
 
 
 def contradictions(
-    letters: Mapping[str, Letter],
-    looks: Iterable[Look],
+    messages: Mapping[str, SentMessage],
+    looks: Iterable[Listing],
     *,
     within: float,
     blind: Sequence[tuple[float, float]] = (),
@@ -51,28 +51,30 @@ def contradictions(
         for name, times in look.shown.items():
             if times > 1:
                 wrong[name, "often"] = f"{name} is shown {times} times"
-            if name not in letters:
+            if name not in messages:
                 wrong[name, "unknown"] = f"{name} was never sent"
-        for name, letter in letters.items():
+        for name, message in messages.items():
             if name in look.shown:
-                if letter.arrived is not None and letter.arrived + within < look.begun:
-                    since = look.begun - letter.arrived
+                if message.arrived is not None and message.arrived + within < look.begun:
+                    since = look.begun - message.arrived
                     wrong[name, "still"] = f"{name} is shown {since:.2f} s after it arrived"
-            elif letter.confirmed + within < look.begun < look.ended < letter.begun + letter.delay:
-                since = look.begun - letter.confirmed
+            elif (
+                message.confirmed + within < look.begun < look.ended < message.begun + message.delay
+            ):
+                since = look.begun - message.confirmed
                 wrong[name, "missing"] = f"{name} is missing {since:.2f} s after it was sent"
     return list(wrong.values())
 
 
-def due_errors(letters: Mapping[str, Letter], due: Mapping[str, float]) -> dict[str, float]:
+def due_errors(messages: Mapping[str, SentMessage], due: Mapping[str, float]) -> dict[str, float]:
     """By how many seconds the due times lie outside of when they may be; 0 within.
 
     A message is due its delay after some moment between its sending and its confirmation.
     """
     return {
         name: max(
-            letters[name].begun + letters[name].delay - at,
-            at - letters[name].confirmed - letters[name].delay,
+            messages[name].begun + messages[name].delay - at,
+            at - messages[name].confirmed - messages[name].delay,
             0.0,
         )
         for name, at in due.items()

@@ -129,15 +129,15 @@ def test_a_node_consumer_rejects_acks_gives_up_and_gets_its_message_back(
     with a_consumer(vhost, queue) as written:
         publish(vhost, loop.input_exchange, "good-1", "bad-1")
         eventually(lambda: len(of_id(written, "good-1")) > TIMES, "good is worked on")
-        (letter,) = park(operator, broker, 1, PARKING.name)
+        (parked_message,) = park(operator, broker, 1, PARKING.name)
         for name in ("good-1", "bad-1"):
             assert [line["round"] for line in of_id(written, name)] == [0, 1, 2], name
         first = of_id(written, "bad-1")[0]
-        assert read_history(letter.message.headers).count(queue, "rejected") == TIMES
-        assert letter.message.body == b64decode(first["body"])
-        page = reverse("letter", args=[broker.slug, letter.pk])
+        assert read_history(parked_message.message.headers).count(queue, "rejected") == TIMES
+        assert parked_message.message.body == b64decode(first["body"])
+        page = reverse("parked_message", args=[broker.slug, parked_message.pk])
         assert "größer 🐇" in text_of(signed_in(Role.ADMIN).get(page))
-        batch = replayed(operator, draft(operator, [letter]))
+        batch = replayed(operator, draft(operator, [parked_message]))
         assert batch.done == 1, batch.state_why
         back = eventually(lambda: of_id(written, "bad-1")[TIMES + 1 :], "it is back in Node")[0]
     assert back["round"] == 0

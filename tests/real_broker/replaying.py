@@ -1,4 +1,4 @@
-"""Letters that died on a real broker, and their replay: what the tests of it share."""
+"""Messages that died on a real broker, and their replay: what the tests of it share."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import here, outcome, select
 from delayboard.dead_letters.replay.options import Options
 from delayboard.models import (
-    DeadLetter,
     DeadLetterQueue,
-    LetterGroup,
-    LetterState,
+    MessageGroup,
+    ParkedMessage,
+    ParkedState,
     ReplayBatch,
     ReplayItem,
 )
@@ -90,17 +90,17 @@ def confirmed(broker: Broker, queue: str = DEAD) -> None:
     )
 
 
-def park(user: User, broker: Broker, number: int, queue: str = DEAD) -> list[DeadLetter]:
-    """All that is in the queue, as soon as so many are; the letters by their ids."""
+def park(user: User, broker: Broker, number: int, queue: str = DEAD) -> list[ParkedMessage]:
+    """All that is in the queue, as soon as so many are; the messages by their ids."""
     confirmed(broker, queue)
     eventually(lambda: depth(broker, queue) >= number, "all are dead", seconds=SECONDS)
-    before = DeadLetter.objects.count()
+    before = ParkedMessage.objects.count()
     parking = park_request.park_all(user, broker, queue, latest.poll(broker, 20).snapshot)
     while not parking.is_ended:
         worked_off(park_queue.KIND, park_queue.park)
         parking.refresh_from_db()
-    assert DeadLetter.objects.count() == before + number
-    return list(DeadLetter.objects.order_by("pk")[before:])
+    assert ParkedMessage.objects.count() == before + number
+    return list(ParkedMessage.objects.order_by("pk")[before:])
 
 
 def depth(broker: Broker, queue: str) -> int:
@@ -118,10 +118,15 @@ def worked_off(kind: str, do: Any) -> None:
 
 
 def draft(
-    user: User, letters: list[DeadLetter], mode: TargetMode = TargetMode.DEFAULT, **options: Any
+    user: User,
+    parked_messages: list[ParkedMessage],
+    mode: TargetMode = TargetMode.DEFAULT,
+    **options: Any,
 ) -> ReplayBatch:
-    ids = [letter.pk for letter in letters]
-    return select.of_letters(user, letters[0].broker, ids, Options(mode=mode, **options))
+    ids = [parked_message.pk for parked_message in parked_messages]
+    return select.of_parked_messages(
+        user, parked_messages[0].broker, ids, Options(mode=mode, **options)
+    )
 
 
 def replayed(user: User, batch: ReplayBatch, *, despite_verdict: bool = False) -> ReplayBatch:
@@ -154,8 +159,11 @@ def is_empty(vhost: Vhost, queue: str) -> bool:
         return source.get() is None
 
 
-def states(letters: list[DeadLetter]) -> list[str]:
-    return [letter.state for letter in DeadLetter.objects.filter(pk__in=[x.pk for x in letters])]
+def states(parked_messages: list[ParkedMessage]) -> list[str]:
+    return [
+        parked_message.state
+        for parked_message in ParkedMessage.objects.filter(pk__in=[x.pk for x in parked_messages])
+    ]
 
 
 def adds_up(batch: ReplayBatch) -> bool:
@@ -165,24 +173,27 @@ def adds_up(batch: ReplayBatch) -> bool:
     for state in own:
         counted[state] += 1
     groups = all(
-        getattr(group, str(state)) == group.letters.filter(state=state).count()
-        for group in LetterGroup.objects.all()
-        for state in LetterState
+        getattr(group, str(state)) == group.parked_messages.filter(state=state).count()
+        for group in MessageGroup.objects.all()
+        for state in ParkedState
     )
     return groups and all(
         counted.get(name, number) == number for name, number in batch.counts().items()
     )
 
 
-def came_back_clean(message: Message, letter: DeadLetter, *, replays: int = 1) -> None:
+def came_back_clean(message: Message, parked_message: ParkedMessage, *, replays: int = 1) -> None:
     """As it was published, but for the two headers of the replay."""
     assert not [
         name for name in message.headers if name.startswith(("x-death", "x-first", "x-last"))
     ]
-    item = ReplayItem.objects.filter(letter=letter).latest("pk")
+    item = ReplayItem.objects.filter(parked_message=parked_message).latest("pk")
     assert message.headers[REPLAY_HEADER] == item.replay_id
     assert message.headers[REPLAYS_HEADER] == replays
-    assert (message.body, message.content_id) == (letter.message.body, letter.content_id)
+    assert (message.body, message.content_id) == (
+        parked_message.message.body,
+        parked_message.content_id,
+    )
 
 
 @contextmanager
@@ -190,14 +201,14 @@ def recorded(topology: Topology) -> Iterator[None]:
     """The recorder, the index and the following of replays for the length of a block."""
     stop = Event()
 
-    def run(duty: Any) -> None:
+    def run(background_task: Any) -> None:
         try:
-            duty(stop=stop, beat=lambda details: None)
+            background_task(stop=stop, beat=lambda details: None)
         finally:
             connection.close()
 
-    duties = (partial(record, topology.pk), follow, outcome.follow)
-    threads = [Thread(target=run, args=(duty,)) for duty in duties]
+    background_tasks = (partial(record, topology.pk), follow, outcome.follow)
+    threads = [Thread(target=run, args=(background_task,)) for background_task in background_tasks]
     for thread in threads:
         thread.start()
     try:

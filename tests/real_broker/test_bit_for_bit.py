@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.parked import store
-from delayboard.models import DeadLetter
+from delayboard.models import ParkedMessage
 from tests.brokers import Vhost
 from tests.builders import address_of, make_broker
 from tests.topology.builders import NOON, a_queue
@@ -184,7 +184,7 @@ def parked(broker: Broker, message: Message) -> Message:
     """Through the journal and out of the database again."""
     with transaction.atomic():
         (row,) = store.put(broker, "dead", [message], at=NOON)
-    return DeadLetter.objects.select_related("body").get(pk=row.pk).message
+    return ParkedMessage.objects.select_related("body").get(pk=row.pk).message
 
 
 def there_and_back(

@@ -53,7 +53,7 @@ def management(vhost: Vhost) -> Iterator[Management]:
 
 @contextmanager
 def waiting(vhost: Vhost) -> Iterator[Passing]:
-    """A waiter at work, as a duty runs it; its counters."""
+    """A waiter at work, as a task runs it; its counters."""
     stop, passing, failed = Event(), Passing(), list[BaseException]()
 
     def run() -> None:

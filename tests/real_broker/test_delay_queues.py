@@ -53,11 +53,11 @@ def applied(vhost: Vhost, params: Params) -> Topology:
     return topology
 
 
-def publish(vhost: Vhost, *letters: tuple[timedelta, bytes]) -> float:
+def publish(vhost: Vhost, *parked_messages: tuple[timedelta, bytes]) -> float:
     """Into the delays in this order; the moment before, on the monotonic clock."""
     with publisher(address_of(vhost), "test") as channel:
         before = time.monotonic()
-        for delay, body in letters:
+        for delay, body in parked_messages:
             route = delay_queues.route(SHORT, delay, "work")
             sent = Publish("", route.routing_key, build_properties(delivery_mode=2), body)
             channel.publish_by(route, sent)
@@ -84,9 +84,9 @@ def test_a_shorter_delay_is_not_held_up_by_a_longer_and_each_delay_keeps_its_ord
     vhost: Vhost, management: Management
 ) -> None:
     applied(vhost, SHORT)
-    letters = [(TWO, b"a2"), (TWO, b"b2"), (ONE, b"a1"), (TWO, b"c2"), (ONE, b"b1")]
+    parked_messages = [(TWO, b"a2"), (TWO, b"b2"), (ONE, b"a1"), (TWO, b"c2"), (ONE, b"b1")]
     with Consumer(address_of(vhost), "work") as consumer:
-        sent = publish(vhost, (timedelta(0), b"now"), *letters)
+        sent = publish(vhost, (timedelta(0), b"now"), *parked_messages)
         found = arrivals(consumer, 6)
     bodies = [delivery.message.body for delivery, _ in found]
     assert bodies == [b"now", b"a1", b"b1", b"a2", b"b2", b"c2"]

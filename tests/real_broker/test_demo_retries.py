@@ -78,7 +78,7 @@ def test_what_is_hopeless_is_tried_so_often_and_then_given_up(
         parked = quick.parked if quick.parks else getattr(quick.params, "parking", "")
         if parked:
             source = stack.enter_context(getter(address, parked))
-            letter = eventually(source.get, "it is parked")
-            assert letter.message.body == HOPELESS
-            source.ack(letter)
+            parked_message = eventually(source.get, "it is parked")
+            assert parked_message.message.body == HOPELESS
+            source.ack(parked_message)
     assert len(tried) == ATTEMPTS[quick.kind]

@@ -19,7 +19,7 @@ from delayboard.dead_letters.replay.full import bounds_of
 from delayboard.dead_letters.replay.options import Options
 from delayboard.dead_letters.replay.send import replay
 from delayboard.demo.node import PrivateNode
-from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, TargetMode
+from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
@@ -94,15 +94,15 @@ def user(broker: Broker) -> User:
 
 
 class Journal:
-    """Letters with names of their own."""
+    """Messages with names of their own."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._number = 0
 
-    def letter(
+    def parked_message(
         self, *deaths: Death, headers: dict[str, Any] | None = None, **stated: Any
-    ) -> DeadLetter:
+    ) -> ParkedMessage:
         self._number += 1
         message = a_message(
             b"{}",
@@ -113,14 +113,14 @@ class Journal:
         (row,) = parked(self._broker, message)
         return row
 
-    def plain(self, **headers: Any) -> DeadLetter:
-        return self.letter(a_death(), headers=headers)
+    def plain(self, **headers: Any) -> ParkedMessage:
+        return self.parked_message(a_death(), headers=headers)
 
 
-def drafted(user: User, rows: Iterable[DeadLetter], **options: Any) -> ReplayBatch:
+def drafted(user: User, rows: Iterable[ParkedMessage], **options: Any) -> ReplayBatch:
     found = list(rows)
     keys = [row.pk for row in found]
-    return select.of_letters(user, found[0].broker, keys, Options(**options))
+    return select.of_parked_messages(user, found[0].broker, keys, Options(**options))
 
 
 def sent(user: User, batch: ReplayBatch) -> None:
@@ -160,43 +160,43 @@ ENDED = {"unroutable": {ItemState.RETURNED, ItemState.FAILED}, "refused": {ItemS
 
 
 def check_states(batch: ReplayBatch) -> Counter[str]:
-    """Each item ended as its verdict says, and its letter with it; how many endings there were."""
+    """Each item ended as its verdict says, and its message with it; how many endings there were."""
     endings: Counter[str] = Counter()
-    for item in batch.items.select_related("route", "letter"):
+    for item in batch.items.select_related("route", "parked_message"):
         assert item.route is not None
-        assert item.letter is not None
+        assert item.parked_message is not None
         ending = item.route.ending
         endings[ending] += 1
         assert item.state in ENDED.get(ending, {ItemState.DONE}), item.route.verdict
         if item.state != ItemState.DONE:
-            assert item.letter.state == LetterState.PARKED
+            assert item.parked_message.state == ParkedState.PARKED
         elif item.route.after_ms:
-            assert item.letter.state == LetterState.HANDED
+            assert item.parked_message.state == ParkedState.HANDED
         else:
-            assert item.letter.state == LetterState.REPLAYED
+            assert item.parked_message.state == ParkedState.REPLAYED
     return endings
 
 
 def test_each_message_goes_where_the_dry_run_says(user: User, broker: Broker) -> None:
     journal = Journal(broker)
-    letter, plain = journal.letter, journal.plain
+    parked_message, plain = journal.parked_message, journal.plain
     mixed = [
         plain(),
-        letter(a_death(exchange="news", routing_keys=("any",))),
-        letter(a_death("hold", exchange="", routing_keys=("hold",))),
-        letter(a_death("dead", exchange="", routing_keys=("dead",))),
-        letter(a_death("round", exchange="", routing_keys=("round",))),
-        letter(a_death("lost", exchange="", routing_keys=("lost",))),
-        letter(a_death("gone", exchange="gone")),
-        letter(headers={"a": 1}),
-        letter(a_death("audit", exchange="logs", routing_keys=("a.b",))),
-        letter(a_death(), a_death("hold", "expired", exchange="", routing_keys=("hold",))),
+        parked_message(a_death(exchange="news", routing_keys=("any",))),
+        parked_message(a_death("hold", exchange="", routing_keys=("hold",))),
+        parked_message(a_death("dead", exchange="", routing_keys=("dead",))),
+        parked_message(a_death("round", exchange="", routing_keys=("round",))),
+        parked_message(a_death("lost", exchange="", routing_keys=("lost",))),
+        parked_message(a_death("gone", exchange="gone")),
+        parked_message(headers={"a": 1}),
+        parked_message(a_death("audit", exchange="logs", routing_keys=("a.b",))),
+        parked_message(a_death(), a_death("hold", "expired", exchange="", routing_keys=("hold",))),
         plain(**{REPLAYS_HEADER: 3}),
         plain(CC=["audit"], BCC=["audit"]),
-        letter(a_death("audit", exchange="", routing_keys=("audit",)), expiration="150"),
-        letter(a_death(), user_id="somebody"),
+        parked_message(a_death("audit", exchange="", routing_keys=("audit",)), expiration="150"),
+        parked_message(a_death(), user_id="somebody"),
     ]
-    typed: list[tuple[list[DeadLetter], str, str]] = [
+    typed: list[tuple[list[ParkedMessage], str, str]] = [
         ([plain(), plain()], "news", ""),
         ([plain(kind="pdf"), plain(kind="doc"), plain(n=7), plain(n=7, kind="pdf")], "sorter", ""),
         ([plain()], "strict", "odd"),
@@ -214,7 +214,11 @@ def test_each_message_goes_where_the_dry_run_says(user: User, broker: Broker) ->
     drafts.append(
         drafted(
             user,
-            [plain(), letter(a_death("gone", exchange="gone")), letter(a_death("hold"))],
+            [
+                plain(),
+                parked_message(a_death("gone", exchange="gone")),
+                parked_message(a_death("hold")),
+            ],
             mode=TargetMode.FIRST_QUEUE,
         )
     )
@@ -254,7 +258,10 @@ def test_through_a_delay_it_arrives_as_the_dry_run_says(
     provision.apply(None, topology)
     latest.forget(broker.pk)
     journal = Journal(broker)
-    rows = [journal.plain(), journal.letter(a_death("audit", exchange="", routing_keys=("audit",)))]
+    rows = [
+        journal.plain(),
+        journal.parked_message(a_death("audit", exchange="", routing_keys=("audit",))),
+    ]
     draft = drafted(
         user,
         rows,

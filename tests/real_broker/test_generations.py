@@ -77,27 +77,27 @@ def climb(vhost: Vhost, management: Management, rungs: Sequence[str]) -> Message
     return came.message
 
 
-def quorum_letters(vhost: Vhost, management: Management) -> tuple[Queue, Snapshot]:
+def quorum_parked_messages(vhost: Vhost, management: Management) -> tuple[Queue, Snapshot]:
     """A quorum queue with three messages, as a fresh snapshot shows it."""
     arguments = Arguments({"x-queue-type": "quorum"})
-    management.declare_queue(Queue("letters", arguments=arguments))
-    send(vhost, "letters", "m0", "m1", "m2")
+    management.declare_queue(Queue("parked_messages", arguments=arguments))
+    send(vhost, "parked_messages", "m0", "m1", "m2")
     snapshot = observe(management)
-    found = snapshot.definitions.queue("letters")
+    found = snapshot.definitions.queue("parked_messages")
     assert found is not None
     return found, snapshot
 
 
-def as_it_is(look: peek.Look, count: str = "x-acquired-count") -> list[tuple[object, ...]]:
+def as_it_is(look: peek.Peek, count: str = "x-acquired-count") -> list[tuple[object, ...]]:
     """What was seen, in order, without the broker's own count of looks."""
     return [
         (
-            letter.handle,
-            letter.message.body,
-            letter.message.properties.stated(),
-            {k: v for k, v in letter.message.headers.items() if k != count},
+            parked_message.handle,
+            parked_message.message.body,
+            parked_message.message.properties.stated(),
+            {k: v for k, v in parked_message.message.headers.items() if k != count},
         )
-        for letter in look.letters
+        for parked_message in look.peeked_messages
     ]
 
 
@@ -143,10 +143,10 @@ def test_the_newest_death_is_known_with_and_without_the_headers_that_name_it(
     assert newest_death(message.headers) == ("rung", "expired")
 
 
-def test_a_rejected_letter_that_lay_in_a_queue_bears_the_redelivered_mark_from_4_3_on(
+def test_a_rejected_parked_message_that_lay_in_a_queue_bears_the_redelivered_mark_from_4_3_on(
     vhost: Vhost, management: Management
 ) -> None:
-    """The mark is no sign there that somebody read the letter before."""
+    """The mark is no sign there that somebody read the message before."""
     make_ladder(management, [], ttl_ms=0)
     management.declare_queue(Queue("dead"))
     management.bind(Binding("retry", "dead", "work"))
@@ -158,14 +158,14 @@ def test_a_rejected_letter_that_lay_in_a_queue_bears_the_redelivered_mark_from_4
         with getter(address_of(vhost), "dead") as source:
             return source.get()
 
-    letter = eventually(got, "the rejected message is in the queue dead")
-    assert letter.message.redelivered == (version_of(management) >= (4, 3))
+    parked_message = eventually(got, "the rejected message is in the queue dead")
+    assert parked_message.message.redelivered == (version_of(management) >= (4, 3))
 
 
 def test_a_look_into_a_quorum_queue_harms_nothing_or_is_refused(
     db: None, vhost: Vhost, management: Management
 ) -> None:
-    queue, snapshot = quorum_letters(vhost, management)
+    queue, snapshot = quorum_parked_messages(vhost, management)
     broker = make_broker(vhost)
     version = snapshot.version_tuple
     if version < (4, 0):
@@ -183,17 +183,17 @@ def test_a_look_into_a_quorum_queue_harms_nothing_or_is_refused(
             else:
                 count = "x-acquired-count" if version >= (4, 3) else "x-delivery-count"
                 assert as_it_is(again, count) == as_it_is(first, count)
-    assert ids_in(vhost, "letters") == ["m0", "m1", "m2"]
+    assert ids_in(vhost, "parked_messages") == ["m0", "m1", "m2"]
 
 
 def test_what_a_refused_look_would_have_done(vhost: Vhost, management: Management) -> None:
     """Why a quorum queue is not looked into before 4.3: order on 3.x, the messages on 4.0."""
-    quorum_letters(vhost, management)
+    quorum_parked_messages(vhost, management)
     version = version_of(management)
     for _ in range(LOOKS):
-        with getter(address_of(vhost), "letters") as source:
+        with getter(address_of(vhost), "parked_messages") as source:
             source.get()
-    left = ids_in(vhost, "letters")
+    left = ids_in(vhost, "parked_messages")
     if version < (4, 0):
         assert left == ["m1", "m2", "m0"]
     elif version < (4, 3):
@@ -227,10 +227,10 @@ def test_the_numbers_that_the_pages_show_are_in_every_versions_answer(
 def test_a_quorum_queue_cannot_be_deleted_on_condition(
     vhost: Vhost, management: Management
 ) -> None:
-    quorum_letters(vhost, management)
+    quorum_parked_messages(vhost, management)
     with pytest.raises(Conflict, match="if-empty flag set are not supported"):
-        management.delete_queue("letters", only_if_empty=True)
-    assert ids_in(vhost, "letters") == ["m0", "m1", "m2"]
+        management.delete_queue("parked_messages", only_if_empty=True)
+    assert ids_in(vhost, "parked_messages") == ["m0", "m1", "m2"]
 
 
 def test_a_negative_delivery_limit_drops_what_is_put_back_before_4_0(

@@ -62,7 +62,7 @@ def shown(vhost: Vhost, message: Message) -> str:
     (row,) = parked(broker, message)
     client = Client()
     client.force_login(make_user("ada", Role.OPERATOR))
-    answer = client.get(reverse("letter", args=[broker.slug, row.pk]))
+    answer = client.get(reverse("parked_message", args=[broker.slug, row.pk]))
     assert answer.status_code == 200
     return answer.content.decode()
 

@@ -16,7 +16,7 @@ from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.queues.peek_limit import deliveries
 from delayboard.demo.node import PrivateNode
-from delayboard.models import DeadLetter, LookCount
+from delayboard.models import ParkedMessage, PeekCount
 from tests.brokers import Vhost, call_api, every_generation
 from tests.builders import address_of, eventually, make_broker
 from tests.topology.builders import NOON, a_queue
@@ -91,18 +91,18 @@ def content(vhost: Vhost, name: str) -> list[tuple[str, bytes, str | None]]:
 def looked(broker: Broker, queue: Queue, snapshot: Snapshot, times: int) -> tuple[int, list[Any]]:
     """How many looks were made, and what the last one saw."""
     made = 0
-    letters: list[Any] = []
+    peeked_messages: list[Any] = []
     store = make_store(broker, queue.name, None)
     for _ in range(times):
         try:
-            found = peek.look(broker, queue, snapshot, store=store).letters
+            found = peek.look(broker, queue, snapshot, store=store).peeked_messages
         except Unsupported:
             continue
         made += 1
-        now = [(letter.content_id, letter.message.body) for letter in found]
-        assert made == 1 or now == letters
-        letters = now
-    return made, letters
+        now = [(peeked_message.content_id, peeked_message.message.body) for peeked_message in found]
+        assert made == 1 or now == peeked_messages
+        peeked_messages = now
+    return made, peeked_messages
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,11 +112,11 @@ def test_many_looks_leave_bytes_count_and_order(vhost: Vhost, kind: str, looks: 
     wanted = a_queue("dead", **KINDS[kind])
     filled(vhost, wanted)
     queue, snapshot = seen(broker, "dead")
-    made, letters = looked(broker, queue, snapshot, looks)
+    made, peeked_messages = looked(broker, queue, snapshot, looks)
     assert made == min(looks, MADE[generation(snapshot)].get(kind, 0))
     left = content(vhost, "dead")
     assert [body for _, body, _ in left] == [b"body 0", b"body 1", b"body 2"]
-    assert not made or letters == [(content_id, body) for content_id, body, _ in left]
+    assert not made or peeked_messages == [(content_id, body) for content_id, body, _ in left]
 
 
 def management_looks(vhost: Vhost, times: int) -> None:
@@ -166,9 +166,9 @@ def test_a_look_ends_at_a_message_with_few_deliveries_left(vhost: Vhost) -> None
     if snapshot.version_tuple < (4, 3):
         store = make_store(broker, queue.name, None)
         found = peek.look(broker, queue, snapshot, store=store)
-        assert (len(found.letters), found.more) == (1, True)
+        assert (len(found.peeked_messages), found.more) == (1, True)
         assert looked(broker, queue, snapshot, 1) == (0, [])
-        assert LookCount.objects.get().looks == 18
+        assert PeekCount.objects.get().looks == 18
     assert len(content(vhost, "dead")) == 3
 
 
@@ -177,7 +177,7 @@ def test_a_queue_that_was_seen_empty_begins_anew(vhost: Vhost) -> None:
     filled(vhost, a_queue("dead", type="quorum", x_delivery_limit=20))
     queue, snapshot = seen(broker, "dead")
     looked(broker, queue, snapshot, 20)
-    LookCount.objects.update(last_at=NOON)
+    PeekCount.objects.update(last_at=NOON)
     content(vhost, "dead")
 
     def empty() -> Snapshot | None:
@@ -271,9 +271,11 @@ def test_what_others_left_no_delivery_is_stored_before_it_is_acknowledged(
     store = make_store(broker, "dead", None)
     found = peek.look(broker, queue, snapshot, store=store)
     is_counted = snapshot.version_tuple < (4, 3)
-    assert (len(found.letters), found.has_stored) == ((1, True) if is_counted else (3, False))
+    assert (len(found.peeked_messages), found.has_stored) == (
+        (1, True) if is_counted else (3, False)
+    )
     if is_counted:
-        assert bytes(DeadLetter.objects.get().body.data) == b"body 0"
+        assert bytes(ParkedMessage.objects.get().body.data) == b"body 0"
         with pytest.raises(peek.PeekRefused):
             peek.look(broker, queue, snapshot, store=store)
     left = [body for _, body, _ in content(vhost, "dead")]

@@ -21,8 +21,8 @@ from delayboard.dead_letters.parking.store_batch import Keeper, Room
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.queues.peek import Letter
-from delayboard.models import DeadLetter, DeadLetterQueue, LetterGroup, Parking, ParkSession
+from delayboard.dead_letters.queues.peek import PeekedMessage
+from delayboard.models import DeadLetterQueue, MessageGroup, ParkedMessage, Parking, ParkSession
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
 from topology import latest, work
@@ -79,15 +79,17 @@ def send(
 
 
 def handle(message: Message, occurrence: int = 1) -> str:
-    (letter,) = peek.number([message])
-    return f"{letter.handle.rpartition('.')[0]}.{occurrence}"
+    (parked_message,) = peek.number([message])
+    return f"{parked_message.handle.rpartition('.')[0]}.{occurrence}"
 
 
 def looked(
     broker: Broker, queue: Queue, snapshot: Snapshot, number: int
-) -> tuple[Letter, ...] | None:
+) -> tuple[PeekedMessage, ...] | None:
     """What is at its head once there are so many."""
-    found = peek.look(broker, queue, snapshot, store=make_store(broker, queue.name, None)).letters
+    found = peek.look(
+        broker, queue, snapshot, store=make_store(broker, queue.name, None)
+    ).peeked_messages
     return found if len(found) == number else None
 
 
@@ -102,7 +104,7 @@ def left(vhost: Vhost) -> list[Message]:
 
 @contextmanager
 def watched(row: DeadLetterQueue) -> Iterator[list[BaseException]]:
-    """The duty for the length of a block; what it raised."""
+    """The task for the length of a block; what it raised."""
     stop = Event()
     raised: list[BaseException] = []
 
@@ -125,12 +127,12 @@ def watched(row: DeadLetterQueue) -> Iterator[list[BaseException]]:
 
 
 def parked() -> Counter[str]:
-    return Counter(DeadLetter.objects.values_list("message_id", flat=True))
+    return Counter(ParkedMessage.objects.values_list("message_id", flat=True))
 
 
 def counts_add_up() -> bool:
-    letters = DeadLetter.objects.count()
-    return sum(g.parked for g in LetterGroup.objects.all()) == letters
+    parked_messages = ParkedMessage.objects.count()
+    return sum(g.parked for g in MessageGroup.objects.all()) == parked_messages
 
 
 def snapshot_of(broker: Broker) -> Any:
@@ -157,15 +159,15 @@ def test_a_watched_queue_moves_into_the_journal_as_it_comes(
 ) -> None:
     send(vhost, *(f"a{number}" for number in range(50)))
     with watched(row) as raised:
-        eventually(lambda: DeadLetter.objects.count() == 50, "what was there", seconds=SECONDS)
+        eventually(lambda: ParkedMessage.objects.count() == 50, "what was there", seconds=SECONDS)
         send(vhost, "late")
-        eventually(lambda: DeadLetter.objects.count() == 51, "what came later", seconds=SECONDS)
+        eventually(lambda: ParkedMessage.objects.count() == 51, "what came later", seconds=SECONDS)
     assert raised == []
     assert left(vhost) == []
     assert set(parked().values()) == {1}
     assert counts_add_up()
     session = ParkSession.objects.get()
-    assert session.acked_to <= session.kept_to == DeadLetter.objects.latest("pk").pk
+    assert session.acked_to <= session.kept_to == ParkedMessage.objects.latest("pk").pk
     assert session.ended_at is not None
     assert Counter(e.kind for _, e in facts.oldest(100)) == {"parked": 51}
 
@@ -179,10 +181,10 @@ def test_what_was_parked_is_what_lay_there_whatever_it_holds(
     with getter(address_of(vhost), DEAD) as source:
         got = eventually(source.get, "it is there")
     with watched(row):
-        letter = eventually(DeadLetter.objects.first, "it is parked", seconds=SECONDS)
-    assert letter.message.body == b"\x00\xff"
-    assert b"\x01dD\x01\x00\x00\x00\x0f" in letter.message.properties.raw
-    assert letter.content_id == got.message.content_id
+        parked_message = eventually(ParkedMessage.objects.first, "it is parked", seconds=SECONDS)
+    assert parked_message.message.body == b"\x00\xff"
+    assert b"\x01dD\x01\x00\x00\x00\x0f" in parked_message.message.properties.raw
+    assert parked_message.content_id == got.message.content_id
 
 
 def test_a_queue_that_vanishes_is_said_and_gone_on_with_when_it_is_back(
@@ -217,13 +219,13 @@ def test_what_comes_again_after_a_crash_between_commit_and_ack_is_kept_and_marke
         patch.setattr(Keeper, "keep", die)
         with watched(row) as raised:
             eventually(lambda: raised, "it dies", seconds=SECONDS)
-    assert DeadLetter.objects.count() == 3
+    assert ParkedMessage.objects.count() == 3
     send(vhost, "m0")
     with watched(row):
-        eventually(lambda: DeadLetter.objects.count() == 7, "all are kept", seconds=SECONDS)
+        eventually(lambda: ParkedMessage.objects.count() == 7, "all are kept", seconds=SECONDS)
     assert parked() == {"m0": 3, "same": 4}
-    pairs = DeadLetter.objects.exclude(repeat_of=None).values_list("repeat_of", flat=True)
-    assert set(pairs) == set(DeadLetter.objects.order_by("pk").values_list("pk", flat=True)[:3])
+    pairs = ParkedMessage.objects.exclude(repeat_of=None).values_list("repeat_of", flat=True)
+    assert set(pairs) == set(ParkedMessage.objects.order_by("pk").values_list("pk", flat=True)[:3])
     assert len(pairs) == 3
     assert counts_add_up()
     assert left(vhost) == []
@@ -289,7 +291,7 @@ def test_when_the_head_moves_an_equal_one_that_died_otherwise_is_not_taken_for_i
     died = Arguments(
         {"x-message-ttl": 0, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
     )
-    seen: tuple[Letter, ...] = ()
+    seen: tuple[PeekedMessage, ...] = ()
     for number, place in enumerate(("first", "second"), start=1):
         with Management(address_of(vhost)) as management:
             management.declare_queue(Queue(place, arguments=died))
@@ -304,7 +306,7 @@ def test_when_the_head_moves_an_equal_one_that_died_otherwise_is_not_taken_for_i
     assert (parking.parked, parking.handles) == (0, [one.handle])
     parking = done(park_request.park_these(user, row.broker, DEAD, snapshot, [other.handle]))
     assert (parking.parked, parking.handles) == (1, [])
-    assert LetterGroup.objects.get().died_in == "second"
+    assert MessageGroup.objects.get().died_in == "second"
     assert left(vhost) == []
 
 
@@ -316,9 +318,9 @@ def test_a_parking_is_cancelled_and_what_was_not_parked_stays(
     keep = Keeper.keep
 
     def cancel(self: Keeper, *args: Any) -> list[int]:
-        letters = keep(self, *args)
+        parked_messages = keep(self, *args)
         park_request.cancel(user, parking)
-        return letters
+        return parked_messages
 
     monkeypatch.setattr(Keeper, "keep", cancel)
     parking.asked = 30
@@ -326,7 +328,7 @@ def test_a_parking_is_cancelled_and_what_was_not_parked_stays(
     parking = done(parking)
     assert parking.work is not None
     assert parking.work.state == WorkState.CANCELLED
-    assert parking.parked == DeadLetter.objects.count() > 0
+    assert parking.parked == ParkedMessage.objects.count() > 0
     assert parking.parked + len(left(vhost)) == 20
 
 
@@ -366,5 +368,5 @@ def test_a_parking_goes_on_after_a_crash_and_asks_for_no_more_than_before(
     parking = done(parking)
     assert (parking.parked - parking.repeats, left(vhost)) == (20, [])
     assert set(parked()) == {f"a{number}" for number in range(20)}
-    again = DeadLetter.objects.exclude(repeat_of=None).count()
-    assert parking.repeats == again == DeadLetter.objects.count() - len(parked())
+    again = ParkedMessage.objects.exclude(repeat_of=None).count()
+    assert parking.repeats == again == ParkedMessage.objects.count() - len(parked())

@@ -14,7 +14,7 @@ from django.db import connection
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from delayboard.publishing.predict import predict
-from delayboard.publishing.send import Letter, send
+from delayboard.publishing.send import OutgoingMessage, send
 from delayboard.publishing.track import Track, track
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_user
@@ -35,14 +35,17 @@ def recorded(topology: Topology) -> Iterator[None]:
     """The recorder and the index at work for the length of a block."""
     stop = threading.Event()
 
-    def run(duty: Callable[..., None]) -> None:
+    def run(background_task: Callable[..., None]) -> None:
         try:
-            duty(stop=stop, beat=lambda details: None)
+            background_task(stop=stop, beat=lambda details: None)
         finally:
             connection.close()
 
-    duties = (partial(record, topology.pk), follow)
-    threads = [threading.Thread(target=run, args=(duty,)) for duty in duties]
+    background_tasks = (partial(record, topology.pk), follow)
+    threads = [
+        threading.Thread(target=run, args=(background_task,))
+        for background_task in background_tasks
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -62,8 +65,8 @@ def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) ->
     assert prediction.arrives_after == timedelta(milliseconds=300)
     assert prediction.sentence == "It arrives in orders after 300ms."
     with recorded(topology):
-        letter = Letter("orders-retry", "orders", b"{}", {"tenant": 42})
-        row = send(user, topology.broker, letter, prediction)
+        outgoing = OutgoingMessage("orders-retry", "orders", b"{}", {"tenant": 42})
+        row = send(user, topology.broker, outgoing, prediction)
         assert row.sent == "confirmed"
 
         def settled() -> Track | None:
@@ -83,8 +86,8 @@ def test_an_unroutable_publish_is_told_and_written_down(vhost: Vhost) -> None:
     assert snapshot is not None
     prediction = predict(snapshot, "orders", "nobody")
     assert not prediction.is_good
-    letter = Letter("orders", "nobody", b"")
-    row = send(make_user("ada", Role.OPERATOR), topology.broker, letter, prediction)
+    outgoing = OutgoingMessage("orders", "nobody", b"")
+    row = send(make_user("ada", Role.OPERATOR), topology.broker, outgoing, prediction)
     assert row.outcome == "refused"
     assert "gave the message back" in row.error
 
@@ -96,8 +99,8 @@ def test_a_publish_that_only_our_own_tap_takes_is_no_success(vhost: Vhost) -> No
     snapshot = latest.poll(topology.broker, 20).snapshot
     assert snapshot is not None
     prediction = predict(snapshot, "orders", "orders")
-    letter = Letter("orders", "orders", b"")
-    row = send(make_user("ada", Role.OPERATOR), topology.broker, letter, prediction)
+    outgoing = OutgoingMessage("orders", "orders", b"")
+    row = send(make_user("ada", Role.OPERATOR), topology.broker, outgoing, prediction)
     assert row.outcome == "refused"
     assert "No queue takes it" in row.error
 

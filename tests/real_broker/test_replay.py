@@ -11,8 +11,8 @@ from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import redirect
 from delayboard.dead_letters.replay.edit import Typed, edit
 from delayboard.models import (
-    DeadLetter,
-    LetterState,
+    ParkedMessage,
+    ParkedState,
 )
 from delayboard.models.replay import BatchState, TargetMode
 from delayboard.models.replay import Outcome as Seen
@@ -107,21 +107,21 @@ def test_whatever_it_died_of_it_arrives_where_it_was_published_before(
     vhost: Vhost, broker: Broker, user: User, cause: str, kind: str
 ) -> None:
     CAUSES[cause](vhost, kind)
-    letters = park(user, broker, 1)
-    (letter,) = letters
-    assert (letter.group.reason, letter.message_id) == (cause, "m")
+    parked_messages = park(user, broker, 1)
+    (parked_message,) = parked_messages
+    assert (parked_message.group.reason, parked_message.message_id) == (cause, "m")
     if cause == "maxlen":
         arrived(vhost)
         eventually(lambda: said_to_be_empty(broker, WORK), "the broker's numbers say so too")
-    batch = draft(user, letters)
+    batch = draft(user, parked_messages)
     route = batch.routes.get()
     assert (route.exchange, route.routing_key, route.is_good) == (WORK, WORK, True)
     batch = replayed(user, batch)
     assert (batch.state, batch.done, batch.doubled) == (BatchState.DONE, 1, 0)
     (back,) = arrived(vhost)
-    came_back_clean(back, letter)
+    came_back_clean(back, parked_message)
     assert back.properties.expiration is None
-    assert states(letters) == [LetterState.REPLAYED]
+    assert states(parked_messages) == [ParkedState.REPLAYED]
     assert adds_up(batch)
 
 
@@ -141,8 +141,8 @@ def test_after_rounds_of_a_retry_pair_it_goes_to_the_work_queue(vhost: Vhost, us
             message = delivery.message
             channel.publish(Publish("", DEAD, message.properties, message.body))
             consumer.ack_through(delivery)
-    letters = park(user, topology.broker, 2)
-    batch = replayed(user, draft(user, letters))
+    parked_messages = park(user, topology.broker, 2)
+    batch = replayed(user, draft(user, parked_messages))
     assert batch.done == 2
     assert {message.properties.message_id for message in arrived(vhost, number=2)} == {"m0", "m1"}
     assert is_empty(vhost, "orders-retry")
@@ -157,11 +157,11 @@ def test_what_a_ladder_gave_up_begins_at_its_first_step_again(
         stated = build_properties({"n": 1}, message_id="m", delivery_mode=2)
         channel.publish(Publish("orders", "shop.order", stated, b"{}"))
     reject(vhost, 3)
-    letters = park(user, broker, 1, "orders-parking")
-    batch = replayed(user, draft(user, letters))
+    parked_messages = park(user, broker, 1, "orders-parking")
+    batch = replayed(user, draft(user, parked_messages))
     assert batch.done == 1
     (back,) = arrived(vhost)
-    came_back_clean(back, letters[0])
+    came_back_clean(back, parked_messages[0])
     assert (back.exchange, back.routing_key) == ("orders", "shop.order")
 
 
@@ -187,9 +187,9 @@ def test_every_type_of_header_and_all_properties_come_back_as_they_were(
     every = read_properties(every_type())
     rejected(vhost, "every", properties=every, body=bytes(range(256)))
     rejected(vhost, "full", properties=full, body=b"\xff\xfe")
-    letters = park(user, broker, 2)
-    assert letters[1].message.properties.raw.find(vhost.username.encode()) > 0
-    batch = replayed(user, draft(user, letters))
+    parked_messages = park(user, broker, 2)
+    assert parked_messages[1].message.properties.raw.find(vhost.username.encode()) > 0
+    batch = replayed(user, draft(user, parked_messages))
     assert batch.done == 2
     first, second = arrived(vhost, number=2)
     for message, published in ((first, every), (second, full)):
@@ -210,11 +210,11 @@ def test_through_a_delay_it_is_handed_over_until_it_is_seen_to_arrive(
         management.declare_queue(Queue(DEAD))
     with publisher(address_of(vhost), "test") as channel:
         channel.publish(Publish("", DEAD, build_properties({"n": 1}, message_id="m"), b"{}"))
-    letters = park(user, topology.broker, 1)
+    parked_messages = park(user, topology.broker, 1)
     with recorded(topology):
         batch = draft(
             user,
-            letters,
+            parked_messages,
             TargetMode.DELAY,
             topology_id=topology.pk,
             delay=timedelta(seconds=2),
@@ -222,8 +222,10 @@ def test_through_a_delay_it_is_handed_over_until_it_is_seen_to_arrive(
         )
         assert batch.routes.get().after_ms == 2000
         batch = replayed(user, batch)
-        assert (batch.done, states(letters)) == (1, [LetterState.HANDED])
-        eventually(lambda: states(letters) == [LetterState.REPLAYED], "it is seen", seconds=SECONDS)
+        assert (batch.done, states(parked_messages)) == (1, [ParkedState.HANDED])
+        eventually(
+            lambda: states(parked_messages) == [ParkedState.REPLAYED], "it is seen", seconds=SECONDS
+        )
     (back,) = arrived(vhost)
     assert back.headers[REPLAY_HEADER] == batch.items.get().replay_id
     assert batch.items.get().outcome == Seen.DELIVERED
@@ -237,23 +239,23 @@ def test_a_rule_of_its_group_comes_before_the_way_that_it_came(
     with Management(address_of(vhost)) as management:
         management.declare_queue(Queue("elsewhere"))
     rejected(vhost, "m")
-    letters = park(user, broker, 1)
-    redirect.redirect(user, letters[0].group, "", "elsewhere")
-    batch = replayed(user, draft(user, letters))
+    parked_messages = park(user, broker, 1)
+    redirect.redirect(user, parked_messages[0].group, "", "elsewhere")
+    batch = replayed(user, draft(user, parked_messages))
     assert batch.done == 1
-    came_back_clean(arrived(vhost, "elsewhere")[0], letters[0])
+    came_back_clean(arrived(vhost, "elsewhere")[0], parked_messages[0])
     assert is_empty(vhost, WORK)
 
 
 @pytest.mark.both_databases
-def test_what_was_edited_arrives_edited_and_the_letter_stays(
+def test_what_was_edited_arrives_edited_and_the_parked_message_stays(
     vhost: Vhost, broker: Broker, user: User
 ) -> None:
     shop(vhost)
     rejected(vhost, "m0", "m1")
-    letters = park(user, broker, 2)
-    batch = draft(user, letters)
-    kept = letters[0].message
+    parked_messages = park(user, broker, 2)
+    batch = draft(user, parked_messages)
+    kept = parked_messages[0].message
     edit(
         user, batch.items.get(position=1), set_headers={"n": Typed("integer", "7")}, body=b"mended"
     )
@@ -262,8 +264,8 @@ def test_what_was_edited_arrives_edited_and_the_letter_stays(
     assert (first.body, first.headers["n"]) == (b"mended", 7)
     assert b"\x01nI\x00\x00\x00\x07" in first.properties.raw
     assert first.properties.message_id == "m0"
-    came_back_clean(second, letters[1])
-    assert DeadLetter.objects.get(pk=letters[0].pk).message == kept
+    came_back_clean(second, parked_messages[1])
+    assert ParkedMessage.objects.get(pk=parked_messages[0].pk).message == kept
 
 
 def test_each_round_is_counted_linked_and_stopped_by_the_guard(
@@ -272,16 +274,16 @@ def test_each_round_is_counted_linked_and_stopped_by_the_guard(
     shop(vhost)
     rejected(vhost, "m")
     for number in (1, 2, 3):
-        letters = park(user, broker, 1)
-        assert letters[0].message.headers.get(REPLAYS_HEADER, 0) == number - 1
-        batch = replayed(user, draft(user, letters))
+        parked_messages = park(user, broker, 1)
+        assert parked_messages[0].message.headers.get(REPLAYS_HEADER, 0) == number - 1
+        batch = replayed(user, draft(user, parked_messages))
         assert (batch.state, batch.done) == (BatchState.DONE, 1)
         reject(vhost, 1)
-    letters = park(user, broker, 1)
+    parked_messages = park(user, broker, 1)
     batch.refresh_from_db()
     item = batch.items.get()
-    assert (batch.died, item.outcome, item.died_as) == (1, Seen.DIED, letters[0])
-    guarded = draft(user, letters)
+    assert (batch.died, item.outcome, item.died_as) == (1, Seen.DIED, parked_messages[0])
+    guarded = draft(user, parked_messages)
     assert [route.ending for route in guarded.routes.all()] == ["guarded"]
     with pytest.raises(batches.BatchError, match="replayed too often"):
         batches.start(user, guarded, despite_verdict=False)

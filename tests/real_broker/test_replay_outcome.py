@@ -19,8 +19,14 @@ from delayboard.dead_letters.parking.store_batch import Room
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.replay import following, outcome
 from delayboard.dead_letters.replay.edit import Typed, edit
-from delayboard.models import DeadLetter, DeadLetterQueue, Duty, LetterState, ReplayBatch
-from delayboard.models.duty import parker_key
+from delayboard.models import (
+    BackgroundTask,
+    DeadLetterQueue,
+    ParkedMessage,
+    ParkedState,
+    ReplayBatch,
+)
+from delayboard.models.background_task import parker_key
 from delayboard.models.replay import BatchState, Outcome, TargetMode
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_user
@@ -61,17 +67,17 @@ def user(broker: Broker) -> User:
 
 
 @contextmanager
-def at_work(*duties: Callable[..., None]) -> Iterator[None]:
-    """These duties of the worker for the length of the block."""
+def at_work(*background_tasks: Callable[..., None]) -> Iterator[None]:
+    """These tasks of the worker for the length of the block."""
     stop = Event()
 
-    def run(duty: Callable[..., None]) -> None:
+    def run(background_task: Callable[..., None]) -> None:
         try:
-            duty(stop=stop, **QUIET)
+            background_task(stop=stop, **QUIET)
         finally:
             connection.close()
 
-    threads = [Thread(target=run, args=(duty,)) for duty in duties]
+    threads = [Thread(target=run, args=(background_task,)) for background_task in background_tasks]
     with ExitStack() as ending:
         for thread in threads:
             thread.start()
@@ -82,11 +88,11 @@ def at_work(*duties: Callable[..., None]) -> Iterator[None]:
 
 
 def parker(broker: Broker) -> Callable[..., None]:
-    """The duty that watches the dead-letter queue, said to be at work."""
+    """The task that watches the dead-letter queue, said to be at work."""
     row = DeadLetterQueue.objects.get(broker=broker, queue=DEAD)
     row.is_watched = True
     row.save()
-    Duty.objects.create(key=parker_key(row.pk), name="Parker", beat_at=timezone.now())
+    BackgroundTask.objects.create(key=parker_key(row.pk), name="Parker", beat_at=timezone.now())
     return partial(watch, row.pk, room=Room())
 
 
@@ -120,16 +126,16 @@ def test_a_message_that_dies_again_into_a_watched_queue_is_told(
 ) -> None:
     shop(vhost)
     rejected(vhost, "a", "b")
-    letters = park(user, broker, 2)
-    batch = replayed(user, draft(user, letters))
+    parked_messages = park(user, broker, 2)
+    batch = replayed(user, draft(user, parked_messages))
     with at_work(parker(broker)):
         reject(vhost, 1)
         eventually(lambda: fresh(batch).died, "one died again", seconds=SECONDS)
     arrived(vhost)
-    again = DeadLetter.objects.latest("pk")
+    again = ParkedMessage.objects.latest("pk")
     dead, _ = batch.items.all()
     assert (batch.died, dead.outcome, dead.died_as) == (1, Outcome.DIED, again)
-    assert (again.message_id, again.state) == (dead.message_id, LetterState.PARKED)
+    assert (again.message_id, again.state) == (dead.message_id, ParkedState.PARKED)
     assert adds_up(batch)
 
 
@@ -138,8 +144,8 @@ def test_a_canary_whose_messages_die_again_stops_the_batch(
 ) -> None:
     shop(vhost)
     rejected(vhost, *(f"m{number}" for number in range(6)))
-    letters = park(user, broker, 6)
-    batch = draft(user, letters, canary=2, canary_seconds=60, canary_goes_on=True)
+    parked_messages = park(user, broker, 6)
+    batch = draft(user, parked_messages, canary=2, canary_seconds=60, canary_goes_on=True)
     with at_work(parker(broker)), rejecting(vhost):
         batch = replayed(user, batch)
     assert batch.state == BatchState.PAUSED
@@ -153,8 +159,8 @@ def test_a_canary_of_which_none_dies_goes_on_by_itself(
 ) -> None:
     shop(vhost)
     rejected(vhost, *(f"m{number}" for number in range(4)))
-    letters = park(user, broker, 4)
-    batch = draft(user, letters, canary=1, canary_seconds=1, canary_goes_on=True)
+    parked_messages = park(user, broker, 4)
+    batch = draft(user, parked_messages, canary=1, canary_seconds=1, canary_goes_on=True)
     with at_work(parker(broker)):
         batch = replayed(user, batch)
     assert (batch.state, batch.done) == (BatchState.DONE, 4)
@@ -166,8 +172,8 @@ def test_a_batch_whose_messages_come_back_dead_stops_itself(
 ) -> None:
     shop(vhost)
     rejected(vhost, *(f"m{number}" for number in range(30)))
-    letters = park(user, broker, 30)
-    batch = draft(user, letters, stop_after=3, rate=5.0)
+    parked_messages = park(user, broker, 30)
+    batch = draft(user, parked_messages, stop_after=3, rate=5.0)
     with at_work(parker(broker)), rejecting(vhost):
         batch = replayed(user, batch)
     assert batch.state == BatchState.PAUSED
@@ -185,8 +191,8 @@ def test_only_what_was_sent_counts_when_it_dies_again(
     for name in ("", "b"):
         stated = build_properties(table, message_id=name, priority=1, expiration="90000")
         rejected(vhost, name, properties=stated, body=b"plain")
-    letters = park(user, broker, 2)
-    batch = draft(user, letters)
+    parked_messages = park(user, broker, 2)
+    batch = draft(user, parked_messages)
     edit(
         user, batch.items.get(position=2), set_headers={"more": Typed("text", "1")}, body=b"edited"
     )
@@ -223,9 +229,9 @@ def test_what_died_again_into_a_queue_that_nobody_parks_is_found_by_a_look(
     item = batch.items.get()
     assert (fresh(batch).died, item.outcome, item.died_as) == (1, Outcome.DIED, None)
     DeadLetterQueue.objects.all().delete()
-    (letter,) = park(user, broker, 1)
+    (parked_message,) = park(user, broker, 1)
     item.refresh_from_db()
-    assert (fresh(batch).died, item.died_as) == (1, letter)
+    assert (fresh(batch).died, item.died_as) == (1, parked_message)
 
 
 def _is_known_dead(broker: Broker) -> bool:
@@ -247,10 +253,10 @@ def test_what_is_published_past_every_delay_is_seen_to_arrive_by_the_tap(
     with publisher(address_of(vhost), "test") as channel:
         stated = build_properties({}, message_id="m", delivery_mode=2)
         channel.publish(Publish("", DEAD, stated, b"{}"))
-    letters = park(user, topology.broker, 1)
+    parked_messages = park(user, topology.broker, 1)
     typed = {"exchange": topology.taps[-1].exchange, "key": WORK}
     with at_work(partial(record, topology.pk), follow, outcome.follow):
-        batch = replayed(user, draft(user, letters, TargetMode.TYPED, **typed))
+        batch = replayed(user, draft(user, parked_messages, TargetMode.TYPED, **typed))
         eventually(lambda: fresh(batch).delivered, "it is seen to arrive", seconds=SECONDS)
     assert batch.items.get().outcome == Outcome.DELIVERED
     assert "no tap" not in outcome.blind(batch)

@@ -13,8 +13,8 @@ from delayboard.dead_letters.replay import select
 from delayboard.dead_letters.replay.options import Options
 from delayboard.demo.node import PrivateNode
 from delayboard.models import (
-    DeadLetter,
-    LetterState,
+    ParkedMessage,
+    ParkedState,
 )
 from delayboard.models.replay import BatchState, ItemState, TargetMode
 from tests.brokers import Vhost, every_generation
@@ -72,15 +72,15 @@ def test_a_returned_one_stays_parked_with_the_reason_and_the_others_go(
         stated = build_properties({}, message_id="m1", delivery_mode=2)
         channel.publish(Publish(WORK, "other", stated, b"{}"))
     reject(vhost, 1)
-    letters = park(user, broker, 2)
-    batch = draft(user, letters)
+    parked_messages = park(user, broker, 2)
+    batch = draft(user, parked_messages)
     with Management(address_of(vhost)) as management:
         management.unbind(Binding(WORK, WORK, "other"))
     batch = replayed(user, batch)
     assert (batch.done, batch.returned) == (1, 1)
-    assert states(letters) == [LetterState.PARKED, LetterState.REPLAYED]
+    assert states(parked_messages) == [ParkedState.PARKED, ParkedState.REPLAYED]
     item = batch.items.get(state=ItemState.RETURNED)
-    assert item.letter == letters[1]
+    assert item.parked_message == parked_messages[1]
     assert item.error
     assert [message.properties.message_id for message in arrived(vhost)] == ["m0"]
     assert adds_up(batch)
@@ -92,14 +92,14 @@ def test_what_only_our_own_tap_takes_is_returned(vhost: Vhost, user: User) -> No
         management.declare_queue(Queue(DEAD))
     with publisher(address_of(vhost), "test") as channel:
         channel.publish(Publish("", DEAD, build_properties({}, message_id="m"), b"{}"))
-    letters = park(user, topology.broker, 1)
-    batch = draft(user, letters, TargetMode.TYPED, exchange=WORK, key=WORK)
+    parked_messages = park(user, topology.broker, 1)
+    batch = draft(user, parked_messages, TargetMode.TYPED, exchange=WORK, key=WORK)
     with Management(address_of(vhost)) as management:
         management.delete_queue(WORK, only_if_empty=True)
     batch = replayed(user, batch)
     assert batch.returned == 1
     assert "own tap" in batch.items.get().error
-    assert states(letters) == [LetterState.PARKED]
+    assert states(parked_messages) == [ParkedState.PARKED]
 
 
 @every_generation
@@ -116,8 +116,8 @@ def test_a_decimal_is_not_sent_where_a_stream_tap_would_break_the_connection(
     with publisher(address_of(vhost), "test") as channel:
         for properties in (build_properties({"n": 1}), odd, build_properties({"n": 2})):
             channel.publish(Publish("", DEAD, properties, b"{}"))
-    letters = park(user, topology.broker, 3)
-    batch = draft(user, letters, TargetMode.TYPED, exchange=WORK, key=WORK)
+    parked_messages = park(user, topology.broker, 3)
+    batch = draft(user, parked_messages, TargetMode.TYPED, exchange=WORK, key=WORK)
     batch = replayed(user, batch, despite_verdict=True)
     assert adds_up(batch)
     if topology.tap_type == "classic":
@@ -126,8 +126,8 @@ def test_a_decimal_is_not_sent_where_a_stream_tap_would_break_the_connection(
         return
     assert (batch.done, batch.failed) == (2, 1)
     assert "decimal" in batch.items.get(state=ItemState.FAILED).error
-    assert states(letters).count(LetterState.PARKED) == 1
-    assert DeadLetter.objects.get(state=LetterState.PARKED) == letters[1]
+    assert states(parked_messages).count(ParkedState.PARKED) == 1
+    assert ParkedMessage.objects.get(state=ParkedState.PARKED) == parked_messages[1]
 
 
 def headers_of(message: Message) -> bytes:
@@ -148,7 +148,9 @@ def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
     assert snapshot is not None
     queue = snapshot.definitions.queue(DEAD)
     assert queue is not None
-    seen = peek.look(broker, queue, snapshot, store=make_store(broker, queue.name, None)).letters
+    seen = peek.look(
+        broker, queue, snapshot, store=make_store(broker, queue.name, None)
+    ).peeked_messages
     batch = select.of_look(user, broker, DEAD, [seen[1].handle], Options())
     worked_off(park_queue.KIND, park_queue.park)
     batch = at_rest(batch)
@@ -182,20 +184,20 @@ def test_a_whole_queue_goes_straight_through(
         return
     batch = replayed(user, at_rest(select.of_queue(user, broker, DEAD, Options())))
     assert (batch.state, batch.done, batch.pending) == (BatchState.DONE, 50, 0)
-    assert DeadLetter.objects.count() == 0
+    assert ParkedMessage.objects.count() == 0
     back = arrived(vhost, number=50)
     assert sorted(message.properties.message_id or "" for message in back) == sorted(ids)
     assert not any("x-death" in message.headers for message in back)
     assert is_empty(vhost, DEAD)
 
 
-def test_of_two_replays_each_letter_is_in_one_and_both_are_told(
+def test_of_two_replays_each_parked_message_is_in_one_and_both_are_told(
     vhost: Vhost, broker: Broker, user: User
 ) -> None:
     shop(vhost)
     rejected(vhost, "m0", "m1", "m2")
-    letters = park(user, broker, 3)
-    first, second = draft(user, letters[:2]), draft(user, letters[1:])
+    parked_messages = park(user, broker, 3)
+    first, second = draft(user, parked_messages[:2]), draft(user, parked_messages[1:])
     batches.start(user, first, despite_verdict=False)
     batches.start(user, second, despite_verdict=False)
     first, second = at_rest(first), at_rest(second)

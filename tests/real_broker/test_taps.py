@@ -52,7 +52,7 @@ def delay(vhost: Vhost, first: int, last: int, body: bytes = b"{}") -> None:
 
 
 def record_until(topology: Topology, is_enough: Callable[[], bool]) -> Mapping[str, object]:
-    """Record and keep the index up, as the worker's two duties do."""
+    """Record and keep the index up, as the worker's two tasks do."""
     stop = Event()
     deadline = time.monotonic() + SECONDS
     last: dict[str, object] = {}

@@ -12,7 +12,7 @@ from django.urls import reverse
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay import select
 from delayboard.dead_letters.replay.options import Options
-from delayboard.models import LetterChange, Parking, Publication, ReplayBatch, TargetMode
+from delayboard.models import ParkedChange, Parking, Publication, ReplayBatch, TargetMode
 from tests.builders import make_user
 from tests.delayboard.builders import parked
 from topology import latest
@@ -47,16 +47,16 @@ def signed_in(role: Role | None = None, broker: Broker | None = None) -> Client:
     return client
 
 
-def letters(*bodies: bytes) -> tuple[peek.Letter, ...]:
+def parked_messages(*bodies: bytes) -> tuple[peek.PeekedMessage, ...]:
     return peek.number([Message("", "parked", Properties(), body) for body in bodies])
 
 
 def draft(broker: Broker, *, key: str = "parked-work") -> ReplayBatch:
-    """A replay of two letters of the queue `parked`, to the queue of this name."""
+    """A replay of two messages of the queue `parked`, to the queue of this name."""
     know(broker, Queue("parked"), Queue("parked-work"))
     found = [Message("", "parked", Properties(), body) for body in (b"1", b"2")]
     keys = [row.pk for row in parked(broker, *found, queue="parked")]
-    return select.of_letters(None, broker, keys, Options(mode=TargetMode.TYPED, key=key))
+    return select.of_parked_messages(None, broker, keys, Options(mode=TargetMode.TYPED, key=key))
 
 
 def text_of(answer: Any) -> str:
@@ -68,9 +68,9 @@ def text_of(answer: Any) -> str:
 def pages(pair: Topology) -> dict[str, str]:
     """Every page to look at, by the name of its address; a queue's page is without its name."""
     replay = draft(pair.broker)
-    letter = parked(pair.broker, Message("", "parked", Properties(), b"secret-body"))[0]
+    parked_message = parked(pair.broker, Message("", "parked", Properties(), b"secret-body"))[0]
     parking = Parking.objects.create(broker=pair.broker, queue="parked")
-    change = LetterChange.objects.create(broker=pair.broker, newest=0, asked=0)
+    change = ParkedChange.objects.create(broker=pair.broker, newest=0, asked=0)
     message = Publication.objects.create(broker=pair.broker, size=1, exchange="secret-exchange")
     addresses = {
         name: reverse(name)
@@ -93,15 +93,20 @@ def pages(pair: Topology) -> dict[str, str]:
         "replay_batch": reverse("replay_batch", args=[replay.pk]),
         "replay_item": reverse("replay_item", args=[replay.pk, 1]),
         "firehose": reverse("firehose", args=["test-broker"]),
-        "letters": reverse("letters", args=["test-broker"]),
-        "letters_export": reverse("letters_export", args=["test-broker"]) + "?as=csv",
-        "letter": reverse("letter", args=["test-broker", letter.pk]),
-        "letter_body": reverse("letter_body", args=["test-broker", letter.pk]),
-        "letter_group": reverse("letter_group", args=["test-broker", letter.group_id]),
-        "merge_letter_groups": reverse("merge_letter_groups", args=["test-broker"]) + "?group=1",
-        "masks": reverse("masks", args=["test-broker"]),
+        "parked_messages": reverse("parked_messages", args=["test-broker"]),
+        "parked_messages_export": reverse("parked_messages_export", args=["test-broker"])
+        + "?as=csv",
+        "parked_message": reverse("parked_message", args=["test-broker", parked_message.pk]),
+        "parked_message_body": reverse(
+            "parked_message_body", args=["test-broker", parked_message.pk]
+        ),
+        "message_group": reverse("message_group", args=["test-broker", parked_message.group_id]),
+        "merge_message_groups": reverse("merge_message_groups", args=["test-broker"]) + "?group=1",
+        "redaction": reverse("redaction", args=["test-broker"]),
         "parking": reverse("parking", args=["test-broker", parking.pk]),
-        "letters_change": reverse("letters_change", args=["test-broker", change.pk]),
+        "parked_messages_change": reverse(
+            "parked_messages_change", args=["test-broker", change.pk]
+        ),
         "retrying": reverse("retrying", args=["test-broker"]),
         "topology:broker": reverse("topology:broker", args=["test-broker"]),
         "topology:broker_edit": reverse("topology:broker_edit", args=["test-broker"]),
@@ -125,19 +130,21 @@ def actions(pair: Topology) -> dict[str, str]:
         "topology:topology_unbind": reverse("topology:topology_unbind", args=[pair.slug]),
         "topology:topology_bodies": reverse("topology:topology_bodies", args=[pair.slug]),
         "topology:topology_teardown": reverse("topology:topology_teardown", args=[pair.slug]),
-        "letter_queue_decide": reverse("letter_queue_decide", args=["test-broker"]),
-        "letter_group_edit": reverse("letter_group_edit", args=["test-broker", 1]),
+        "dead_letter_queue_decide": reverse("dead_letter_queue_decide", args=["test-broker"]),
+        "message_group_edit": reverse("message_group_edit", args=["test-broker", 1]),
         "undo_merge": reverse("undo_merge", args=["test-broker", 1]),
-        "letter_searches": reverse("letter_searches", args=["test-broker"]),
-        "letters_discard": reverse("letters_discard", args=["test-broker"]),
-        "letters_restore": reverse("letters_restore", args=["test-broker"]),
-        "letters_import": reverse("letters_import", args=["test-broker"]),
-        "letters_change_cancel": reverse("letters_change_cancel", args=["test-broker", 1]),
-        "mask_change": reverse("mask_change", args=["test-broker"]),
+        "parked_message_searches": reverse("parked_message_searches", args=["test-broker"]),
+        "parked_messages_discard": reverse("parked_messages_discard", args=["test-broker"]),
+        "parked_messages_restore": reverse("parked_messages_restore", args=["test-broker"]),
+        "parked_messages_import": reverse("parked_messages_import", args=["test-broker"]),
+        "parked_messages_change_cancel": reverse(
+            "parked_messages_change_cancel", args=["test-broker", 1]
+        ),
+        "redaction_rule_change": reverse("redaction_rule_change", args=["test-broker"]),
         "park": reverse("park", args=["test-broker"]),
         "parking_cancel": reverse("parking_cancel", args=["test-broker", 1]),
         "watch": reverse("watch", args=["test-broker"]),
-        "letters_replay": reverse("letters_replay", args=["test-broker"]),
+        "parked_messages_replay": reverse("parked_messages_replay", args=["test-broker"]),
         "group_redirect": reverse("group_redirect", args=["test-broker", 1]),
         "replay_prepare": reverse("replay_prepare", args=["test-broker"]),
         "queue_replay": reverse("queue_replay", args=["test-broker"]),

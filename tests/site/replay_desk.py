@@ -6,7 +6,7 @@ from typing import Any
 
 from django.urls import reverse
 
-from delayboard.models import DeadLetter, ReplayBatch
+from delayboard.models import ParkedMessage, ReplayBatch
 from tests.delayboard.builders import a_message, parked
 from tests.site.desk import signed_in, text_of
 from topology.models import Broker, Role
@@ -22,8 +22,8 @@ SENT = {
 }
 
 
-def some(broker: Broker, number: int = 2) -> list[DeadLetter]:
-    """Letters that were rejected in `orders`."""
+def some(broker: Broker, number: int = 2) -> list[ParkedMessage]:
+    """Messages that were rejected in `orders`."""
     return parked(broker, *(a_message(b"%d" % one) for one in range(number)))
 
 

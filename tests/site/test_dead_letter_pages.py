@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from delayboard.dead_letters.queues import peek
 from delayboard.models import DeadLetterQueue, ReplayBatch, TargetMode
-from tests.site.desk import know, letters, signed_in, text_of
+from tests.site.desk import know, parked_messages, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import AuditEntry, Broker, Role
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def looked(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Client:
-    seen = letters(b'{"n": 1}', b"<script>alert(2)</script>", bytes(range(40)), b"")
+    seen = parked_messages(b'{"n": 1}', b"<script>alert(2)</script>", bytes(range(40)), b"")
     allowed = peek.Permission(True, ("It is safe.",))
-    monkeypatch.setattr(peek, "look", lambda *_, **__: peek.Look(seen, False, allowed))
+    monkeypatch.setattr(peek, "look", lambda *_, **__: peek.Peek(seen, False, allowed))
     know(broker, Queue("parked"), Queue("work"))
     return signed_in(Role.OPERATOR)
 
@@ -45,7 +45,7 @@ def test_a_look_shows_every_kind_of_body_and_is_audited(looked: Client) -> None:
 def test_chosen_messages_are_parked_and_become_a_draft_with_the_typed_target(
     looked: Client, broker: Broker
 ) -> None:
-    chosen = [letter.handle for letter in letters(b'{"n": 1}', b"")]
+    chosen = [parked_message.handle for parked_message in parked_messages(b'{"n": 1}', b"")]
     DeadLetterQueue.objects.create(
         broker=broker, queue="parked", is_confirmed=True, decided_at=timezone.now()
     )
@@ -72,7 +72,7 @@ def test_chosen_messages_are_parked_and_become_a_draft_with_the_typed_target(
 def test_a_replay_that_cannot_be_prepared_is_explained(
     looked: Client, broker: Broker, values: dict[str, str], said: str
 ) -> None:
-    chosen = [letter.handle for letter in letters(b"")]
+    chosen = [parked_message.handle for parked_message in parked_messages(b"")]
     DeadLetterQueue.objects.create(
         broker=broker, queue="parked", is_confirmed=True, decided_at=timezone.now()
     )
@@ -88,4 +88,4 @@ def test_a_queue_that_nobody_confirmed_is_confirmed_before_a_replay(looked: Clie
     address = reverse("dead_letter_queue", args=["test-broker"])
     text = text_of(looked.post(f"{address}?name=parked"))
     assert "Parking needs a confirmed dead-letter queue" in text
-    assert reverse("letter_queue_decide", args=["test-broker"]) in text
+    assert reverse("dead_letter_queue_decide", args=["test-broker"]) in text

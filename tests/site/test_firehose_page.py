@@ -11,7 +11,7 @@ from django.utils import timezone
 from analytics import firehose
 from analytics.firehose import Standing
 from analytics.models import Firehose
-from delayboard.models import Duty
+from delayboard.models import BackgroundTask
 from tests.brokers import Vhost
 from tests.builders import make_broker
 from tests.site.desk import signed_in, text_of
@@ -143,7 +143,9 @@ def test_the_recorders_state_stands_on_the_page(
     text = text_of(signed_in(Role.VIEWER).get(page_of(broker)))
     assert "Not started" in text
     beat_at = timezone.now() - timedelta(hours=late)
-    Duty.objects.create(key=f"firehose:{broker.slug}", name="it", beat_at=beat_at, **values)
+    BackgroundTask.objects.create(
+        key=f"firehose:{broker.slug}", name="it", beat_at=beat_at, **values
+    )
     text = text_of(signed_in(Role.VIEWER).get(page_of(broker)))
     assert said in text
     assert "12 345, the queue is 3 % full" in text.replace("\u202f", " ").replace("\u00a0", " ")

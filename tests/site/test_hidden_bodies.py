@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 
 from delayboard.dead_letters.search import listing
-from delayboard.models import MaskRule
+from delayboard.models import RedactionRule
 from tests.delayboard.builders import a_message, parked
 from tests.site.desk import know, signed_in, text_of
 from topology.definitions import Queue
@@ -28,9 +28,12 @@ def test_a_long_body_is_hidden_whole_and_says_why(broker: Broker, is_packed: boo
     know(broker, Queue("dead"))
     body = body_of(MASKED_BYTES)
     (row,) = parked(broker, a_message(gzip.compress(body) if is_packed else body))
-    client, address = signed_in(Role.OPERATOR), reverse("letter", args=["test-broker", row.pk])
+    client, address = (
+        signed_in(Role.OPERATOR),
+        reverse("parked_message", args=["test-broker", row.pk]),
+    )
     assert "Lovelace" in text_of(client.get(address))
-    MaskRule.objects.create(kind="body", pattern="card")
+    RedactionRule.objects.create(kind="body", pattern="card")
     text = text_of(client.get(address))
     assert "It has more than 64 kB" in text
     assert "Lovelace" not in text
@@ -38,7 +41,7 @@ def test_a_long_body_is_hidden_whole_and_says_why(broker: Broker, is_packed: boo
 
 def test_a_list_shows_only_the_beginnings_of_shorter_ones(broker: Broker) -> None:
     parked(broker, a_message(body_of(listing.MASKED_BYTES)), a_message(body_of(10)))
-    MaskRule.objects.create(kind="body", pattern="card")
-    text = text_of(signed_in(Role.OPERATOR).get(reverse("letters", args=["test-broker"])))
+    RedactionRule.objects.create(kind="body", pattern="card")
+    text = text_of(signed_in(Role.OPERATOR).get(reverse("parked_messages", args=["test-broker"])))
     assert text.count("Lovelace") == 1
     assert text.count("hidden by a rule") == 1

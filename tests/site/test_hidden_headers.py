@@ -1,4 +1,4 @@
-"""What a rule hides of headers, wherever a letter or its group would tell it again."""
+"""What a rule hides of headers, wherever a message or its group would tell it again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from delayboard.models import DeadLetter, LetterGroup, MaskRule, SavedSearch
+from delayboard.models import MessageGroup, ParkedMessage, RedactionRule, SavedSearch
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from tests.site.desk import know, signed_in, text_of
 from topology.definitions import Queue
@@ -45,38 +45,46 @@ RULES = [
 
 
 @pytest.fixture
-def letter(broker: Broker) -> DeadLetter:
+def parked_message(broker: Broker) -> ParkedMessage:
     know(broker, Queue("dead"))
     return parked(broker, a_message(b"{}", HEADERS))[0]
 
 
 def hide(pattern: str) -> None:
-    MaskRule.objects.create(kind="header", pattern=pattern)
+    RedactionRule.objects.create(kind="header", pattern=pattern)
 
 
 def of(client: Client, name: str, *args: Any, **query: str) -> str:
     return text_of(client.get(reverse(name, args=["test-broker", *args]), query))
 
 
-def pages(letter: DeadLetter, role: Role) -> dict[str, str]:
+def pages(parked_message: ParkedMessage, role: Role) -> dict[str, str]:
     client = signed_in(role)
     told = {
-        "rows": of(client, "letters"),
+        "rows": of(client, "parked_messages"),
         "groups": text_of(client.get(reverse("dead_letters"))),
-        "group": of(client, "letter_group", letter.group_id),
+        "group": of(client, "message_group", parked_message.group_id),
     }
-    return told | ({"letter": of(client, "letter", letter.pk)} if role > Role.VIEWER else {})
+    return told | (
+        {"parked_message": of(client, "parked_message", parked_message.pk)}
+        if role > Role.VIEWER
+        else {}
+    )
 
 
 @pytest.mark.parametrize(("pattern", "hidden", "shown"), RULES)
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
 def test_no_page_tells_what_is_hidden(
-    letter: DeadLetter, role: Role, pattern: str, hidden: tuple[str, ...], shown: tuple[str, ...]
+    parked_message: ParkedMessage,
+    role: Role,
+    pattern: str,
+    hidden: tuple[str, ...],
+    shown: tuple[str, ...],
 ) -> None:
-    for text in pages(letter, role).values():
+    for text in pages(parked_message, role).values():
         assert all(secret in text for secret in (*CAUSES, *PLACES[:1]))
     hide(pattern)
-    told = pages(letter, role)
+    told = pages(parked_message, role)
     assert HIDDEN in told["group"]
     for name, text in told.items():
         for secret in hidden:
@@ -84,21 +92,21 @@ def test_no_page_tells_what_is_hidden(
     assert all(value in told["group"] for value in shown)
 
 
-def test_who_may_see_all_sees_all(letter: DeadLetter) -> None:
+def test_who_may_see_all_sees_all(parked_message: ParkedMessage) -> None:
     hide("*")
-    for text in pages(letter, Role.ADMIN).values():
+    for text in pages(parked_message, Role.ADMIN).values():
         assert "shop.SecretException" in text
         assert HIDDEN not in text
 
 
 @pytest.mark.parametrize(("pattern", "hidden", "shown"), RULES)
 def test_no_export_tells_what_is_hidden(
-    letter: DeadLetter, pattern: str, hidden: tuple[str, ...], shown: tuple[str, ...]
+    parked_message: ParkedMessage, pattern: str, hidden: tuple[str, ...], shown: tuple[str, ...]
 ) -> None:
     hide(pattern)
     client = signed_in(Role.OPERATOR)
     for form in ("csv", "jsonl"):
-        answer = client.get(reverse("letters_export", args=["test-broker"]), {"as": form})
+        answer = client.get(reverse("parked_messages_export", args=["test-broker"]), {"as": form})
         text = b"".join(answer.streaming_content).decode()  # type: ignore[attr-defined]
         assert all(secret not in text for secret in hidden), form
         assert all(told in text for told in shown), form
@@ -127,20 +135,20 @@ def test_no_export_tells_what_is_hidden(
 )
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
 def test_what_is_hidden_cannot_be_searched(
-    letter: DeadLetter, role: Role, pattern: str, query: str
+    parked_message: ParkedMessage, role: Role, pattern: str, query: str
 ) -> None:
     client = signed_in(role)
-    assert "hidden from you" not in of(client, "letters", q=query)
+    assert "hidden from you" not in of(client, "parked_messages", q=query)
     hide(pattern)
     field = query.removeprefix("-").partition(":")[0]
-    text = of(client, "letters", q=query)
+    text = of(client, "parked_messages", q=query)
     assert f"“{field}” is hidden from you and cannot be searched." in text
-    assert "hidden from you" not in of(signed_in(Role.ADMIN), "letters", q=query)
+    assert "hidden from you" not in of(signed_in(Role.ADMIN), "parked_messages", q=query)
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
-def test_words_find_no_group_by_what_is_hidden(letter: DeadLetter, role: Role) -> None:
-    LetterGroup.objects.update(note="known note")
+def test_words_find_no_group_by_what_is_hidden(parked_message: ParkedMessage, role: Role) -> None:
+    MessageGroup.objects.update(note="known note")
     hide("*exception*")
     client = signed_in(role)
     for word, is_found in (("SecretException", False), ("known", True), ("secret-queue", True)):
@@ -149,7 +157,9 @@ def test_words_find_no_group_by_what_is_hidden(letter: DeadLetter, role: Role) -
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
-def test_saved_searches_do_not_tell_it(letter: DeadLetter, broker: Broker, role: Role) -> None:
+def test_saved_searches_do_not_tell_it(
+    parked_message: ParkedMessage, broker: Broker, role: Role
+) -> None:
     for name, query in (
         ("one", "exception:shop.SecretException"),
         ("two", "SecretWord"),
@@ -157,8 +167,8 @@ def test_saved_searches_do_not_tell_it(letter: DeadLetter, broker: Broker, role:
     ):
         SavedSearch.objects.create(broker=broker, name=name, query=query)
     client = signed_in(role)
-    assert "SecretWord" in of(client, "letters")
+    assert "SecretWord" in of(client, "parked_messages")
     hide("*exception*")
-    text = of(client, "letters")
+    text = of(client, "parked_messages")
     assert "Secret" not in text
     assert "queue:dead" in text

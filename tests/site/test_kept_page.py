@@ -8,8 +8,8 @@ from django.urls import reverse
 from django.utils import timezone
 from pytest_django import Settings
 
-from delayboard.models import Duty
-from delayboard.models.duty import CLEANING
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import CLEANING
 from tests.analytics.builders import NOON, an_entry, write_log
 from tests.site.desk import signed_in, text_of
 from topology.models import Role
@@ -49,7 +49,7 @@ def test_where_the_log_lies_is_told_to_those_who_see_every_broker(
 def test_the_page_says_when_it_was_cleaned_and_what_was_deleted() -> None:
     now = timezone.now()
     told = {"cleaned_at": now.isoformat(), "removed_at": now.isoformat()}
-    duty = Duty.objects.create(
+    background_task = BackgroundTask.objects.create(
         key=CLEANING,
         name="Cleaning",
         beat_at=now,
@@ -59,22 +59,26 @@ def test_the_page_says_when_it_was_cleaned_and_what_was_deleted() -> None:
     assert "and every hour" in text
     assert "77" in text
     assert "Delayboard deletes no data" not in text
-    duty.last_error = "Old days of the event log cannot be deleted: permission denied."
-    duty.save()
-    assert f"The last cleanup failed: {duty.last_error}" in page()
+    background_task.last_error = "Old days of the event log cannot be deleted: permission denied."
+    background_task.save()
+    assert f"The last cleanup failed: {background_task.last_error}" in page()
 
 
 @pytest.mark.parametrize("odd", ["", "yesterday", 7, None, []])
-def test_an_odd_moment_in_the_duty_is_no_error(odd: object) -> None:
+def test_an_odd_moment_in_the_background_task_is_no_error(odd: object) -> None:
     details = {"cleaned_at": odd, "removed_at": odd, "removed": {}}
-    Duty.objects.create(key=CLEANING, name="Cleaning", beat_at=datetime.now(UTC), details=details)
+    BackgroundTask.objects.create(
+        key=CLEANING, name="Cleaning", beat_at=datetime.now(UTC), details=details
+    )
     assert "never" in page()
 
 
 def test_what_nobody_measured_is_not_called_nothing() -> None:
     assert "not measured yet" in page()
-    details = {"letters_bytes": 0}
-    Duty.objects.create(key=CLEANING, name="Cleaning", beat_at=timezone.now(), details=details)
+    details = {"parked_messages_bytes": 0}
+    BackgroundTask.objects.create(
+        key=CLEANING, name="Cleaning", beat_at=timezone.now(), details=details
+    )
     text = page()
     assert "not measured yet" not in text
     assert "0\u00a0B" in text

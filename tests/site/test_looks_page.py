@@ -10,11 +10,11 @@ from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.queues.peek_limit import Budget
 from delayboard.models import (
     DeadLetterQueue,
-    LetterGroup,
-    LookCount,
-    MaskKind,
-    MaskRule,
+    MessageGroup,
     Parking,
+    PeekCount,
+    RedactionKind,
+    RedactionRule,
     ReplayBatch,
 )
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
@@ -51,7 +51,7 @@ def look(role: Role = Role.OPERATOR) -> str:
 
 def test_what_a_look_costs_is_told_before_it(broker: Broker) -> None:
     known(broker, a_queue("dead", type="quorum"))
-    LookCount.objects.create(broker=broker, queue="dead", looks=8, last_at=NOON)
+    PeekCount.objects.create(broker=broker, queue="dead", looks=8, last_at=NOON)
     text = page()
     assert "12 of 20 deliveries are left to the messages at the head: a look costs one" in text
     assert '<button class="primary">Peek messages</button>' in text
@@ -83,7 +83,7 @@ def test_where_a_look_would_harm_parking_is_offered_with_the_reason(
 def looked(monkeypatch: pytest.MonkeyPatch, budget: Budget | None = None) -> None:
     message = a_message(b'{"card": 4111, "name": "Ada"}', headers={"token": "s3cret"})
     allowed = peek.Permission(True, (), budget)
-    seen = peek.Look(peek.number([message]), False, allowed)
+    seen = peek.Peek(peek.number([message]), False, allowed)
     monkeypatch.setattr(peek, "look", lambda *_, **__: seen)
 
 
@@ -92,7 +92,7 @@ def test_a_message_that_could_not_be_put_back_is_reported_as_parked(
 ) -> None:
     known(broker, a_queue("dead", type="quorum"))
     allowed = peek.Permission(False, ("No delivery is left.",), Budget(20, 21))
-    seen = peek.Look(peek.number([a_message()]), True, allowed, has_stored=True)
+    seen = peek.Peek(peek.number([a_message()]), True, allowed, has_stored=True)
     monkeypatch.setattr(peek, "look", lambda *_, **__: seen)
     text = look()
     assert "Delayboard parked this message. The others are back in the queue." in text
@@ -124,10 +124,10 @@ def test_a_look_shows_what_they_died_of_above_them(
     rare = a_message(b"1", deaths_header(a_death("invoices", "expired")))
     often = [a_message(b"%d" % n, deaths_header(a_death("orders"))) for n in range(3)]
     parked(broker, often[0])
-    group = LetterGroup.objects.get()
-    seen = peek.Look(peek.number([rare, *often]), False, peek.Permission(True, ()))
+    group = MessageGroup.objects.get()
+    seen = peek.Peek(peek.number([rare, *often]), False, peek.Permission(True, ()))
     monkeypatch.setattr(peek, "look", lambda *_, **__: seen)
-    rows = groups.seen_in(broker, seen.letters)
+    rows = groups.seen_in(broker, seen.peeked_messages)
     assert [(row.group.died_in, row.number, row.first) for row in rows] == [
         ("orders", 3, 2),
         ("invoices", 1, 1),
@@ -135,19 +135,21 @@ def test_a_look_shows_what_they_died_of_above_them(
     assert [row.group.pk for row in rows] == [group.pk, None]
     text = look()
     assert text.index(">Groups</h2>") < text.index("All 4 messages")
-    assert reverse("letter_group", args=[broker.slug, group.pk]) in text
+    assert reverse("message_group", args=[broker.slug, group.pk]) in text
     assert 'data-label="Parked" class="number">1<' in text
     assert ">none<" in text
-    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="x-death", least_role=Role.ADMIN)
+    RedactionRule.objects.create(
+        kind=RedactionKind.HEADER, pattern="x-death", least_role=Role.ADMIN
+    )
     assert "invoices" not in look()
-    assert LetterGroup.objects.count() == 1
+    assert MessageGroup.objects.count() == 1
 
 
 def test_rules_hide_what_a_look_shows(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     known(broker, a_queue("dead"))
     looked(monkeypatch)
-    MaskRule.objects.create(kind=MaskKind.BODY, pattern="card", least_role=Role.ADMIN)
-    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="token", least_role=Role.ADMIN)
+    RedactionRule.objects.create(kind=RedactionKind.BODY, pattern="card", least_role=Role.ADMIN)
+    RedactionRule.objects.create(kind=RedactionKind.HEADER, pattern="token", least_role=Role.ADMIN)
     text = look()
     assert "4111" not in text
     assert "s3cret" not in text
@@ -162,10 +164,12 @@ def test_a_hidden_history_is_not_told_by_a_look(
     known(broker, a_queue("dead"))
     seen = peek.number([a_message()])
     monkeypatch.setattr(
-        peek, "look", lambda *_, **__: peek.Look(seen, False, peek.Permission(True, ()))
+        peek, "look", lambda *_, **__: peek.Peek(seen, False, peek.Permission(True, ()))
     )
     assert "rejected" in look()
-    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="X-Death", least_role=Role.ADMIN)
+    RedactionRule.objects.create(
+        kind=RedactionKind.HEADER, pattern="X-Death", least_role=Role.ADMIN
+    )
     assert "rejected" not in look()
 
 

@@ -17,7 +17,7 @@ def test_what_is_no_row_is_the_first_page(broker: Broker, text: str) -> None:
     draft(broker)
     client = signed_in(Role.ADMIN)
     assert row_number(text) is None
-    for name, row in (("topology:audit", "replay"), ("replays", "2 chosen letters")):
+    for name, row in (("topology:audit", "replay"), ("replays", "2 chosen parked messages")):
         assert row in text_of(client.get(reverse(name), {"before": text}))
 
 

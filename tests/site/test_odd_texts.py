@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from delayboard.models import LetterGroup, MaskRule, SavedSearch
+from delayboard.models import MessageGroup, RedactionRule, SavedSearch
 from tests.delayboard.builders import a_message, parked
 from tests.site.desk import know, signed_in
 from tests.topology.builders import a_queue
@@ -43,33 +43,33 @@ def admin(broker: Broker) -> Client:
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("letter_searches", ("name", "q")),
-        ("letter_searches", ("q",)),
-        ("letter_searches", ("forget",)),
-        ("letter_queue_decide", ("name",)),
-        ("letter_queue_decide", ("name", "next")),
-        ("mask_change", ("pattern",)),
-        ("mask_change", ("delete",)),
-        ("mask_change", ("kind", "least_role")),
-        ("letters_discard", ("q", "all")),
-        ("letters_restore", ("q", "next")),
+        ("parked_message_searches", ("name", "q")),
+        ("parked_message_searches", ("q",)),
+        ("parked_message_searches", ("forget",)),
+        ("dead_letter_queue_decide", ("name",)),
+        ("dead_letter_queue_decide", ("name", "next")),
+        ("redaction_rule_change", ("pattern",)),
+        ("redaction_rule_change", ("delete",)),
+        ("redaction_rule_change", ("kind", "least_role")),
+        ("parked_messages_discard", ("q", "all")),
+        ("parked_messages_restore", ("q", "next")),
         ("watch", ("name", "on")),
         ("park", ("name", "message")),
         ("replay_prepare", ("message", "exchange")),
         ("queue_replay", ("name",)),
-        ("letters_replay", ("q", "all")),
-        ("letters_replay", ("letter", "group", "newest", "next")),
+        ("parked_messages_replay", ("q", "all")),
+        ("parked_messages_replay", ("parked_message", "group", "newest", "next")),
     ],
 )
 def test_nothing_that_is_sent_breaks_a_page(
     admin: Client, odd: bytes, name: str, fields: tuple[str, ...]
 ) -> None:
     values: dict[str, dict[str, bytes | str]] = {
-        "letter_searches": {"name": "search", "q": "reason:x"},
-        "letter_queue_decide": {"name": "dead", "confirmed": "1"},
-        "mask_change": {"kind": "header", "pattern": "x", "least_role": "3"},
-        "letters_discard": {"q": "", "all": "1"},
-        "letters_replay": {"q": "", "all": "1"},
+        "parked_message_searches": {"name": "search", "q": "reason:x"},
+        "dead_letter_queue_decide": {"name": "dead", "confirmed": "1"},
+        "redaction_rule_change": {"kind": "header", "pattern": "x", "least_role": "3"},
+        "parked_messages_discard": {"q": "", "all": "1"},
+        "parked_messages_replay": {"q": "", "all": "1"},
         "replay_prepare": {"name": "dead", "target": "typed", "exchange": "", "routing_key": "x"},
     }
     known = values.get(name, {"name": "dead"})
@@ -77,7 +77,7 @@ def test_nothing_that_is_sent_breaks_a_page(
     assert answer.status_code in (200, 400, 404)
     for row in (
         *SavedSearch.objects.values_list("name", "query"),
-        *MaskRule.objects.values_list("pattern"),
+        *RedactionRule.objects.values_list("pattern"),
     ):
         assert all("\x00" not in text for text in row)
 
@@ -87,8 +87,8 @@ def test_nothing_that_is_sent_breaks_a_page(
 def test_nothing_that_people_write_on_a_group_breaks_it(
     admin: Client, odd: bytes, field: str
 ) -> None:
-    group = LetterGroup.objects.get()
-    answer = sent(admin, "letter_group_edit", {"note": "n", field: odd}, group.pk)
+    group = MessageGroup.objects.get()
+    answer = sent(admin, "message_group_edit", {"note": "n", field: odd}, group.pk)
     assert answer.status_code == 200
     group.refresh_from_db()
     assert "\x00" not in group.note + group.link
@@ -101,8 +101,8 @@ def test_nothing_that_people_write_on_a_group_breaks_it(
         "/dead-letters/?broker=test-broker&q=",
         "/dead-letters/test-broker/parked/?q=",
         "/dead-letters/test-broker/parked/?q=id:",
-        "/dead-letters/test-broker/masks/?kind=body&pattern=",
-        "/dead-letters/test-broker/masks/?kind=header&pattern=",
+        "/dead-letters/test-broker/redaction/?kind=body&pattern=",
+        "/dead-letters/test-broker/redaction/?kind=header&pattern=",
     ],
 )
 def test_nothing_in_an_address_breaks_a_page(admin: Client, address: str, query: str) -> None:
@@ -111,7 +111,7 @@ def test_nothing_in_an_address_breaks_a_page(admin: Client, address: str, query:
 
 def test_a_pattern_that_is_much_too_long_is_refused_shortly(admin: Client) -> None:
     text = admin.get(
-        reverse("masks", args=["test-broker"]), {"kind": "body", "pattern": "[" * 100_000}
+        reverse("redaction", args=["test-broker"]), {"kind": "body", "pattern": "[" * 100_000}
     ).content.decode()
     assert "A pattern has at most 255 signs" in text
     assert len(text) < 50_000

@@ -87,7 +87,7 @@ def test_empty_pages_say_what_to_do_next() -> None:
 
 def test_no_page_has_a_style_attribute_or_an_inline_script(pair: Topology) -> None:
     client = signed_in(Role.ADMIN)
-    files = ("letters_export", "letter_body")
+    files = ("parked_messages_export", "parked_message_body")
     for address in (where for name, where in pages(pair).items() if name not in files):
         text = text_of(client.get(address))
         assert " style=" not in text

@@ -13,16 +13,16 @@ from django.utils import timezone
 
 from delayboard.dead_letters import discard
 from delayboard.models import (
-    DeadLetter,
+    BackgroundTask,
     DeadLetterQueue,
-    Duty,
-    LetterChange,
+    ParkedChange,
+    ParkedMessage,
     Parking,
     ParkSession,
 )
-from delayboard.models.duty import parker_key
+from delayboard.models.background_task import parker_key
 from tests.builders import make_broker
-from tests.delayboard.builders import a_death, a_message, deaths_header, letters, parked
+from tests.delayboard.builders import a_death, a_message, deaths_header, parked, peeked_messages
 from tests.site.desk import know, signed_in, text_of
 from topology.definitions import Queue
 from topology.models import Broker, Role, Work, WorkState
@@ -70,7 +70,9 @@ def test_an_operator_watches_and_stops_watching(row: DeadLetterQueue, client: Cl
     assert not row.is_watched
 
 
-@pytest.mark.parametrize("name", ["watch", "park", "letters_discard", "letters_restore"])
+@pytest.mark.parametrize(
+    "name", ["watch", "park", "parked_messages_discard", "parked_messages_restore"]
+)
 def test_a_viewer_may_do_none_of_it(row: DeadLetterQueue, name: str) -> None:
     viewer = signed_in(Role.VIEWER, row.broker)
     assert post(viewer, row.broker, name, name=DEAD, on="1", all="1").status_code == 403
@@ -89,7 +91,7 @@ def test_odd_names_change_nothing_and_are_said(
     assert not Work.objects.exists()
 
 
-@pytest.mark.parametrize("name", ["letters_discard", "letters_restore"])
+@pytest.mark.parametrize("name", ["parked_messages_discard", "parked_messages_restore"])
 def test_a_nul_in_a_form_is_taken_for_nothing(broker: Broker, client: Client, name: str) -> None:
     parked(broker, a_message())
     odd = {"all": "1", "q": "no\x00where", "next": "/kept/\x00"}
@@ -98,12 +100,12 @@ def test_a_nul_in_a_form_is_taken_for_nothing(broker: Broker, client: Client, na
     assert "Nothing was" in text_of(answer)
 
 
-def test_letters_that_are_not_counted_yet_are_said_to_be_so(
+def test_parked_messages_that_are_not_counted_yet_are_said_to_be_so(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discard, "AT_ONCE", 0)
     parked(broker, a_message())
-    answer = post(client, broker, "letters_discard", all="1", q="word")
+    answer = post(client, broker, "parked_messages_discard", all="1", q="word")
     assert "counts the matching messages first" in text_of(answer)
     assert "None" not in text_of(answer)
 
@@ -158,18 +160,18 @@ def test_what_was_parked_before_is_told_apart_from_what_was_not_found(
     (kept, _) = parked(row.broker, same, died_again, at=now)
     parked(row.broker, same, at=now - timedelta(hours=2))
     parked(row.broker, same, queue="elsewhere", at=now)
-    handles = [letter.handle for letter in letters(same, same, other)]
+    handles = [parked_message.handle for parked_message in peeked_messages(same, same, other)]
     stated = {"asked": 3, "handles": handles}
     parking = a_parking(row.broker, WorkState.DONE, **stated)
     address = reverse("parking", args=[row.broker.slug, parking.pk])
     text = text_of(client.get(address))
     assert "1 is already parked" in text
-    assert reverse("letter", args=[row.broker.slug, kept.pk]) in text
+    assert reverse("parked_message", args=[row.broker.slug, kept.pk]) in text
     assert "2 were not found. The messages were consumed" in text
     session = ParkSession.objects.create(
         broker=row.broker, queue=DEAD, parking=parking, began_at=now, ended_at=now
     )
-    DeadLetter.objects.filter(pk=kept.pk).update(session=session)
+    ParkedMessage.objects.filter(pk=kept.pk).update(session=session)
     assert "already parked" not in text_of(client.get(address))
 
 
@@ -194,18 +196,26 @@ def test_a_parking_of_another_broker_is_not_shown(row: DeadLetterQueue, client: 
     assert client.get(reverse("parking", args=[row.broker.slug, parking.pk])).status_code == 404
 
 
-def test_chosen_letters_are_discarded_and_restored(broker: Broker, client: Client) -> None:
+def test_chosen_parked_messages_are_discarded_and_restored(broker: Broker, client: Client) -> None:
     one, two = parked(broker, a_message(b"1"), a_message(b"2"))
-    answer = post(client, broker, "letters_discard", letter=[one.pk, "x", "9" * 30], next="/kept/")
-    assert "1 letter discarded." in text_of(answer)
-    assert set(DeadLetter.objects.values_list("pk", "state")) == {
+    answer = post(
+        client,
+        broker,
+        "parked_messages_discard",
+        parked_message=[one.pk, "x", "9" * 30],
+        next="/kept/",
+    )
+    assert "1 parked message discarded." in text_of(answer)
+    assert set(ParkedMessage.objects.values_list("pk", "state")) == {
         (one.pk, "discarded"),
         (two.pk, "parked"),
     }
-    text = text_of(post(client, broker, "letters_restore", letter=two.pk, next="/kept/"))
+    text = text_of(
+        post(client, broker, "parked_messages_restore", parked_message=two.pk, next="/kept/")
+    )
     assert "Nothing was restored" in text
-    post(client, broker, "letters_restore", group=one.group_id, next="/kept/")
-    assert not DeadLetter.objects.filter(state="discarded").exists()
+    post(client, broker, "parked_messages_restore", group=one.group_id, next="/kept/")
+    assert not ParkedMessage.objects.filter(state="discarded").exists()
 
 
 def test_all_that_match_are_discarded_up_to_the_newest_that_was_shown(
@@ -213,14 +223,16 @@ def test_all_that_match_are_discarded_up_to_the_newest_that_was_shown(
 ) -> None:
     one, _ = parked(broker, a_message(b"1"), a_message(b"2"))
     values = {"all": "1", "q": "state:parked", "newest": one.pk, "next": "/kept/"}
-    assert "1 letter discarded." in text_of(post(client, broker, "letters_discard", **values))
+    assert "1 parked message discarded." in text_of(
+        post(client, broker, "parked_messages_discard", **values)
+    )
 
 
 @pytest.mark.parametrize("query", ['"', "no.such.field:1 (", "size:>much", "\x00"])
 def test_a_query_that_is_none_is_said(broker: Broker, client: Client, query: str) -> None:
     parked(broker, a_message(b"1"))
     values = {"all": "1", "q": query, "next": "/kept/"}
-    assert post(client, broker, "letters_discard", **values).status_code == 200
+    assert post(client, broker, "parked_messages_discard", **values).status_code == 200
 
 
 def test_many_have_a_page_of_their_own(
@@ -228,16 +240,16 @@ def test_many_have_a_page_of_their_own(
 ) -> None:
     monkeypatch.setattr(discard, "AT_ONCE", 1)
     parked(broker, a_message(b"1"), a_message(b"2"))
-    group = DeadLetter.objects.latest("pk").group_id
-    text = text_of(post(client, broker, "letters_discard", group=group))
+    group = ParkedMessage.objects.latest("pk").group_id
+    text = text_of(post(client, broker, "parked_messages_discard", group=group))
     assert "Discarding 2 messages" in text
-    change = LetterChange.objects.get()
-    LetterChange.objects.filter(pk=change.pk).update(left_out=1)
-    text = text_of(post(client, broker, "letters_change_cancel", change.pk))
+    change = ParkedChange.objects.get()
+    ParkedChange.objects.filter(pk=change.pk).update(left_out=1)
+    text = text_of(post(client, broker, "parked_messages_change_cancel", change.pk))
     assert "Cancelled" in text
     assert "1 message is excluded, because the search index does not contain it yet." in text
-    LetterChange.objects.filter(pk=change.pk).update(left_out=1200)
-    text = text_of(client.get(reverse("letters_change", args=[broker.slug, change.pk])))
+    ParkedChange.objects.filter(pk=change.pk).update(left_out=1200)
+    text = text_of(client.get(reverse("parked_messages_change", args=[broker.slug, change.pk])))
     assert "messages are excluded, because the search index does not contain them yet." in text
 
 
@@ -257,7 +269,7 @@ def test_the_part_of_a_queue_says_how_its_parker_does(
     row.save()
     if stated is not None:
         values = {**stated, "beat_at": timezone.now()}
-        Duty.objects.create(key=parker_key(row.pk), name="Parker", **values)
+        BackgroundTask.objects.create(key=parker_key(row.pk), name="Parker", **values)
     assert told in part(row, may_operate=True)
     assert "Stop watching" in part(row, may_operate=True)
 

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
-from delayboard.models import BatchState, LetterState, Publication, ReplayBatch
+from delayboard.models import BatchState, ParkedState, Publication, ReplayBatch
 from tests.site.desk import actions, draft, know, pages, signed_in, text_of
 from tests.site.replay_desk import some
 from topology.definitions import Queue
@@ -28,19 +28,19 @@ NOT_ASKED = {
     "topology:topology_unbind",
     "topology:topology_bodies",
     "topology:topology_teardown",
-    "merge_letter_groups",
+    "merge_message_groups",
     "undo_merge",
-    "letter_queue_decide",
-    "letter_group_edit",
-    "letter_searches",
-    "letters_restore",
-    "letters_import",
-    "letters_change_cancel",
-    "mask_change",
+    "dead_letter_queue_decide",
+    "message_group_edit",
+    "parked_message_searches",
+    "parked_messages_restore",
+    "parked_messages_import",
+    "parked_messages_change_cancel",
+    "redaction_rule_change",
     "park",
     "parking_cancel",
     "watch",
-    "letters_replay",
+    "parked_messages_replay",
     "group_redirect",
     "replay_prepare",
     "queue_replay",
@@ -66,24 +66,27 @@ def test_every_action_is_asked_about_or_known_not_to_be(pair: Topology) -> None:
     for name in addresses.keys() - NOT_ASKED:
         if "to confirm</label>" in text_of(client.post(addresses[name])):
             asked.add(name)
-    assert asked == addresses.keys() - NOT_ASKED == {"letters_discard", "replay_start"}
+    assert asked == addresses.keys() - NOT_ASKED == {"parked_messages_discard", "replay_start"}
 
 
 @pytest.mark.parametrize("typed", ["", "test broker", "Test broker2"])
 def test_a_discard_needs_the_name(broker: Broker, typed: str) -> None:
     rows = some(broker)
-    client, address = signed_in(Role.OPERATOR), reverse("letters_discard", args=[broker.slug])
-    sent = {"letter": [row.pk for row in rows]}
+    client, address = (
+        signed_in(Role.OPERATOR),
+        reverse("parked_messages_discard", args=[broker.slug]),
+    )
+    sent = {"parked_message": [row.pk for row in rows]}
     text = text_of(client.post(address, sent | {"confirm_broker": typed}))
     assert BUTTON.format("Discard messages") in text
     assert "Delayboard changed nothing. Test broker is a production broker (live)." in text
     for row in rows:
-        assert f'name="letter" value="{row.pk}"' in text
+        assert f'name="parked_message" value="{row.pk}"' in text
         row.refresh_from_db()
-        assert row.state == LetterState.PARKED
+        assert row.state == ParkedState.PARKED
     client.post(address, sent | {"confirm_broker": " Test broker "})
     rows[0].refresh_from_db()
-    assert rows[0].state == LetterState.DISCARDED
+    assert rows[0].state == ParkedState.DISCARDED
 
 
 def test_a_replay_needs_the_name_and_keeps_what_was_typed(broker: Broker) -> None:
@@ -132,7 +135,7 @@ def test_a_prediction_is_free(broker: Broker) -> None:
 def test_no_page_of_another_broker_asks(pair: Topology) -> None:
     Broker.objects.update(is_production=False)
     client = signed_in(Role.ADMIN)
-    for name in ("letters_discard", "replay_start"):
+    for name in ("parked_messages_discard", "replay_start"):
         assert client.post(actions(pair)[name]).status_code == 302
     assert pages(pair)
 

@@ -34,7 +34,7 @@ def test_nothing_is_published_while_the_broker_does_not_answer(broker: Broker) -
         ({"delay": "5s"}, "A delay needs a topology"),
         ({"target": "orders"}, "A target needs a topology"),
         ({"delay": "soon"}, "is no duration"),
-        ({"letter_id": "x"}, "The message was not published"),
+        ({"publication_id": "x"}, "The message was not published"),
         ({"routing_key": "delayboard.tap.orders"}, "That is Delayboard&#x27;s own tap."),
     ],
 )
@@ -115,10 +115,15 @@ def test_a_delay_through_levels_is_rounded_up_predicted_and_bounded(broker: Brok
     assert "a word “*” or “#”" in predicted(delay="1s", target="a.#")
 
 
-def test_the_same_letter_sent_twice_is_published_once(broker: Broker) -> None:
+def test_the_same_parked_message_sent_twice_is_published_once(broker: Broker) -> None:
     know(broker, a_queue("work"))
     row = Publication.objects.create(broker=broker, size=1)
-    values = {"broker": broker.slug, "routing_key": "work", "send": "1", "letter_id": str(row.pk)}
+    values = {
+        "broker": broker.slug,
+        "routing_key": "work",
+        "send": "1",
+        "publication_id": str(row.pk),
+    }
     answer = signed_in(Role.OPERATOR).post(reverse("publish"), values, follow=True)
     assert "It was published already" in text_of(answer)
     assert Publication.objects.get() == row

@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 
 from delayboard.dead_letters.replay import batch as batches
-from delayboard.models import BatchState, DeadLetter, ItemState, LetterState, ReplayBatch
+from delayboard.models import BatchState, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.desk import draft, know, signed_in, text_of
@@ -40,11 +40,11 @@ def test_of_two_who_press_start_one_is_told(broker: Broker) -> None:
     assert Work.objects.filter(kind=batches.KIND).count() == 1
 
 
-def test_two_drafts_of_the_same_letters_replay_each_once(broker: Broker) -> None:
-    keys = [letter.pk for letter in some(broker)]
+def test_two_drafts_of_the_same_parked_messages_replay_each_once(broker: Broker) -> None:
+    keys = [parked_message.pk for parked_message in some(broker)]
     client = signed_in(Role.OPERATOR, broker)
     for _ in range(2):
-        client.post(reverse("letters_replay", args=[broker.slug]), {"letter": keys})
+        client.post(reverse("parked_messages_replay", args=[broker.slug]), {"parked_message": keys})
     second, first = ReplayBatch.objects.all()
     press("start", first)
     press("start", second)
@@ -91,12 +91,12 @@ def test_how_it_is_sent_can_be_changed_with_the_start(broker: Broker) -> None:
     assert (made.state, made.rate) == (BatchState.RUNNING, 50)
 
 
-def test_a_draft_says_which_of_its_letters_are_no_longer_free(broker: Broker) -> None:
+def test_a_draft_says_which_of_its_parked_messages_are_no_longer_free(broker: Broker) -> None:
     made = draft(broker)
-    item = made.items.select_related("letter")[0]
-    assert item.letter is not None
+    item = made.items.select_related("parked_message")[0]
+    assert item.parked_message is not None
     assert "in another replay" not in page(made)
-    DeadLetter.objects.filter(pk=item.letter.pk).update(state=LetterState.REPLAYING)
+    ParkedMessage.objects.filter(pk=item.parked_message.pk).update(state=ParkedState.REPLAYING)
     assert "1 message is in another replay" in page(made)
 
 
@@ -135,8 +135,8 @@ def test_what_was_not_replayed_becomes_another_draft(broker: Broker) -> None:
     assert "Replay 2 remaining messages" in page(batch)
     assert "Dry run of replay" in press("rest", batch)
     made = ReplayBatch.objects.latest("pk")
-    kept = [item.letter_id for item in batch.items.exclude(state=ItemState.DONE)]
-    assert [item.letter_id for item in made.items.all()] == kept
+    kept = [item.parked_message_id for item in batch.items.exclude(state=ItemState.DONE)]
+    assert [item.parked_message_id for item in made.items.all()] == kept
 
 
 def test_a_queue_that_is_not_there_is_not_replayed(broker: Broker) -> None:
@@ -146,29 +146,31 @@ def test_a_queue_that_is_not_there_is_not_replayed(broker: Broker) -> None:
     assert ReplayBatch.objects.count() == 0
 
 
-def test_chosen_letters_and_all_that_match_become_drafts(broker: Broker) -> None:
-    letters = some(broker, 5)
+def test_chosen_parked_messages_and_all_that_match_become_drafts(broker: Broker) -> None:
+    parked_messages = some(broker, 5)
     client = signed_in(Role.OPERATOR, broker)
-    address = reverse("letters_replay", args=[broker.slug])
-    client.post(address, {"letter": [letters[0].pk, letters[2].pk]})
+    address = reverse("parked_messages_replay", args=[broker.slug])
+    client.post(address, {"parked_message": [parked_messages[0].pk, parked_messages[2].pk]})
     chosen = ReplayBatch.objects.latest("pk")
     assert chosen.selected == 2
-    client.post(address, {"all": "1", "q": "reason:rejected", "newest": letters[3].pk})
+    client.post(address, {"all": "1", "q": "reason:rejected", "newest": parked_messages[3].pk})
     matching = ReplayBatch.objects.latest("pk")
-    assert (matching.selected, matching.newest) == (4, letters[3].pk)
-    group = letters[0].group
-    client.post(address, {"group": group.pk, "newest": letters[4].pk})
+    assert (matching.selected, matching.newest) == (4, parked_messages[3].pk)
+    group = parked_messages[0].group
+    client.post(address, {"group": group.pk, "newest": parked_messages[4].pk})
     assert ReplayBatch.objects.latest("pk").selected == 5
     assert "Dry run of replay" in page(chosen)
 
 
-def test_letters_that_came_from_nowhere_are_sent_where_somebody_types(broker: Broker) -> None:
-    letter = parked(broker, a_message(b"1", {}))[0]
+def test_parked_messages_that_came_from_nowhere_are_sent_where_somebody_types(
+    broker: Broker,
+) -> None:
+    parked_message = parked(broker, a_message(b"1", {}))[0]
     client = signed_in(Role.OPERATOR, broker)
-    address = reverse("letters_replay", args=[broker.slug])
-    page_of = reverse("letter", args=[broker.slug, letter.pk])
+    address = reverse("parked_messages_replay", args=[broker.slug])
+    page_of = reverse("parked_message", args=[broker.slug, parked_message.pk])
     assert '<details class="where" open>' in text_of(client.get(page_of))
-    values = {"letter": letter.pk, "next": page_of}
+    values = {"parked_message": parked_message.pk, "next": page_of}
     draft = text_of(client.post(address, values, follow=True))
     assert "type the exchange and key" in draft
     client.post(address, values | {"exchange": "", "routing_key": "orders"})
@@ -179,46 +181,46 @@ def test_letters_that_came_from_nowhere_are_sent_where_somebody_types(broker: Br
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({}, "Nothing was prepared. No letter was chosen."),
-        ({"letter": "x"}, "Nothing was prepared. No letter was chosen."),
+        ({}, "Nothing was prepared. No parked message was chosen."),
+        ({"parked_message": "x"}, "Nothing was prepared. No parked message was chosen."),
         ({"all": "1", "q": "colour:red"}, "Nothing was prepared."),
-        ({"letter": "99999"}, "Nothing was prepared."),
+        ({"parked_message": "99999"}, "Nothing was prepared."),
     ],
 )
 def test_what_cannot_be_chosen_is_said(broker: Broker, values: dict[str, str], said: str) -> None:
     client = signed_in(Role.OPERATOR, broker)
-    address = reverse("letters_replay", args=[broker.slug])
+    address = reverse("parked_messages_replay", args=[broker.slug])
     assert said in text_of(client.post(address, values, follow=True))
     assert ReplayBatch.objects.count() == 0
 
 
 def test_a_group_can_be_sent_elsewhere(broker: Broker) -> None:
-    letters = some(broker)
-    group = letters[0].group
+    parked_messages = some(broker)
+    group = parked_messages[0].group
     address = reverse("group_redirect", args=[broker.slug, group.pk])
     client = signed_in(Role.OPERATOR, broker)
     assert "Nothing was saved." in text_of(client.post(address, {}, follow=True))
     text = text_of(client.post(address, {"exchange": "", "key": "audit"}, follow=True))
     assert "A redirect rule sends the messages to" in text
-    client.post(reverse("letters_replay", args=[broker.slug]), {"group": group.pk})
+    client.post(reverse("parked_messages_replay", args=[broker.slug]), {"group": group.pk})
     made = ReplayBatch.objects.latest("pk")
     assert [route.routing_key for route in made.routes.all()] == ["audit"]
     text = text_of(client.post(address, {"clear": "1"}, follow=True))
     assert "Each message returns to the exchange and routing key of its first publish." in text
 
 
-def test_the_pages_of_letters_offer_a_replay_to_operators(broker: Broker) -> None:
-    letters = some(broker)
-    address = reverse("letters_replay", args=[broker.slug])
+def test_the_pages_of_parked_messages_offer_a_replay_to_operators(broker: Broker) -> None:
+    parked_messages = some(broker)
+    address = reverse("parked_messages_replay", args=[broker.slug])
     pages = [
-        reverse("letters", args=[broker.slug]),
-        reverse("letter_group", args=[broker.slug, letters[0].group_id]),
+        reverse("parked_messages", args=[broker.slug]),
+        reverse("message_group", args=[broker.slug, parked_messages[0].group_id]),
     ]
     for role, is_offered in ((Role.VIEWER, False), (Role.OPERATOR, True)):
         client = signed_in(role, broker)
         for one in pages:
             assert (f'action="{address}"' in text_of(client.get(one))) is is_offered
-    letter = reverse("letter", args=[broker.slug, letters[0].pk])
-    text = text_of(signed_in(Role.OPERATOR, broker).get(letter))
+    parked_message = reverse("parked_message", args=[broker.slug, parked_messages[0].pk])
+    text = text_of(signed_in(Role.OPERATOR, broker).get(parked_message))
     assert "Replay message</button>" in text
     assert "Edit and replay message</button>" in text

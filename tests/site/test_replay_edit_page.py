@@ -8,7 +8,14 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from delayboard.models import BatchState, DeadLetter, MaskKind, MaskRule, ReplayBatch, ReplayEdit
+from delayboard.models import (
+    BatchState,
+    ParkedMessage,
+    RedactionKind,
+    RedactionRule,
+    ReplayBatch,
+    ReplayEdit,
+)
 from tests.delayboard.builders import SHOP, a_death, a_message, deaths_header, parked
 from tests.delayboard.replay_rows import a_batch
 from tests.site.desk import know, signed_in, text_of
@@ -45,9 +52,9 @@ def edited_headers() -> dict[str, Any]:
     return dict(read_properties(bytes(ReplayEdit.objects.get().properties)).headers)
 
 
-def test_headers_and_body_are_changed_and_the_letter_stays(broker: Broker) -> None:
+def test_headers_and_body_are_changed_and_the_parked_message_stays(broker: Broker) -> None:
     batch = a_draft(broker, tenant=42, note="old")
-    before = DeadLetter.objects.values().get()
+    before = ParkedMessage.objects.values().get()
     text = page(batch)
     assert 'value="42" aria-label="Value of tenant"' in text
     assert "The broker writes it, and a replay leaves it out." in text
@@ -55,7 +62,7 @@ def test_headers_and_body_are_changed_and_the_letter_stays(broker: Broker) -> No
     assert "Message 1 is edited, and was judged again." in send(batch, **values)
     assert edited_headers()["tenant"] == 43
     assert bytes(ReplayEdit.objects.get().body.data) == b'{"n": 2}'
-    assert DeadLetter.objects.values().get() == before
+    assert ParkedMessage.objects.values().get() == before
     assert '<span class="tag">edited</span>' in text_of(
         signed_in(Role.VIEWER, broker).get(reverse("replay_batch", args=[batch.pk]))
     )
@@ -130,8 +137,8 @@ def test_what_a_form_cannot_carry_is_not_offered(broker: Broker) -> None:
 
 def test_what_is_hidden_is_neither_shown_nor_changed(broker: Broker) -> None:
     batch = a_draft(broker, b'{"card": 4111}', token="s3cret")
-    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="token", least_role=Role.ADMIN)
-    MaskRule.objects.create(kind=MaskKind.BODY, pattern="card", least_role=Role.ADMIN)
+    RedactionRule.objects.create(kind=RedactionKind.HEADER, pattern="token", least_role=Role.ADMIN)
+    RedactionRule.objects.create(kind=RedactionKind.BODY, pattern="card", least_role=Role.ADMIN)
     text = page(batch)
     assert "s3cret" not in text
     assert "4111" not in text
@@ -151,9 +158,9 @@ def test_only_operators_edit_and_only_drafts(broker: Broker) -> None:
     assert not ReplayEdit.objects.exists()
 
 
-def test_edit_and_replay_leads_from_a_letter_to_its_form(broker: Broker) -> None:
-    letter = parked(broker, a_message(b"1"))[0]
+def test_edit_and_replay_leads_from_a_parked_message_to_its_form(broker: Broker) -> None:
+    parked_message = parked(broker, a_message(b"1"))[0]
     client = signed_in(Role.OPERATOR, broker)
-    asked = {"letter": letter.pk, "edit": "1"}
-    answer = client.post(reverse("letters_replay", args=[broker.slug]), asked, follow=True)
+    asked = {"parked_message": parked_message.pk, "edit": "1"}
+    answer = client.post(reverse("parked_messages_replay", args=[broker.slug]), asked, follow=True)
     assert "Edit message 1" in text_of(answer)

@@ -14,7 +14,7 @@ from django.utils.html import strip_tags
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import following, seeing
 from delayboard.dead_letters.replay.following import Follower
-from delayboard.models import BatchState, Duty, ItemState, ReplayBatch, Source
+from delayboard.models import BackgroundTask, BatchState, ItemState, ReplayBatch, Source
 from tests.builders import make_broker
 from tests.delayboard.builders import SHOP
 from tests.delayboard.replay_rows import a_batch
@@ -120,9 +120,9 @@ def test_what_the_broker_refused_twice_is_not_said_to_be_doubled_by_a_death(
 
 
 def test_what_another_replay_had_is_said_and_leads_to_it(broker: Broker) -> None:
-    letters = some(broker, 4)
-    first = a_batch(broker, letters[:3])
-    batch = a_batch(broker, letters)
+    parked_messages = some(broker, 4)
+    first = a_batch(broker, parked_messages[:3])
+    batch = a_batch(broker, parked_messages)
     batches.start(None, first, despite_verdict=False)
     batches.start(None, batch, despite_verdict=False)
     batch.refresh_from_db()
@@ -161,11 +161,13 @@ def test_no_other_number_becomes_a_link(broker: Broker, error: str) -> None:
 
 def test_what_is_gone_is_not_said_to_be_in_the_journal(broker: Broker) -> None:
     states = [ItemState.CANCELLED, ItemState.CANCELLED, ItemState.FAILED]
-    letters = some(broker, 3)
-    batch = a_batch(broker, letters, BatchState.DONE, states)
+    parked_messages = some(broker, 3)
+    batch = a_batch(broker, parked_messages, BatchState.DONE, states)
     batch.items.filter(position=1).update(error="It was discarded.")
-    batch.items.filter(position=2).update(error="It was deleted from the journal.", letter=None)
-    batch.items.filter(position=3).update(letter=None)
+    batch.items.filter(position=2).update(
+        error="It was deleted from the journal.", parked_message=None
+    )
+    batch.items.filter(position=3).update(parked_message=None)
     told = words(page(batch))
     assert "remains parked" not in told
     assert "1 message was excluded: it was discarded." in told
@@ -219,7 +221,7 @@ def test_done_says_how_much_of_it(broker: Broker, done: int, said: str, kind: st
 
 def test_a_worker_that_is_not_heard_of_is_told(broker: Broker) -> None:
     now = timezone.now()
-    Duty.objects.create(key="replay", name="Replay", beat_at=now)
+    BackgroundTask.objects.create(key="replay", name="Replay", beat_at=now)
     states = [ItemState.DONE, ItemState.PENDING]
     batch = a_batch(broker, some(broker), BatchState.RUNNING, states)
     works = Work.objects.filter(subject=batch.pk)

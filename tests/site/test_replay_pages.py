@@ -10,12 +10,12 @@ from django.utils import timezone
 
 from delayboard.models import (
     BatchState,
-    DeadLetter,
     ItemState,
-    LetterState,
-    MaskKind,
-    MaskRule,
     Outcome,
+    ParkedMessage,
+    ParkedState,
+    RedactionKind,
+    RedactionRule,
     ReplayBatch,
     Source,
 )
@@ -110,7 +110,7 @@ def test_what_waits_can_be_undone_and_published_nothing(broker: Broker) -> None:
     assert "Undo time" in text
     assert "Cancel replay" in text
     assert "The replay published no message. Cancelled by" in press("cancel", made)
-    assert not DeadLetter.objects.exclude(state=LetterState.PARKED).exists()
+    assert not ParkedMessage.objects.exclude(state=ParkedState.PARKED).exists()
     assert "This replay has ended: it is cancelled." in press("cancel", made)
 
 
@@ -154,9 +154,9 @@ def test_the_counters_add_up_to_what_was_chosen(broker: Broker) -> None:
 
 
 def test_the_end_says_what_was_left_and_what_became_of_them(broker: Broker) -> None:
-    letters = some(broker, 4)
+    parked_messages = some(broker, 4)
     states = [ItemState.DONE, ItemState.DONE, ItemState.DONE, ItemState.RETURNED]
-    batch = a_batch(broker, letters, BatchState.DONE, states, delivered=1, died=1)
+    batch = a_batch(broker, parked_messages, BatchState.DONE, states, delivered=1, died=1)
     batch.items.filter(position=1).update(outcome=Outcome.DELIVERED, outcome_at=timezone.now())
     again = parked(broker, a_message(b"again"))[0]
     batch.items.filter(position=2).update(
@@ -236,8 +236,8 @@ def test_the_list_tells_how_far_each_is_and_can_be_of_those_not_ended(broker: Br
 
 def test_hostile_names_stay_texts(broker: Broker) -> None:
     name = "<script>alert(1)</script>\u202eodd"
-    letter = parked(broker, a_message(b"1", message_id=name))[0]
-    batch = a_batch(broker, [letter], said=name, state_why=name)
+    parked_message = parked(broker, a_message(b"1", message_id=name))[0]
+    batch = a_batch(broker, [parked_message], said=name, state_why=name)
     a_bad_route(batch, exchange=name, routing_key=name, why=name, items_number=1)
     batch.routes.update(verdict=name)
     batch.items.update(error=name)
@@ -252,7 +252,9 @@ def test_where_they_go_is_hidden_from_whom_a_rule_hides_deaths(broker: Broker) -
     batch = a_batch(broker, some(broker), BatchState.DONE, [ItemState.RETURNED])
     batch.routes.update(exchange="secret-exchange", verdict="Arrives in secret-queue.")
     batch.items.update(error="secret-queue is full.")
-    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="x-death", least_role=Role.ADMIN)
+    RedactionRule.objects.create(
+        kind=RedactionKind.HEADER, pattern="x-death", least_role=Role.ADMIN
+    )
     for state in (BatchState.DONE, BatchState.DRAFT):
         ReplayBatch.objects.update(state=state)
         assert "secret-" not in page(batch)
@@ -261,7 +263,7 @@ def test_where_they_go_is_hidden_from_whom_a_rule_hides_deaths(broker: Broker) -
 
 def test_a_search_that_tells_what_is_hidden_is_hidden(broker: Broker) -> None:
     batch = a_batch(broker, some(broker), query="header.token:s3cret", said="a search")
-    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="token", least_role=Role.ADMIN)
+    RedactionRule.objects.create(kind=RedactionKind.HEADER, pattern="token", least_role=Role.ADMIN)
     for role, is_shown in ((Role.OPERATOR, False), (Role.ADMIN, True)):
         client = signed_in(role, broker)
         for address in (reverse("replays"), reverse("now")):

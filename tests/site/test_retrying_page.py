@@ -10,7 +10,7 @@ from tests.builders import make_broker, make_pair
 from tests.delayboard.test_retrying import REJECTED, waits
 from tests.site.desk import know, signed_in, text_of
 from topology import latest
-from topology.models import Broker, MaskKind, MaskRule, Role, State, Topology
+from topology.models import Broker, RedactionKind, RedactionRule, Role, State, Topology
 
 pytestmark = pytest.mark.django_db
 
@@ -91,7 +91,9 @@ def test_the_tab_leads_to_a_broker_that_one_may_see(applied: Topology) -> None:
 
 
 def test_what_rules_hide_is_neither_shown_nor_searched(applied: Topology) -> None:
-    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="x-death", broker=applied.broker)
+    RedactionRule.objects.create(
+        kind=RedactionKind.HEADER, pattern="x-death", broker=applied.broker
+    )
     waits(applied, 60, REJECTED | {"token": "s3cret"}, attempt=2)
     told = "rejected 2 times in a"
     for role in (Role.VIEWER, Role.OPERATOR):
@@ -109,7 +111,7 @@ def test_what_rules_hide_is_neither_shown_nor_searched(applied: Topology) -> Non
 
 def test_rules_of_another_broker_hide_nothing_here(applied: Topology) -> None:
     other = make_broker(name="Other")
-    MaskRule.objects.create(kind=MaskKind.HEADER, pattern="*", broker=other)
+    RedactionRule.objects.create(kind=RedactionKind.HEADER, pattern="*", broker=other)
     waits(applied, 60, REJECTED | {"token": "s3cret"}, attempt=2)
     assert "rejected 2 times in a" in page(applied.broker, text="s3cret")
 
@@ -117,7 +119,7 @@ def test_rules_of_another_broker_hide_nothing_here(applied: Topology) -> None:
 def test_a_death_with_hidden_parts_tells_nothing_of_them(applied: Topology) -> None:
     waits(applied, 60, REJECTED, attempt=2)
     for pattern in ("reason", "count", "queue", "x-first-death-reason"):
-        rule = MaskRule.objects.create(kind=MaskKind.HEADER, pattern=pattern)
+        rule = RedactionRule.objects.create(kind=RedactionKind.HEADER, pattern=pattern)
         text = page(applied.broker)
         assert "m60" in text
         assert "hidden by a rule" in text

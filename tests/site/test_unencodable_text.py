@@ -20,11 +20,11 @@ from analytics.models import ScheduledMessage
 from analytics.scheduled.rows import projection
 from delayboard.dead_letters.message.presentation import show_whole
 from delayboard.dead_letters.transfer.import_lines import bring
-from delayboard.models import DeadLetter, MaskKind, MaskRule
+from delayboard.models import ParkedMessage, RedactionKind, RedactionRule
 from tests.analytics.builders import an_entry
 from tests.builders import make_broker
 from tests.delayboard.builders import a_message, parked, shop
-from tests.site.desk import know, letters, signed_in
+from tests.site.desk import know, parked_messages, signed_in
 from tests.topology.test_text import any_text
 from topology.models import Broker, Role
 
@@ -35,7 +35,7 @@ CUT = b'{"k":"\\ud83d","\\udc00":{"nul":"\\u0000"},"list":["\\ud83d\\u0041"]}'
 
 
 @pytest.fixture
-def row(broker: Broker) -> DeadLetter:
+def row(broker: Broker) -> ParkedMessage:
     know(broker, *shop())
     stated = {"message_id": "m\x00", "content_type": "application/json", "app_id": "a\x00"}
     return parked(broker, a_message(CUT, {"k\x00": "\x00", "n": {"\x00": ["\x00"]}}, **stated))[0]
@@ -48,40 +48,40 @@ def shown(client: Client, address: str, **query: str) -> str:
     return bytes(content).decode()
 
 
-def test_its_own_page_shows_the_escape(broker: Broker, row: DeadLetter) -> None:
-    text = shown(signed_in(Role.OPERATOR), reverse("letter", args=[broker.slug, row.pk]))
+def test_its_own_page_shows_the_escape(broker: Broker, row: ParkedMessage) -> None:
+    text = shown(signed_in(Role.OPERATOR), reverse("parked_message", args=[broker.slug, row.pk]))
     assert '<span class="tree-text">\\ud83d</span>' in text
     assert '<span class="tree-name">\\udc00</span>' in text
     assert '<span class="tree-text">\\x00</span>' in text
     assert bytes(row.body.data) == CUT
 
 
-def test_pages_around_it_answer(broker: Broker, row: DeadLetter) -> None:
+def test_pages_around_it_answer(broker: Broker, row: ParkedMessage) -> None:
     client = signed_in(Role.ADMIN)
     pages = {
-        reverse("letters", args=[broker.slug]): {"q": "k"},
-        reverse("letter_group", args=[broker.slug, row.group_id]): {},
+        reverse("parked_messages", args=[broker.slug]): {"q": "k"},
+        reverse("message_group", args=[broker.slug, row.group_id]): {},
         reverse("dead_letters"): {"q": "ud83d"},
-        reverse("masks", args=[broker.slug]): {"kind": "body", "pattern": "k"},
+        reverse("redaction", args=[broker.slug]): {"kind": "body", "pattern": "k"},
     }
     for address, query in pages.items():
         assert "<h1" in shown(client, address, **query)
 
 
-def test_a_body_of_which_a_rule_hides_a_part_is_shown(broker: Broker, row: DeadLetter) -> None:
-    MaskRule.objects.create(kind=MaskKind.BODY, pattern="list", least_role=Role.ADMIN)
-    text = shown(signed_in(Role.OPERATOR), reverse("letter", args=[broker.slug, row.pk]))
+def test_a_body_of_which_a_rule_hides_a_part_is_shown(broker: Broker, row: ParkedMessage) -> None:
+    RedactionRule.objects.create(kind=RedactionKind.BODY, pattern="list", least_role=Role.ADMIN)
+    text = shown(signed_in(Role.OPERATOR), reverse("parked_message", args=[broker.slug, row.pk]))
     assert '<span class="tree-text">\\ud83d</span>' in text
 
 
-def test_an_export_is_read_back_bit_for_bit(broker: Broker, row: DeadLetter) -> None:
+def test_an_export_is_read_back_bit_for_bit(broker: Broker, row: ParkedMessage) -> None:
     client = signed_in(Role.ADMIN)
-    address = reverse("letters_export", args=[broker.slug])
+    address = reverse("parked_messages_export", args=[broker.slug])
     lines = shown(client, address, **{"as": "jsonl"})
     assert "ud83d" in shown(client, address, **{"as": "csv"})
     other = make_broker(name="Other broker")
-    bring(None, other, "letters.jsonl", io.BytesIO(lines.encode()))
-    back = DeadLetter.objects.get(broker=other)
+    bring(None, other, "parked_messages.jsonl", io.BytesIO(lines.encode()))
+    back = ParkedMessage.objects.get(broker=other)
     assert bytes(back.body.data) == CUT
     assert bytes(back.properties) == bytes(row.properties)
 
@@ -128,8 +128,8 @@ json_documents = st.recursive(
 @given(json_documents, st.booleans())
 def test_any_json_text_is_shown_in_text_that_can_be_sent(document: Any, is_ascii: bool) -> None:
     body = json.dumps(document, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
-    (letter,) = letters(body)
-    found = show_whole(letter)
+    (parked_message,) = parked_messages(body)
+    found = show_whole(parked_message)
     texts = [found.body.text, found.hex]
     texts += [text for line in found.lines for text in (line.name, line.text)]
     for text in texts:

@@ -9,8 +9,8 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from delayboard.models import Duty
-from delayboard.models.duty import waiter_key
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import waiter_key
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.models import Broker, Role, State, Topology
@@ -34,7 +34,7 @@ def hooks(broker: Broker) -> Topology:
 
 def page_with(hooks: Topology, **changes: Any) -> str:
     values = {"name": "Waiter", "beat_at": timezone.now(), "details": COUNTERS}
-    Duty.objects.create(key=waiter_key(hooks.slug), **(values | changes))
+    BackgroundTask.objects.create(key=waiter_key(hooks.slug), **(values | changes))
     return page(hooks)
 
 

@@ -12,8 +12,8 @@ from analytics.log import days, read_day
 from analytics.models import Gap, ScheduledMessage
 from analytics.scheduled.queries.listing import overdue, waiting
 from delayboard.demo.seed import DEMO_BROKER
-from delayboard.models import Duty
-from delayboard.models.duty import recorder_key
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import recorder_key
 from tests.soak.parcels import Recorded
 from tests.soak.traffic import DELAY, LEVELS, PARKED, WORK, number_of
 from topology.broker.errors import BrokerError
@@ -45,19 +45,30 @@ def prepare() -> list[Topology]:
 
 
 def are_recorded(topologies: Sequence[Topology]) -> bool:
-    """Whether every duty lives, the recorders of these topologies among them."""
-    duties = {duty.key: duty for duty in Duty.objects.all()}
-    are_there = all(recorder_key(topology.slug) in duties for topology in topologies)
-    return are_there and not any(duty.is_late or duty.is_failing for duty in duties.values())
+    """Whether every task lives, the recorders of these topologies among them."""
+    background_tasks = {
+        background_task.key: background_task for background_task in BackgroundTask.objects.all()
+    }
+    are_there = all(recorder_key(topology.slug) in background_tasks for topology in topologies)
+    return are_there and not any(
+        background_task.is_late or background_task.is_failing
+        for background_task in background_tasks.values()
+    )
 
 
 def figures(broker: Broker) -> dict[str, float]:
-    """Duties, copies that no pattern could read, gaps, what waits, the broker's connections."""
-    duties = list(Duty.objects.all())
+    """Tasks, copies that no pattern could read, gaps, what waits, the broker's connections."""
+    background_tasks = list(BackgroundTask.objects.all())
     found: dict[str, float] = {
-        "duties.late": sum(duty.is_late for duty in duties),
-        "duties.failing": sum(duty.is_failing for duty in duties),
-        "unknown copies": sum(int(duty.details.get("unknown", 0)) for duty in duties),
+        "background_tasks.late": sum(
+            background_task.is_late for background_task in background_tasks
+        ),
+        "background_tasks.failing": sum(
+            background_task.is_failing for background_task in background_tasks
+        ),
+        "unknown copies": sum(
+            int(background_task.details.get("unknown", 0)) for background_task in background_tasks
+        ),
         "gaps": Gap.objects.count(),
         "index.waiting": waiting([broker]).count(),
         "index.overdue": overdue_rows(broker),

@@ -13,8 +13,8 @@ from django.utils import timezone
 from analytics.events import MessageEvent
 from analytics.log import EventLog
 from analytics.models import Gap, ScheduledMessage
-from delayboard.models import Duty
-from delayboard.models.duty import recorder_key
+from delayboard.models import BackgroundTask
+from delayboard.models.background_task import recorder_key
 from tests.brokers import Vhost
 from tests.builders import make_broker, make_pair
 from tests.soak import desk
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 20, 9, tzinfo=UTC)
 
 
-def beating(key: str, **details: object) -> Duty:
-    return Duty.objects.create(key=key, name=key, beat_at=timezone.now(), details=details)
+def beating(key: str, **details: object) -> BackgroundTask:
+    return BackgroundTask.objects.create(key=key, name=key, beat_at=timezone.now(), details=details)
 
 
 def row(topology: Topology, number: int, *, has_left: bool) -> ScheduledMessage:
@@ -44,23 +44,23 @@ def row(topology: Topology, number: int, *, has_left: bool) -> ScheduledMessage:
     )
 
 
-def test_the_topologies_are_recorded_when_each_has_a_duty_and_every_duty_lives() -> None:
+def test_the_topologies_are_recorded_when_each_has_a_background_task_that_lives() -> None:
     topology = make_pair(make_broker())
     assert not desk.are_recorded([topology])
     beating(recorder_key(topology.slug))
     assert desk.are_recorded([topology])
-    Duty.objects.create(key="facts", name="facts")
+    BackgroundTask.objects.create(key="facts", name="facts")
     assert not desk.are_recorded([topology])
 
 
 def test_the_figures_of_a_broker_that_does_not_answer_say_so() -> None:
     topology = make_pair(make_broker())
     beating("record:orders", unknown=3)
-    Duty.objects.create(key="facts", name="facts", last_error="The disk is full.")
+    BackgroundTask.objects.create(key="facts", name="facts", last_error="The disk is full.")
     Gap.objects.create(topology=topology, from_at=NOW, until_at=NOW, why="It was full.")
     assert desk.figures(topology.broker) == {
-        "duties.late": 1,
-        "duties.failing": 1,
+        "background_tasks.late": 1,
+        "background_tasks.failing": 1,
         "unknown copies": 3,
         "gaps": 1,
         "index.waiting": 0,

@@ -9,7 +9,7 @@ BAD = Count("in the parking queue", 4, 4, 1, 1, (3, 16))
 
 
 def findings(late: float) -> list[Sample]:
-    values = {"site.memory": 57.25, "duties.late": late}
+    values = {"site.memory": 57.25, "background_tasks.late": late}
     return [Sample(float(at), dict(values)) for at in range(10)]
 
 
@@ -28,7 +28,7 @@ def test_what_was_not_held_is_marked_and_said() -> None:
     assert [NOT_HELD in line for line in figures(found)] == [False, False, True]
     assert [NOT_HELD in line for line in counts([GOOD, BAD])] == [False, False, True]
     assert problems(found, [GOOD, BAD], ["The site ended."]) == [
-        "duties.late: from 1.0 to 1.0 (at most 1.0, +0.0 an hour); allowed is 0 always.",
+        "background tasks.late: from 1.0 to 1.0 (at most 1.0, +0.0 an hour); allowed is 0 always.",
         "in the parking queue: 1 missing and 1 extra of 4, such as the messages 3, 16.",
         "The site ended.",
     ]

@@ -83,15 +83,15 @@ def test_a_connection_that_is_opened_after_the_warm_up_is_found() -> None:
 
 
 def test_what_happens_in_the_first_sixth_is_warming_up() -> None:
-    samples = [Sample(at, {"duties.late": float(at < 500)}) for at, _ in hour()]
-    assert only("duties.late", samples).is_good
+    samples = [Sample(at, {"background_tasks.late": float(at < 500)}) for at, _ in hour()]
+    assert only("background_tasks.late", samples).is_good
     assert settled(samples)[0].seconds == 600
     assert settled([]) == []
 
 
-def test_one_late_duty_is_found_however_short() -> None:
-    samples = [Sample(at, {"duties.late": float(at == 2000)}) for at, _ in hour()]
-    assert not only("duties.late", samples).is_good
+def test_one_late_background_task_is_found_however_short() -> None:
+    samples = [Sample(at, {"background_tasks.late": float(at == 2000)}) for at, _ in hour()]
+    assert not only("background_tasks.late", samples).is_good
 
 
 def test_a_measure_that_is_missing_in_some_samples_is_judged_by_the_others() -> None:

@@ -49,11 +49,13 @@ def test_a_line_in_the_place_of_an_entry_says_all_that_the_entry_would(
 ) -> None:
     user, broker = make_user("ann", Role.ADMIN), make_broker(name="Old")
     monkeypatch.setattr(AuditEntry, "save", refuse_full_disk)
-    details = {"letters": 3, "address": "192.0.2.1"}
-    assert not audit.try_record(user, "letters listed", broker=broker, what="x", details=details)
+    details = {"parked_messages": 3, "address": "192.0.2.1"}
+    assert not audit.try_record(
+        user, "parked messages listed", broker=broker, what="x", details=details
+    )
     (line,) = caplog.records
     assert line.getMessage().startswith(
-        "The audit entry “letters listed x” of ann at Old, "
-        '{"letters": 3, "address": "192.0.2.1"}, was not written: '
+        "The audit entry “parked messages listed x” of ann at Old, "
+        '{"parked messages": 3, "address": "192.0.2.1"}, was not written: '
     )
     assert getattr(line, "is_audit", False)

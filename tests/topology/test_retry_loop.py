@@ -39,7 +39,7 @@ def as_observed(definitions: Definitions) -> Definitions:
     return Definitions(definitions.exchanges, queues, definitions.bindings)
 
 
-def test_the_article_is_declared_to_the_letter() -> None:
+def test_the_article_is_declared_to_the_parked_message() -> None:
     """As pika declares it: the queue's name is the key of a binding that states none."""
     assert retry_loop.definitions(ARTICLE) == Definitions.of(
         [

@@ -38,7 +38,7 @@ def links(seen: Overview) -> set[tuple[str, str, str]]:
 
 
 def test_a_topology_is_one_box_and_what_belongs_to_none_is_one_for_each_kind() -> None:
-    seen = overview(surveyed(Exchange("shop"), Queue("audit"), Queue("letters")), most=500)
+    seen = overview(surveyed(Exchange("shop"), Queue("audit"), Queue("parked_messages")), most=500)
     assert set(cards(seen)) == {ORDERS.key, QUEUES, EXCHANGES}
     assert (cards(seen)[ORDERS.key].exchanges, cards(seen)[ORDERS.key].queues) == (2, 2)
     assert cards(seen)[ORDERS.key].messages == 7
@@ -148,7 +148,7 @@ def test_a_box_has_room_for_everything_that_is_written_in_it() -> None:
     ],
 )
 def test_a_search_keeps_what_holds_a_fitting_name(search: str, found: set[str]) -> None:
-    whole = surveyed(Exchange("shop"), Queue("audit"), Queue("letters"))
+    whole = surveyed(Exchange("shop"), Queue("audit"), Queue("parked_messages"))
     seen = overview(whole, search=search, most=500)
     assert set(cards(seen)) == found
     if search == "aud":

@@ -93,7 +93,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="MaskRule",
+            name="RedactionRule",
             fields=[
                 (
                     "id",

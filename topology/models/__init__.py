@@ -5,8 +5,8 @@ from __future__ import annotations
 from topology.models.audit_entry import AuditEntry
 from topology.models.broker import Broker, Palette
 from topology.models.grant import Grant, Role
-from topology.models.mask import MaskKind, MaskRule
 from topology.models.missing_binding import MissingBinding
+from topology.models.redaction_rule import RedactionKind, RedactionRule
 from topology.models.topology import State, Topology
 from topology.models.work import Work, WorkState
 
@@ -14,10 +14,10 @@ __all__ = (
     "AuditEntry",
     "Broker",
     "Grant",
-    "MaskKind",
-    "MaskRule",
     "MissingBinding",
     "Palette",
+    "RedactionKind",
+    "RedactionRule",
     "Role",
     "State",
     "Topology",

@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _HALF = re.compile("[\ud800-\udfff]")
 # Controls, formats such as U+202E, and the ends of lines and paragraphs (Unicode 16, table 4-4).
 _HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp"})
-# Letters and symbols that are drawn as nothing: Hangul's fillers and Braille's blank.
+# Messages and symbols that are drawn as nothing: Hangul's fillers and Braille's blank.
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 
 
@@ -70,7 +70,14 @@ def sight_problem(name: str) -> str:
     """Why a person could not see or read this name as it is; "" for none and for an empty one."""
     if (wrong := control_problem(name)) or _is_stored.get():
         return wrong
-    hidden = next((letter for letter in name if unicodedata.category(letter) in _HIDDEN), "")
+    hidden = next(
+        (
+            parked_message
+            for parked_message in name
+            if unicodedata.category(parked_message) in _HIDDEN
+        ),
+        "",
+    )
     if hidden:
         return f"A name cannot hold characters that nobody sees, such as U+{ord(hidden):04X}."
     if name and not any(map(_is_visible, name)):
@@ -83,10 +90,10 @@ def unseen(name: str) -> str:
     if not name:
         return "no name"
     is_blank = not any(map(_is_visible, name))
-    letters = [one for one in name if is_blank or unicodedata.category(one) in _HIDDEN]
-    if not letters:
+    parked_messages = [one for one in name if is_blank or unicodedata.category(one) in _HIDDEN]
+    if not parked_messages:
         return ""
-    points = [f"U+{ord(letter):04X}" for letter in dict.fromkeys(letters)]
+    points = [f"U+{ord(parked_message):04X}" for parked_message in dict.fromkeys(parked_messages)]
     told = ", ".join(points[:MOST_POINTS]) + (" and others" if points[MOST_POINTS:] else "")
     return f"blank: {told}" if is_blank else f"holds {told}"
 
@@ -105,6 +112,6 @@ def header_problem(name: str) -> str:
     return control_problem(name)
 
 
-def _is_visible(letter: str) -> bool:
-    """Neither a blank nor a mark that only changes the letter before it."""
-    return unicodedata.category(letter)[0] not in "ZM" and letter not in _BLANK
+def _is_visible(parked_message: str) -> bool:
+    """Neither a blank nor a mark that only changes the message before it."""
+    return unicodedata.category(parked_message)[0] not in "ZM" and parked_message not in _BLANK

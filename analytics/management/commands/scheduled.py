@@ -1,6 +1,6 @@
 """What waits in the delays: as a table, or as JSON lines for programs.
 
-Nothing is hidden from whoever has a shell here: mask rules are for the roles of the site.
+Nothing is hidden from whoever has a shell here: redaction rules are for the roles of the site.
 """
 
 from __future__ import annotations

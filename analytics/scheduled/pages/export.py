@@ -14,7 +14,7 @@ from analytics.scheduled.queries import listing, texts
 from topology.content.export_format import compact_json, csv_line, format_moment
 from topology.content.text import fold
 from topology.delays import milliseconds
-from topology.redaction import HIDDEN, Masks
+from topology.redaction import HIDDEN, Redaction
 
 # Read at a time, so that memory stays the same however many there are.
 CHUNK = 500
@@ -49,7 +49,7 @@ FIELDS = (
 
 
 def lines(
-    rows: QuerySet[ScheduledMessage], text: str, hidden: Mapping[int, Masks] | None
+    rows: QuerySet[ScheduledMessage], text: str, hidden: Mapping[int, Redaction] | None
 ) -> Iterator[Line]:
     """Every row that holds the text, or simply every row, in due order, as it stands when read.
 

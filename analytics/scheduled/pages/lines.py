@@ -15,7 +15,7 @@ from topology.delays import format_delay
 from topology.message import PUBLISHED_AT_HEADER, PUBLISHER_HEADERS
 from topology.models import Topology
 from topology.patterns.pattern import ParamsError, Pattern
-from topology.redaction import HIDDEN, NOTHING, Masks
+from topology.redaction import HIDDEN, NOTHING, Redaction
 
 STAMPED = "delayboard"
 # Of when it was published: headers by name, our stamp in one, and what the recorder knows.
@@ -44,7 +44,7 @@ class Line:
     overdue_by: timedelta | None
     hops: int | None
     hops_left: int | None
-    hidden: Masks = NOTHING
+    hidden: Redaction = NOTHING
     is_stuck: bool = False
     is_unobserved: bool = False
 
@@ -126,7 +126,7 @@ class Reader:
 
     def __init__(
         self,
-        hidden: Mapping[int, Masks] | None,
+        hidden: Mapping[int, Redaction] | None,
         unseen: Collection[int] | None = None,
         stuck: Collection[StuckRange] | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ from analytics.models import ScheduledBody, ScheduledMessage
 from analytics.scheduled.pages.lines import Line, Reader
 from topology.content.bodies import Body, show_body, unpack
 from topology.content.text import make_encodable
-from topology.redaction import HIDDEN, Masks
+from topology.redaction import HIDDEN, Redaction
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Told:
     is_masked: bool
 
 
-def told(row: ScheduledMessage, now: datetime, hidden: Masks) -> Told:
+def told(row: ScheduledMessage, now: datetime, hidden: Redaction) -> Told:
     reader = Reader({row.broker_id: hidden})
     line = reader.line(row, now)
     has_body = ScheduledBody.objects.filter(message=row).exists()
@@ -52,7 +52,7 @@ def told(row: ScheduledMessage, now: datetime, hidden: Masks) -> Told:
     )
 
 
-def body(row: ScheduledMessage, hidden: Masks) -> Body | None:
+def body(row: ScheduledMessage, hidden: Redaction) -> Body | None:
     """None where all of it is hidden. Raises ScheduledBody.DoesNotExist where none is kept."""
     kept = bytes(ScheduledBody.objects.get(message=row).body)
     if not hidden.body_paths:

@@ -22,7 +22,7 @@ from analytics.scheduled.summaries.summary import Summary
 from topology import latest
 from topology.database.paging import first_page
 from topology.models import Broker, Topology
-from topology.redaction import Masks
+from topology.redaction import Redaction
 
 PAGE = 50
 DEPTHS_AGE = timedelta(seconds=5)
@@ -59,7 +59,7 @@ def desk(
     wanted: Filter,
     now: datetime,
     *,
-    hidden: Mapping[int, Masks],
+    hidden: Mapping[int, Redaction],
     place: Place | None = None,
     span: str = "",
 ) -> Desk:

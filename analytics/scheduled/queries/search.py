@@ -20,7 +20,7 @@ from analytics.scheduled.queries.filter import Filter
 from topology.content.text import fold
 from topology.database import text_index
 from topology.models import Broker, Topology
-from topology.redaction import Masks
+from topology.redaction import Redaction
 
 # So many of the next due are read first: enough to fill a page with what is common.
 HEAD = 300
@@ -51,7 +51,7 @@ class Found:
     remark: str = ""
 
 
-def allowed(wanted: Filter, brokers: Collection[Broker], hidden: Mapping[int, Masks]) -> Filter:
+def allowed(wanted: Filter, brokers: Collection[Broker], hidden: Mapping[int, Redaction]) -> Filter:
     """The same filter; its text is a problem where a search would tell what rules hide.
 
     `hidden` says by broker what is hidden from whom the filter is of.

@@ -39,7 +39,7 @@ MOST_STUCK = 50_000
 
 
 @dataclass(frozen=True)
-class Look:
+class Peek:
     """What one look at a topology found out.
 
     `earlier_at` is when the look before was, None for the first of the worker. `stuck` is how many
@@ -79,7 +79,7 @@ def update_missing_bindings(
     waiting = _destinations(topology)
     owned = _owned(topology)
     names = [name for name in {*waiting, *owned, *rows} if name]
-    look = Look(
+    look = Peek(
         topology,
         snapshot.taken_at,
         earlier.taken_at if earlier else None,
@@ -114,7 +114,7 @@ def _owned(topology: Topology) -> set[str]:
     return {one[3] for one in topology.owned_identities if one[0] == "binding" and one not in own}
 
 
-def _rows(look: Look, owned: Collection[str]) -> list[MissingBinding]:
+def _rows(look: Peek, owned: Collection[str]) -> list[MissingBinding]:
     """The rows as they should be from now on; not saved."""
     rows = [
         *(_missing(look, name, problem) for name, problem in look.unroutable.items()),
@@ -134,7 +134,7 @@ def _rows(look: Look, owned: Collection[str]) -> list[MissingBinding]:
     return [*found, *([unknown] if unknown else [])]
 
 
-def _missing(look: Look, name: str, problem: Unroutable) -> MissingBinding:
+def _missing(look: Peek, name: str, problem: Unroutable) -> MissingBinding:
     row = look.before.get(name)
     if row is None or row.restored_at is not None:
         pk = row.pk if row else None
@@ -149,12 +149,12 @@ def _missing(look: Look, name: str, problem: Unroutable) -> MissingBinding:
     return row
 
 
-def _restored(look: Look, row: MissingBinding) -> MissingBinding:
+def _restored(look: Peek, row: MissingBinding) -> MissingBinding:
     row.restored_at = row.restored_at or look.at
     return row
 
 
-def _oldest_stuck(look: Look, rows: Iterable[MissingBinding]) -> dict[str, datetime]:
+def _oldest_stuck(look: Peek, rows: Iterable[MissingBinding]) -> dict[str, datetime]:
     """Destination -> the due time of the first of its messages that are stuck, as far as known."""
     now = Q(pk__in=[])
     ending = [row.destination for row in rows if row.restored_at is None and not row.is_dropped]
@@ -172,13 +172,13 @@ def _oldest_stuck(look: Look, rows: Iterable[MissingBinding]) -> dict[str, datet
     return oldest
 
 
-def _due(look: Look) -> QuerySet[ScheduledMessage]:
+def _due(look: Peek) -> QuerySet[ScheduledMessage]:
     return ScheduledMessage.objects.filter(
         topology=look.topology, left_at=None, entered_at__isnull=False, due_at__lt=look.at
     )
 
 
-def _count(look: Look, row: MissingBinding, oldest: datetime | None) -> None:
+def _count(look: Peek, row: MissingBinding, oldest: datetime | None) -> None:
     """Since when its messages are stuck, how many, and how many more wait.
 
     What fell due since the broker counted is taken to be stuck as well.
@@ -201,7 +201,7 @@ def _count(look: Look, row: MissingBinding, oldest: datetime | None) -> None:
         row.stuck = due.filter(due_at__lt=row.restored_at or look.at).count()
 
 
-def _is_worth_keeping(look: Look, row: MissingBinding, *, is_owned: bool) -> bool:
+def _is_worth_keeping(look: Peek, row: MissingBinding, *, is_owned: bool) -> bool:
     """Whether a message is stuck or waits, or may still turn out to be; or the binding is ours."""
     is_young = look.at - (row.restored_at or row.since_at) <= COUNTED_WITHIN
     if row.restored_at is not None:
@@ -209,7 +209,7 @@ def _is_worth_keeping(look: Look, row: MissingBinding, *, is_owned: bool) -> boo
     return bool(row.stuck or row.waiting) or is_owned or (is_young and row.pk is not None)
 
 
-def _unknown(look: Look, named: Iterable[MissingBinding]) -> MissingBinding | None:
+def _unknown(look: Peek, named: Iterable[MissingBinding]) -> MissingBinding | None:
     """The row of what is stuck beyond the messages that are listed; None where nothing is."""
     row = look.before.get("")
     if look.stuck is None:

@@ -13,95 +13,104 @@ from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay.same import sent_by
 from delayboard.dead_letters.replay.shared_ids import find_sharing
-from delayboard.models import DeadLetter, ItemState, LetterState, ReplayItem
+from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayItem
 from delayboard.models.replay import OPEN, Outcome, ReplayEdit, parse_replay_id
 from topology.message import REPLAY_HEADER
-from topology.redaction import HIDDEN, NOTHING, Masks
+from topology.redaction import HIDDEN, NOTHING, Redaction
 
 MOST = 10
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
-def after(letter: DeadLetter, rules: Masks = NOTHING) -> tuple[Step, ...]:
+def after(parked_message: ParkedMessage, rules: Redaction = NOTHING) -> tuple[Step, ...]:
     """The steps since it was parked, in the order of their times, as `rules` let them be seen."""
-    steps = [*_states(letter), *_replays(letter, rules), *_equals(letter)]
+    steps = [*_states(parked_message), *_replays(parked_message, rules), *_equals(parked_message)]
     parked, *rest = steps
     return (parked, *sorted(rest, key=lambda step: step.at or _LAST))
 
 
-def _states(letter: DeadLetter) -> list[Step]:
-    by = f" By {letter.state_by.get_username()}." if letter.state_by else ""
-    came_from, link = _came_from(letter)
+def _states(parked_message: ParkedMessage) -> list[Step]:
+    by = f" By {parked_message.state_by.get_username()}." if parked_message.state_by else ""
+    came_from, link = _came_from(parked_message)
     told = f"Its row stands in the journal, and it is no longer in the queue.{came_from}"
-    steps = [Step("now", "parked", letter.queue, letter.parked_at, told, link=link)]
-    if letter.state == LetterState.DISCARDED:
+    steps = [Step("now", "parked", parked_message.queue, parked_message.parked_at, told, link=link)]
+    if parked_message.state == ParkedState.DISCARDED:
         told = f"It can be restored until its time in the journal ends.{by}"
-        steps.append(Step("end", "discarded", at=letter.state_at, told=told))
-    elif _was_restored(letter):
-        steps.append(Step("now", "restored", at=letter.state_at, told=by.strip()))
+        steps.append(Step("end", "discarded", at=parked_message.state_at, told=told))
+    elif _was_restored(parked_message):
+        steps.append(Step("now", "restored", at=parked_message.state_at, told=by.strip()))
     return steps
 
 
-def _was_restored(letter: DeadLetter) -> bool:
-    """A letter that a replay let go of is parked again too, and was not restored."""
-    is_parked_again = letter.state == LetterState.PARKED and letter.state_at != letter.parked_at
+def _was_restored(parked_message: ParkedMessage) -> bool:
+    """A message that a replay let go of is parked again too, and was not restored."""
+    is_parked_again = (
+        parked_message.state == ParkedState.PARKED
+        and parked_message.state_at != parked_message.parked_at
+    )
     if not is_parked_again:
         return False
-    return not letter.replays.filter(batch__claimed_to__gt=0).exists()
+    return not parked_message.replays.filter(batch__claimed_to__gt=0).exists()
 
 
-def _earlier(letter: DeadLetter) -> ReplayItem | None:
+def _earlier(parked_message: ParkedMessage) -> ReplayItem | None:
     """The item that it came from: of several under the replay id of its header the one that is
     known to have come back as it; None where none was sent.
     """
-    name = letter.without_body.tag(REPLAY_HEADER)
+    name = parked_message.without_body.tag(REPLAY_HEADER)
     parsed = parse_replay_id(name)
     if parsed is None:
         return None
-    for item in find_sharing(letter.broker_id, [name]).get(name, ()):
-        if item.died_as_id == letter.pk:
+    for item in find_sharing(parked_message.broker_id, [name]).get(name, ()):
+        if item.died_as_id == parked_message.pk:
             return item
     uid, position = parsed
     rows = ReplayItem.objects.filter(
-        batch__uid=uid, batch__broker=letter.broker_id, position=position, attempts__gt=0
+        batch__uid=uid, batch__broker=parked_message.broker_id, position=position, attempts__gt=0
     )
-    return rows.select_related("batch").defer("batch__letters").first()
+    return rows.select_related("batch").defer("batch__parked_messages").first()
 
 
-def _is_sent_by(item: ReplayItem, letter: DeadLetter) -> bool:
-    if item.died_as_id == letter.pk:
+def _is_sent_by(item: ReplayItem, parked_message: ParkedMessage) -> bool:
+    if item.died_as_id == parked_message.pk:
         return True
-    properties = letter.without_body.properties
-    came = ReturnedMessage(properties, letter.content_id, letter.body_id, letter.pk)
+    properties = parked_message.without_body.properties
+    came = ReturnedMessage(
+        properties, parked_message.content_id, parked_message.body_id, parked_message.pk
+    )
     return item.position in sent_by(item.batch, {item.position: [came]})
 
 
-def _came_from(letter: DeadLetter) -> tuple[str, str]:
+def _came_from(parked_message: ParkedMessage) -> tuple[str, str]:
     """What is told of the replay that it names, and the page of where it came from."""
-    item = _earlier(letter)
+    item = _earlier(parked_message)
     if item is None:
         return "", ""
     batch = reverse("replay_batch", args=[item.batch_id])
     named = f" It names replay {item.batch_id},"
-    if _is_sent_by(item, letter):
-        if item.letter_id is None:
+    if _is_sent_by(item, parked_message):
+        if item.parked_message_id is None:
             return f" It is a message of replay {item.batch_id} that came back.", batch
-        earlier = reverse("letter", args=[letter.broker.slug, item.letter_id])
-        told = f" It is the letter {item.letter_id}, which replay {item.batch_id} sent, come back."
-        return told, earlier
-    if item.letter_id is None:
-        return f"{named} whose letter is no longer kept to compare it with.", batch
+        earlier = reverse(
+            "parked_message", args=[parked_message.broker.slug, item.parked_message_id]
+        )
+        message = f"parked message {item.parked_message_id}"
+        return f" It is the {message}, which replay {item.batch_id} sent, come back.", earlier
+    if item.parked_message_id is None:
+        return f"{named} whose parked message is no longer kept to compare it with.", batch
     return f"{named} but its content is another: anybody can write that header.", batch
 
 
-def _replays(letter: DeadLetter, rules: Masks) -> Iterator[Step]:
+def _replays(parked_message: ParkedMessage, rules: Redaction) -> Iterator[Step]:
     """What each replay that has it did with it; drafts did nothing."""
-    rows = letter.replays.filter(batch__started_at__isnull=False).select_related("route", "batch")
+    rows = parked_message.replays.filter(batch__started_at__isnull=False).select_related(
+        "route", "batch"
+    )
     rows = rows.annotate(is_edited=Exists(ReplayEdit.objects.filter(item=OuterRef("pk"))))
     for item in rows.order_by("-pk")[:MOST]:
         yield _sent(item, is_hidden=hides_history(rules))
         if item.state == ItemState.DONE and item.outcome:
-            yield _outcome(letter, item)
+            yield _outcome(parked_message, item)
 
 
 def _sent(item: ReplayItem, *, is_hidden: bool) -> Step:
@@ -136,13 +145,19 @@ def _done(item: ReplayItem) -> str:
     return f"not sent in {name}: {item.get_state_display()}"
 
 
-def _outcome(letter: DeadLetter, item: ReplayItem) -> Step:
+def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
     batch = reverse("replay_batch", args=[item.batch_id])
     of = f"Its replay {item.batch_id}."
     match item.outcome:
         case Outcome.DIED if item.died_as_id is not None:
-            what = f"died again, as letter {item.died_as_id}"
-            return Step("again", what, at=item.outcome_at, told=of, link=_letter(letter, item))
+            what = f"died again, as parked message {item.died_as_id}"
+            return Step(
+                "again",
+                what,
+                at=item.outcome_at,
+                told=of,
+                link=_parked_message(parked_message, item),
+            )
         case Outcome.DIED:
             told = f"{of} It was seen in a dead-letter queue."
             return Step("again", "died again", at=item.outcome_at, told=told, link=batch)
@@ -156,28 +171,35 @@ def _outcome(letter: DeadLetter, item: ReplayItem) -> Step:
     return Step("now", "not seen again", at=item.outcome_at, told=told, link=batch)
 
 
-def _letter(letter: DeadLetter, item: ReplayItem) -> str:
-    return reverse("letter", args=[letter.broker.slug, item.died_as_id])
+def _parked_message(parked_message: ParkedMessage, item: ReplayItem) -> str:
+    return reverse("parked_message", args=[parked_message.broker.slug, item.died_as_id])
 
 
-def _equals(letter: DeadLetter) -> list[Step]:
+def _equals(parked_message: ParkedMessage) -> list[Step]:
     """Others of equal content from the same queue; two equal ones can both be real."""
-    others = DeadLetter.objects.filter(
-        broker=letter.broker, queue=letter.queue, content_id=letter.content_id
-    ).exclude(pk=letter.pk)
+    others = ParkedMessage.objects.filter(
+        broker=parked_message.broker,
+        queue=parked_message.queue,
+        content_id=parked_message.content_id,
+    ).exclude(pk=parked_message.pk)
     return [
-        Step("now", *_equal(letter, other), is_inferred=True, link=_address(letter, other))
+        Step(
+            "now",
+            *_equal(parked_message, other),
+            is_inferred=True,
+            link=_address(parked_message, other),
+        )
         for other in others.order_by("-pk")[:MOST]
     ]
 
 
-def _equal(letter: DeadLetter, other: DeadLetter) -> tuple[str, str, datetime, str]:
-    if letter.repeat_of_id == other.pk or other.repeat_of_id == letter.pk:
+def _equal(parked_message: ParkedMessage, other: ParkedMessage) -> tuple[str, str, datetime, str]:
+    if parked_message.repeat_of_id == other.pk or other.repeat_of_id == parked_message.pk:
         told = "The same message may stand here twice: a crash left open which is so."
     else:
         told = "Equal in properties and body: it died again, or there were two."
     return f"parked as {other.pk} with the same content", other.queue, other.parked_at, told
 
 
-def _address(letter: DeadLetter, other: DeadLetter) -> str:
-    return reverse("letter", args=[letter.broker.slug, other.pk])
+def _address(parked_message: ParkedMessage, other: ParkedMessage) -> str:
+    return reverse("parked_message", args=[parked_message.broker.slug, other.pk])

@@ -10,14 +10,14 @@ from decimal import Decimal
 from typing import Any
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
-from delayboard.dead_letters.queues.peek import Letter
+from delayboard.dead_letters.queues.peek import PeekedMessage
 from delayboard.dead_letters.replay.verdict import Target, default_target
 from topology.broker.properties.field_values import FieldError, Reader, table_entries
 from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
 from topology.definitions import Definitions
 from topology.delays import format_delay
 from topology.message import Message, Waiter
-from topology.redaction import HIDDEN, MASKED_BYTES, NOTHING, TOO_LONG, Masks
+from topology.redaction import HIDDEN, MASKED_BYTES, NOTHING, TOO_LONG, Redaction
 from topology.routing.matching.index import Index
 from topology.routing.outcome import Outcome, Walk
 from topology.routing.remaining import remaining
@@ -57,7 +57,7 @@ class Shown:
     `is_masked`: something of it was hidden by a rule; `hides_body`: all of the body was.
     """
 
-    letter: Letter
+    peeked_message: PeekedMessage
     body: Body
     headers: tuple[Row, ...]
     properties: tuple[Row, ...]
@@ -71,13 +71,13 @@ class Shown:
 
 
 def show(
-    letter: Letter,
+    peeked_message: PeekedMessage,
     found: Definitions | Index,
     delay_queues: Collection[str],
     *,
     queue: str = "",
     version: tuple[int, ...] = (),
-    masks: Masks = NOTHING,
+    redaction: Redaction = NOTHING,
     waiters: Sequence[Waiter] = (),
     now_ms: int = 0,
 ) -> Shown:
@@ -86,35 +86,39 @@ def show(
     `waiters` are at work at the broker; `now_ms` is now in UTC, for the headers that they read.
     """
     walked = (
-        remaining(found, letter.message, queue, version=version, waiters=waiters, now_ms=now_ms)
+        remaining(
+            found, peeked_message.message, queue, version=version, waiters=waiters, now_ms=now_ms
+        )
         if queue
         else None
     )
     return Shown(
-        letter=letter,
-        target=default_target(letter.history, found, delay_queues),
+        peeked_message=peeked_message,
+        target=default_target(peeked_message.history, found, delay_queues),
         onward=onward(walked) if walked else "",
-        **_content(letter.message, masks),
+        **_content(peeked_message.message, redaction),
     )
 
 
-def show_whole(letter: Letter, *, masks: Masks = NOTHING) -> Shown:
+def show_whole(peeked_message: PeekedMessage, *, redaction: Redaction = NOTHING) -> Shown:
     """Everything of one message, whatever is known of its broker."""
-    data = _readable(letter.message, masks)
-    content = _content(letter.message, masks, data)
+    data = _readable(peeked_message.message, redaction)
+    content = _content(peeked_message.message, redaction, data)
     dump = "" if content["hides_body"] else hex_dump(data[:HEX_BYTES])
-    return Shown(letter, target=None, onward="", lines=folded(data), hex=dump, **content)
+    return Shown(peeked_message, target=None, onward="", lines=folded(data), hex=dump, **content)
 
 
-def _content(message: Message, masks: Masks, readable: bytes | None = None) -> dict[str, Any]:
+def _content(
+    message: Message, redaction: Redaction, readable: bytes | None = None
+) -> dict[str, Any]:
     """`readable` is what `_readable` gives, where the caller has it already."""
-    headers = masks.headers(message.headers)
+    headers = redaction.headers(message.headers)
     properties = message.properties
     kind, encoding = properties.content_type or "", properties.content_encoding or ""
     body = show_body(message.body, kind, encoding)
     hides_body = False
-    if masks.body_paths and message.body:
-        data = _readable(message, masks) if readable is None else readable
+    if redaction.body_paths and message.body:
+        data = _readable(message, redaction) if readable is None else readable
         hides_body = data == HIDDEN.encode()
         form = show_body(data)
         is_long = max(body.size, body.unpacked or 0) > MASKED_BYTES
@@ -124,16 +128,16 @@ def _content(message: Message, masks: Masks, readable: bytes | None = None) -> d
         "body": body,
         "headers": rows(headers, widths(properties.raw)),
         "properties": rows(properties.stated()),
-        "is_masked": headers != message.headers or bool(masks.body_paths and message.body),
+        "is_masked": headers != message.headers or bool(redaction.body_paths and message.body),
         "hides_body": hides_body,
-        "hides_history": hides_history(masks),
+        "hides_history": hides_history(redaction),
     }
 
 
-def _readable(message: Message, masks: Masks) -> bytes:
+def _readable(message: Message, redaction: Redaction) -> bytes:
     """The unpacked body, with what the rules hide in it hidden."""
     unpacked = unpack(message.body, message.properties.content_encoding or "")
-    return masks.body(unpacked.data)
+    return redaction.body(unpacked.data)
 
 
 def onward(walked: Walk) -> str:

@@ -1,4 +1,4 @@
-"""Of what a dead letter died, as far as it tells: what makes letters belong together; pure."""
+"""Of what a dead letter died, as far as it tells: what makes messages belong together; pure."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from analytics.events import clean
-from delayboard.models import LetterGroup
+from delayboard.models import MessageGroup
 from topology import audit
 from topology.models import Broker, Grant
 
@@ -30,7 +30,7 @@ def owners(broker: Broker) -> list[Any]:
     return list(seeing.order_by("username"))
 
 
-def write(user: Any, group: LetterGroup, *, note: str, owner: str, link: str) -> None:
+def write(user: Any, group: MessageGroup, *, note: str, owner: str, link: str) -> None:
     """Save all three, and who did it. Raises NoteError."""
     note, link = clean(note.strip().replace("\r\n", "\n")), clean(link.strip())
     if len(note) > LONGEST_NOTE:
@@ -45,7 +45,7 @@ def write(user: Any, group: LetterGroup, *, note: str, owner: str, link: str) ->
         raise NoteError(f"“{clean(owner)[:150]}” is no account that may see {group.broker.name}.")
     with transaction.atomic():
         changed = {"note": note, "owner": named.get(owner), "link": link}
-        LetterGroup.objects.filter(pk=group.pk).update(**changed)
+        MessageGroup.objects.filter(pk=group.pk).update(**changed)
         audit.record(
             user,
             "dead-letter group described",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from analytics.charts.sparkline import area
-from delayboard.models import GroupHour, LetterGroup
+from delayboard.models import GroupHour, MessageGroup
 from topology.graph.live_values import count_text
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -116,11 +116,11 @@ def counted(rows: Iterable[tuple[datetime, int]], span: Span, now: datetime) -> 
     return Trend(span, from_at, counts)
 
 
-def trends(groups: Collection[LetterGroup], span: Span, now: datetime) -> dict[int, Trend]:
+def trends(groups: Collection[MessageGroup], span: Span, now: datetime) -> dict[int, Trend]:
     """The trend of each group with those merged into it, by its id."""
     from_at = begin(span, now)
     hours: dict[int, list[tuple[datetime, int]]] = {group.pk: [] for group in groups}
-    merged = LetterGroup.objects.filter(merged_into__in=hours).values_list("pk", "merged_into")
+    merged = MessageGroup.objects.filter(merged_into__in=hours).values_list("pk", "merged_into")
     shown = {**dict(merged), **{pk: pk for pk in hours}}
     rows = GroupHour.objects.filter(group__in=shown, hour__gte=from_at)
     for pk, hour, died in rows.values_list("group", "hour", "died"):
@@ -128,6 +128,6 @@ def trends(groups: Collection[LetterGroup], span: Span, now: datetime) -> dict[i
     return {pk: counted(found, span, now) for pk, found in hours.items()}
 
 
-def has_earlier(group: LetterGroup, trend: Trend) -> bool:
+def has_earlier(group: MessageGroup, trend: Trend) -> bool:
     """Whether some of the group died before its trend begins."""
     return GroupHour.objects.filter(group__in=group.member_ids, hour__lt=trend.from_at).exists()

@@ -13,11 +13,11 @@ from django.db.models.functions import Coalesce, Greatest
 from analytics.events import clean
 from delayboard.dead_letters.parked.failure import Failure, failure_of
 from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_group
-from delayboard.dead_letters.queues.peek import Letter
-from delayboard.models import DeadLetter, LetterGroup, LetterState
+from delayboard.dead_letters.queues.peek import PeekedMessage
+from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 from topology.database.paging import first_page, row_number
 from topology.models import Broker
-from topology.redaction import NOTHING, Masks
+from topology.redaction import NOTHING, Redaction
 
 PAGE = 50
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 7_258_118_400_000_000
 LONGEST_TEXT = 200
 SORTS = {"newest": "Newest first", "count": "Most parked first"}
-# What a person can look for; a note is theirs, the rest is the letters'.
+# What a person can look for; a note is theirs, the rest is the messages'.
 _SEARCHED = (
     "died_in",
     "reason",
@@ -45,7 +45,7 @@ class Asked:
 
     `after` is where a page begins: the value that it is sorted by (a count, or microseconds since
     1970) and the id of the last group before; None for the first page. `with_gone` asks for those
-    of which every letter was discarded or replayed too.
+    of which every message was discarded or replayed too.
     """
 
     text: str = ""
@@ -58,7 +58,7 @@ class Asked:
 class Page:
     """`next_place` is what `after` says on the next page, "" on the last."""
 
-    groups: Sequence[LetterGroup]
+    groups: Sequence[MessageGroup]
     next_place: str
 
 
@@ -75,10 +75,10 @@ def parse(values: Mapping[str, str]) -> Asked:
     )
 
 
-def page(broker: Broker, asked: Asked, rules: Masks = NOTHING) -> Page:
+def page(broker: Broker, asked: Asked, rules: Redaction = NOTHING) -> Page:
     """The groups of a broker that fit, at most PAGE of them, as `rules` let them be seen."""
-    rows = LetterGroup.objects.filter(broker=broker, merged_into=None).select_related("owner")
-    merged = LetterGroup.objects.filter(broker=broker, merged_into__isnull=False)
+    rows = MessageGroup.objects.filter(broker=broker, merged_into=None).select_related("owner")
+    merged = MessageGroup.objects.filter(broker=broker, merged_into__isnull=False)
     rows = _with_merged(rows) if (has_merged := merged.exists()) else rows
     hidden = hidden_columns(rules)
     searched = [name for name in _SEARCHED if name not in hidden]
@@ -92,10 +92,10 @@ def page(broker: Broker, asked: Asked, rules: Masks = NOTHING) -> Page:
     return Page(seen, f"{_sorted_by(last, asked.sort)},{last.pk}" if last else "")
 
 
-def _with_merged(rows: QuerySet[LetterGroup]) -> QuerySet[LetterGroup]:
+def _with_merged(rows: QuerySet[MessageGroup]) -> QuerySet[MessageGroup]:
     """With what the list is sorted by, of a group and of those merged into it."""
     members = (
-        LetterGroup.objects.filter(merged_into=OuterRef("pk")).order_by().values("merged_into")
+        MessageGroup.objects.filter(merged_into=OuterRef("pk")).order_by().values("merged_into")
     )
     parked = members.annotate(number=Sum("parked")).values("number")
     last_at = members.annotate(at=Max("last_at")).values("at")
@@ -105,12 +105,12 @@ def _with_merged(rows: QuerySet[LetterGroup]) -> QuerySet[LetterGroup]:
     )
 
 
-def with_merged_counts(groups: Sequence[LetterGroup]) -> list[LetterGroup]:
+def with_merged_counts(groups: Sequence[MessageGroup]) -> list[MessageGroup]:
     """The groups with the counts and times of those merged into them; to be shown, not saved."""
     found = {group.pk: copy(group) for group in groups}
-    for one in LetterGroup.objects.filter(merged_into__in=found):
+    for one in MessageGroup.objects.filter(merged_into__in=found):
         group = found[one.merged_into_id or 0]
-        for name in (*LetterState.values, "total"):
+        for name in (*ParkedState.values, "total"):
             setattr(group, name, getattr(group, name) + getattr(one, name))
         group.first_at = min(group.first_at, one.first_at)
         group.last_at = max(group.last_at, one.last_at)
@@ -118,8 +118,8 @@ def with_merged_counts(groups: Sequence[LetterGroup]) -> list[LetterGroup]:
 
 
 def _fitting(
-    rows: QuerySet[LetterGroup], text: str, searched: Sequence[str]
-) -> QuerySet[LetterGroup]:
+    rows: QuerySet[MessageGroup], text: str, searched: Sequence[str]
+) -> QuerySet[MessageGroup]:
     """Those that hold every word of the text somewhere."""
     for word in text.split():
         anywhere = Q()
@@ -129,7 +129,9 @@ def _fitting(
     return rows
 
 
-def _after(rows: QuerySet[LetterGroup], asked: Asked, *, has_merged: bool) -> QuerySet[LetterGroup]:
+def _after(
+    rows: QuerySet[MessageGroup], asked: Asked, *, has_merged: bool
+) -> QuerySet[MessageGroup]:
     if asked.sort == "count":
         name = "parked_in_all" if has_merged else "parked"
     else:
@@ -142,17 +144,19 @@ def _after(rows: QuerySet[LetterGroup], asked: Asked, *, has_merged: bool) -> Qu
     return rows.filter(Q(**{f"{name}__lt": value}) | Q(**{name: value}, pk__lt=pk))
 
 
-def _sorted_by(group: LetterGroup, sort: str) -> int:
+def _sorted_by(group: MessageGroup, sort: str) -> int:
     if sort == "count":
         return group.parked
     return max(0, (group.last_at - EPOCH) // timedelta(microseconds=1))
 
 
-def grouped(letters: Iterable[Letter]) -> list[tuple[Failure, list[Letter]]]:
-    """Letters that a look showed by what they died of, the largest groups first; pure."""
-    found: dict[Failure, list[Letter]] = {}
-    for letter in letters:
-        found.setdefault(failure_of(letter.message, letter.history), []).append(letter)
+def grouped(parked_messages: Iterable[PeekedMessage]) -> list[tuple[Failure, list[PeekedMessage]]]:
+    """Messages that a look showed by what they died of, the largest groups first; pure."""
+    found: dict[Failure, list[PeekedMessage]] = {}
+    for parked_message in parked_messages:
+        found.setdefault(failure_of(parked_message.message, parked_message.history), []).append(
+            parked_message
+        )
     return sorted(found.items(), key=lambda pair: -len(pair[1]))
 
 
@@ -164,24 +168,29 @@ class Seen:
     ever parked; to be shown, never to be saved.
     """
 
-    group: LetterGroup
+    group: MessageGroup
     number: int
     first: int
 
 
-def seen_in(broker: Broker, letters: Sequence[Letter], rules: Masks = NOTHING) -> list[Seen]:
+def seen_in(
+    broker: Broker, parked_messages: Sequence[PeekedMessage], rules: Redaction = NOTHING
+) -> list[Seen]:
     """The groups of what a look showed, as `rules` let them be seen, the largest first."""
-    found = grouped(letters)
+    found = grouped(parked_messages)
     fingerprints = [failure.fingerprint for failure, _ in found]
-    rows = LetterGroup.objects.filter(broker=broker, fingerprint__in=fingerprints)
+    rows = MessageGroup.objects.filter(broker=broker, fingerprint__in=fingerprints)
     causes = {group.fingerprint: group for group in rows.select_related("merged_into")}
     shown = {group.merged_into or group for group in causes.values()}
     counted = {group.pk: group for group in with_merged_counts(list(shown))}
-    places = {letter.handle: place for place, letter in enumerate(letters, start=1)}
+    places = {
+        parked_message.handle: place
+        for place, parked_message in enumerate(parked_messages, start=1)
+    }
     seen: dict[int | str, Seen] = {}
     for failure, members in found:
         cause = causes.get(failure.fingerprint)
-        group = LetterGroup(broker=broker, **asdict(failure))
+        group = MessageGroup(broker=broker, **asdict(failure))
         if cause is not None:
             group = counted[cause.merged_into_id or cause.pk]
         known = seen.get(group.pk or failure.fingerprint)
@@ -193,23 +202,23 @@ def seen_in(broker: Broker, letters: Sequence[Letter], rules: Masks = NOTHING) -
 
 
 def by_state(broker: Broker) -> list[tuple[str, str, int]]:
-    """The states that letters of the broker are in, in words, and how many; parked ones always."""
-    sums = LetterGroup.objects.filter(broker=broker).aggregate(
-        **{state: Sum(state, default=0) for state in LetterState.values}
+    """The states that messages of the broker are in, in words, and how many; parked ones always."""
+    sums = MessageGroup.objects.filter(broker=broker).aggregate(
+        **{state: Sum(state, default=0) for state in ParkedState.values}
     )
     return [
         (state.value, str(state.label), sums[state.value])
-        for state in LetterState
-        if sums[state.value] or state == LetterState.PARKED
+        for state in ParkedState
+        if sums[state.value] or state == ParkedState.PARKED
     ]
 
 
-def newest_of(group: LetterGroup) -> int:
-    """The id of its newest letter, 0 without one: what is parked later is not meant."""
+def newest_of(group: MessageGroup) -> int:
+    """The id of its newest message, 0 without one: what is parked later is not meant."""
     states = (
-        DeadLetter.objects.filter(group=pk, state=state)
+        ParkedMessage.objects.filter(group=pk, state=state)
         for pk in group.member_ids
-        for state in LetterState.values
+        for state in ParkedState.values
     )
     keys = (rows.order_by("-pk").values_list("pk", flat=True).first() for rows in states)
     return max((key for key in keys if key is not None), default=0)

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from analytics.events import clean
-from delayboard.models import BatchState, LetterChange, LetterGroup, ReplayBatch
+from delayboard.models import BatchState, MessageGroup, ParkedChange, ReplayBatch
 from topology import audit
 from topology.models import Broker
 from topology.models.work import ENDED
@@ -27,7 +27,7 @@ class MergeError(ValueError):
     """Nothing was changed; the sentence says why."""
 
 
-def merge(user: Any, broker: Broker, keys: Collection[int], into: int, name: str) -> LetterGroup:
+def merge(user: Any, broker: Broker, keys: Collection[int], into: int, name: str) -> MessageGroup:
     """Shows the messages of these groups in the group `into`; its row. Raises MergeError.
 
     Groups are locked by their ids, as everywhere (`states.py`).
@@ -36,57 +36,57 @@ def merge(user: Any, broker: Broker, keys: Collection[int], into: int, name: str
     if len(name) > LONGEST_NAME:
         raise MergeError(f"The name is longer than {LONGEST_NAME} characters.")
     with transaction.atomic():
-        found = _locked(LetterGroup.objects.filter(broker=broker, pk__in={*keys, into}))
+        found = _locked(MessageGroup.objects.filter(broker=broker, pk__in={*keys, into}))
         others = [group for group in found.values() if group.pk != into]
         if into not in found or not others or len(found) != len({*keys, into}):
             raise MergeError("Choose two or more groups of this broker, and the one that stays.")
         _check(found, into)
         group = found[into]
-        LetterGroup.objects.filter(pk__in=[one.pk for one in others]).update(merged_into=into)
-        LetterGroup.objects.filter(pk=into).update(name=name)
+        MessageGroup.objects.filter(pk__in=[one.pk for one in others]).update(merged_into=into)
+        MessageGroup.objects.filter(pk=into).update(name=name)
         _record(user, group, "groups merged", [one.pk for one in others])
     group.name = name
     return group
 
 
-def undo(user: Any, group: LetterGroup) -> int:
+def undo(user: Any, group: MessageGroup) -> int:
     """Restores the groups that were merged into this one; how many. Raises MergeError."""
     with transaction.atomic():
-        found = _locked(LetterGroup.objects.filter(Q(pk=group.pk) | Q(merged_into=group.pk)))
+        found = _locked(MessageGroup.objects.filter(Q(pk=group.pk) | Q(merged_into=group.pk)))
         merged = [pk for pk in found if pk != group.pk]
         if not merged:
             raise MergeError("No group is merged into this one.")
         _check_pending(found)
-        LetterGroup.objects.filter(pk__in=merged).update(merged_into=None)
-        LetterGroup.objects.filter(pk=group.pk).update(name="")
+        MessageGroup.objects.filter(pk__in=merged).update(merged_into=None)
+        MessageGroup.objects.filter(pk=group.pk).update(name="")
         _record(user, group, "merge of groups undone", merged)
     return len(merged)
 
 
-def lock_members(group: LetterGroup) -> list[int]:
+def lock_members(group: MessageGroup) -> list[int]:
     """Returns the group's `member_ids`, which stay so until the caller's transaction ends.
 
     To be called where no message is locked later: elsewhere they are locked before groups.
     """
-    list(LetterGroup.objects.select_for_update(no_key=True).filter(pk=group.pk).values_list("pk"))
+    list(MessageGroup.objects.select_for_update(no_key=True).filter(pk=group.pk).values_list("pk"))
     return group.member_ids
 
 
-def _locked(rows: Any) -> dict[int, LetterGroup]:
+def _locked(rows: Any) -> dict[int, MessageGroup]:
     # In one order, as everywhere: two merges of the same groups do not wait in a circle.
     return {group.pk: group for group in rows.select_for_update().order_by("pk")}
 
 
-def _check(found: dict[int, LetterGroup], into: int) -> None:
+def _check(found: dict[int, MessageGroup], into: int) -> None:
     keys = [pk for pk in found if pk != into]
     if any(group.merged_into_id is not None for group in found.values()):
         raise MergeError("One of these groups is merged already: undo that merge first.")
-    if LetterGroup.objects.filter(merged_into__in=keys).exists():
+    if MessageGroup.objects.filter(merged_into__in=keys).exists():
         raise MergeError(
             "One of these groups holds merged groups: let it be the one that stays, or undo its "
             "merge first."
         )
-    held = LetterGroup.objects.filter(merged_into=into).count()
+    held = MessageGroup.objects.filter(merged_into=into).count()
     if held + len(found) > MOST_MERGED:
         raise MergeError(f"At most {MOST_MERGED} groups can be merged into one.")
     _check_pending(found)
@@ -94,7 +94,7 @@ def _check(found: dict[int, LetterGroup], into: int) -> None:
 
 def _check_pending(found: Collection[int]) -> None:
     """What was asked of a group must not change while the worker does it."""
-    is_changing = LetterChange.objects.filter(group__in=found, work__isnull=False).exclude(
+    is_changing = ParkedChange.objects.filter(group__in=found, work__isnull=False).exclude(
         work__state__in=ENDED
     )
     is_preparing = ReplayBatch.objects.filter(group__in=found, state=BatchState.PREPARING)
@@ -104,6 +104,6 @@ def _check_pending(found: Collection[int]) -> None:
         )
 
 
-def _record(user: Any, group: LetterGroup, action: str, others: list[int]) -> None:
+def _record(user: Any, group: MessageGroup, action: str, others: list[int]) -> None:
     details = {"group": group.pk, "merged": others}
     audit.record(user, action, broker=group.broker, what=str(group), details=details)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from delayboard.models import DeadLetter, MaskKind
+from delayboard.models import ParkedMessage, RedactionKind
 from topology.broker.properties.read import read_properties
 from topology.content.bodies import unpack
 from topology.content.json_tree import read_json, write_json
 from topology.message import Message
 from topology.models import Broker
-from topology.redaction import Masks
+from topology.redaction import Redaction
 
 # Of so many messages longer ones are not looked at.
 TRIED, LONGEST_BYTES = 200, 16_384
@@ -28,32 +28,32 @@ class Preview:
     """
 
     tried: int
-    row: DeadLetter | None = None
+    row: ParkedMessage | None = None
     names: tuple[str, ...] = ()
     body: str = ""
 
 
 def preview(broker: Broker, kind: str, pattern: str) -> Preview:
     """`kind` and `pattern` are those of a rule that can be made."""
-    rows = DeadLetter.objects.filter(broker=broker, size__lte=LONGEST_BYTES).order_by("-pk")
-    if kind == MaskKind.BODY:
+    rows = ParkedMessage.objects.filter(broker=broker, size__lte=LONGEST_BYTES).order_by("-pk")
+    if kind == RedactionKind.BODY:
         rows = rows.select_related("body")
     tried = 0
     for row in rows[:TRIED].iterator(50):
         tried += 1
-        found = _of_body(row, pattern) if kind == MaskKind.BODY else _of_headers(row, pattern)
+        found = _of_body(row, pattern) if kind == RedactionKind.BODY else _of_headers(row, pattern)
         if found:
             return Preview(tried, row, **found)
     return Preview(tried)
 
 
-def _of_headers(row: DeadLetter, pattern: str) -> dict[str, Any]:
+def _of_headers(row: ParkedMessage, pattern: str) -> dict[str, Any]:
     headers = read_properties(bytes(row.properties)).headers
-    names = tuple(dict.fromkeys(_hidden("", headers, Masks((pattern,)))))
+    names = tuple(dict.fromkeys(_hidden("", headers, Redaction((pattern,)))))
     return {"names": names} if names else {}
 
 
-def _hidden(place: str, value: Any, rules: Masks, depth: int = 0) -> Iterator[str]:
+def _hidden(place: str, value: Any, rules: Redaction, depth: int = 0) -> Iterator[str]:
     if depth == DEEPEST:
         return
     if isinstance(value, Mapping):
@@ -67,7 +67,7 @@ def _hidden(place: str, value: Any, rules: Masks, depth: int = 0) -> Iterator[st
             yield from _hidden(place, item, rules, depth + 1)
 
 
-def _of_body(row: DeadLetter, pattern: str) -> dict[str, Any]:
+def _of_body(row: ParkedMessage, pattern: str) -> dict[str, Any]:
     """Nothing for a body that is no JSON: any rule hides all of it, whatever its path."""
     message: Message = row.message
     encoding = message.properties.content_encoding or ""
@@ -76,7 +76,7 @@ def _of_body(row: DeadLetter, pattern: str) -> dict[str, Any]:
     if tree is None:
         return {}
     try:
-        masked = Masks(body_paths=(pattern,)).tree(tree)
+        masked = Redaction(body_paths=(pattern,)).tree(tree)
         return {} if masked == tree else {"body": write_json(masked)}
     except RecursionError:
         return {}

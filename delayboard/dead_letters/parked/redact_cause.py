@@ -1,7 +1,7 @@
-"""What Delayboard itself tells of headers that a rule hides: why a letter died, where, how often.
+"""What Delayboard itself tells of headers that a rule hides: why a message died, where, how often.
 
-Those columns of letters and groups are worked out from headers. One is hidden from whom a rule
-hides any header that it may come from, whatever the letter holds; pure.
+Those columns of messages and groups are worked out from headers. One is hidden from whom a rule
+hides any header that it may come from, whatever the message holds; pure.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from copy import copy
 from functools import lru_cache
 
 from delayboard.dead_letters.parked.causes import EXCEPTIONS, MESSAGES, TYPES
-from delayboard.models import DeadLetter, LetterGroup
-from topology.redaction import HIDDEN, Masks
+from delayboard.models import MessageGroup, ParkedMessage
+from topology.redaction import HIDDEN, Redaction
 
 # RabbitMQ's and the libraries' (causes.origin_of); those of the first and last death are written
 # beside x-death and say the same.
@@ -28,7 +28,7 @@ _PLACES = (
     "MT-Fault-InputAddress",
     "rbs2-source-queue",
 )
-# Columns of a group, and of a letter, by the headers, and names within x-death, behind them.
+# Columns of a group, and of a message, by the headers, and names within x-death, behind them.
 _BEHIND: dict[str, tuple[str, ...]] = {
     "died_in": (*_PLACES, "queue"),
     "reason": (*_PLACES, "reason"),
@@ -46,19 +46,19 @@ _HISTORY = frozenset(_BEHIND).difference(_CAUSES)
 
 
 @lru_cache(maxsize=256)
-def hidden_columns(rules: Masks) -> frozenset[str]:
-    """Those of a group, and `deaths` and `died_at` of a letter, that may not be told."""
+def hidden_columns(rules: Redaction) -> frozenset[str]:
+    """Those of a group, and `deaths` and `died_at` of a message, that may not be told."""
     return frozenset(
         column for column, names in _BEHIND.items() if any(map(rules.hides_header, names))
     )
 
 
-def hides_history(rules: Masks) -> bool:
+def hides_history(rules: Redaction) -> bool:
     """Whether anything of where and how it died may not be told."""
     return not _HISTORY.isdisjoint(hidden_columns(rules))
 
 
-def seen_group(group: LetterGroup, rules: Masks) -> LetterGroup:
+def seen_group(group: MessageGroup, rules: Redaction) -> MessageGroup:
     """The group to be shown, never to be saved; HIDDEN also stands for what is not told."""
     hidden = hidden_columns(rules).intersection(_OF_GROUP)
     if not hidden:
@@ -69,15 +69,15 @@ def seen_group(group: LetterGroup, rules: Masks) -> LetterGroup:
     return seen
 
 
-def seen_letter(letter: DeadLetter, rules: Masks) -> DeadLetter:
-    """The letter with its group to be shown, never to be saved. Its last routing key may still
+def seen_parked_message(parked_message: ParkedMessage, rules: Redaction) -> ParkedMessage:
+    """The message with its group to be shown, never to be saved. Its last routing key may still
     be that of its first death.
     """
     hidden = hidden_columns(rules)
     if not hidden:
-        return letter
-    seen = copy(letter)
-    seen.group = seen_group(letter.group, rules)
+        return parked_message
+    seen = copy(parked_message)
+    seen.group = seen_group(parked_message.group, rules)
     if "routing_key" in hidden:
         seen.routing_key = HIDDEN
     return seen

@@ -1,4 +1,4 @@
-"""The states of letters: the one place that changes them and counts their groups over."""
+"""The states of messages: the one place that changes them and counts their groups over."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from django.db import connection
 from django.db.models import Count, F
 
 from delayboard.dead_letters.parked.select_keys import among
-from delayboard.models import DeadLetter, LetterGroup, LetterState
+from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 
 # SQLite takes a statement of at most a million bytes (sqlite.org/limits.html).
 AT_ONCE = 1000
 
 
-def change_letters(
+def change_parked_messages(
     keys: Iterable[int],
-    before: Collection[LetterState],
-    after: LetterState,
+    before: Collection[ParkedState],
+    after: ParkedState,
     *,
     by: Any,
     at: datetime,
 ) -> list[int]:
-    """Change those of the letters that are in one of the states `before`; their keys, in order.
+    """Change those of the messages that are in one of the states `before`; their keys, in order.
 
     In the caller's transaction. `by` is an account, its key, or None.
     """
@@ -33,15 +33,15 @@ def change_letters(
 
 
 def change_each(
-    wanted: Mapping[int, LetterState],
-    before: Collection[LetterState],
+    wanted: Mapping[int, ParkedState],
+    before: Collection[ParkedState],
     *,
     by: Any,
     at: datetime,
 ) -> list[int]:
-    """The same with a state for each letter.
+    """The same with a state for each message.
 
-    First all letters are locked by their keys, then all groups by theirs: whoever does both does
+    First all messages are locked by their keys, then all groups by theirs: whoever does both does
     it in this order, and so nobody waits in a circle.
     """
     ordered = sorted(wanted)
@@ -56,34 +56,34 @@ def change_each(
     for group, counts in sorted(groups.items()):
         changes = {state: F(state) + number for state, number in counts.items() if number}
         if changes:
-            LetterGroup.objects.filter(pk=group).update(**changes)
+            MessageGroup.objects.filter(pk=group).update(**changes)
     return sorted(changed)
 
 
 def _lock(keys: list[int]) -> None:
     if connection.features.has_select_for_update:
-        rows = DeadLetter.objects.filter(among(keys)).order_by("pk")
+        rows = ParkedMessage.objects.filter(among(keys)).order_by("pk")
         # A parker that names one as an earlier repeat must not wait for it: it holds the group.
         list(rows.select_for_update(no_key=True).values_list("pk"))
 
 
 def _change(
     keys: list[int],
-    before: Collection[LetterState],
-    after: LetterState,
+    before: Collection[ParkedState],
+    after: ParkedState,
     groups: dict[int, Counter[str]],
     **values: Any,
 ) -> list[int]:
-    """Change locked letters, and add to `groups` what becomes of their counts."""
-    # Where the states too are asked for, SQLite goes through all letters in them.
-    rows = DeadLetter.objects.filter(among(keys)).order_by()
+    """Change locked messages, and add to `groups` what becomes of their counts."""
+    # Where the states too are asked for, SQLite goes through all messages in them.
+    rows = ParkedMessage.objects.filter(among(keys)).order_by()
     counted = list(rows.values_list("group_id", "state").annotate(Count("pk")))
     if sum(number for _, state, number in counted if state in before) < len(keys):
         found = rows.order_by("pk").values_list("pk", "state")
         keys = [key for key, state in found if state in before]
         if not keys:
             return []
-        rows = DeadLetter.objects.filter(among(keys)).order_by()
+        rows = ParkedMessage.objects.filter(among(keys)).order_by()
     rows.update(state=after, **values)
     for group, state, number in counted:
         if state in before:

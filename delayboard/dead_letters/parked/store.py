@@ -17,7 +17,7 @@ from django.db.models.functions import Greatest, Least
 
 from delayboard.dead_letters.parked.failure import Failure, failure_of, kept
 from delayboard.dead_letters.parked.signals import replayed_messages_returned
-from delayboard.models import Body, DeadLetter, GroupHour, LetterGroup, LetterState, ParkSession
+from delayboard.models import Body, GroupHour, MessageGroup, ParkedMessage, ParkedState, ParkSession
 from topology.deaths import read_history
 from topology.message import REPLAY_HEADER, Message, Properties
 from topology.models import Broker
@@ -32,12 +32,12 @@ AT_ONCE = 500
 
 
 class ReturnedMessage(NamedTuple):
-    """A message that names a replay; `letter` is the id of its row, if it was parked."""
+    """A message that names a replay; `message` is the id of its row, if it was parked."""
 
     properties: Properties
     content_id: str
     sha256: str
-    letter: int | None = None
+    parked_message: int | None = None
 
 
 class Prepared(NamedTuple):
@@ -81,11 +81,11 @@ def put(
     at: datetime,
     session: ParkSession | None = None,
     by: Any = None,
-) -> list[DeadLetter]:
+) -> list[ParkedMessage]:
     """Write messages as they lay in `queue`, in order, in the caller's transaction."""
     prepared = [prepare(message) for message in messages]
     keys = put_prepared(broker, queue, prepared, at=at, session=session, by=by)
-    return list(DeadLetter.objects.filter(pk__in=keys).order_by("pk"))
+    return list(ParkedMessage.objects.filter(pk__in=keys).order_by("pk"))
 
 
 def put_prepared(
@@ -98,7 +98,7 @@ def put_prepared(
     by: Any = None,
     repeats: Sequence[int | None] = (),
 ) -> list[int]:
-    """The same; the ids of their letters. `repeats` says which earlier one each may be, if any."""
+    """The same; the ids of their messages. `repeats` says which earlier one each may be, if any."""
     bodies = {p.sha256: p.message.body for p in prepared}
     # In one order everywhere: two that write the same keys in another would wait for each other.
     insert(
@@ -107,12 +107,12 @@ def put_prepared(
         ignore_conflicts=True,
     )
     groups = _counted(broker, prepared, at)
-    alike = DeadLetter(
+    alike = ParkedMessage(
         broker=broker,
         queue=kept(queue),
         session=session,
         parked_at=at,
-        state=LetterState.PARKED,
+        state=ParkedState.PARKED,
         state_at=at,
         state_by=by,
     )
@@ -189,7 +189,7 @@ def insert(
 
 
 def _counted(broker: Broker, prepared: Sequence[Prepared], at: datetime) -> dict[Failure, int]:
-    """The keys of these letters' groups, with the letters counted in.
+    """The keys of these messages' groups, with the messages counted in.
 
     Rows are locked in the order of all that change counts: first groups that are new, by
     fingerprint, then groups by their keys; an hour is changed by who has its group.
@@ -206,12 +206,12 @@ def _counted(broker: Broker, prepared: Sequence[Prepared], at: datetime) -> dict
 def _groups(broker: Broker, moments: Mapping[Failure, list[datetime]]) -> dict[Failure, int]:
     """The groups' keys; those that are not there yet are begun, with nothing in them."""
     wanted = {failure.fingerprint: failure for failure in moments}
-    rows = LetterGroup.objects.filter(broker=broker, fingerprint__in=wanted)
+    rows = MessageGroup.objects.filter(broker=broker, fingerprint__in=wanted)
     found = dict(rows.values_list("fingerprint", "pk"))
     if missing := sorted(wanted.keys() - found.keys()):
-        LetterGroup.objects.bulk_create(
+        MessageGroup.objects.bulk_create(
             [
-                LetterGroup(
+                MessageGroup(
                     broker=broker,
                     fingerprint=fingerprint,
                     first_at=min(moments[wanted[fingerprint]]),
@@ -227,7 +227,7 @@ def _groups(broker: Broker, moments: Mapping[Failure, list[datetime]]) -> dict[F
 
 
 def _count(group: int, moments: list[datetime]) -> None:
-    LetterGroup.objects.filter(pk=group).update(
+    MessageGroup.objects.filter(pk=group).update(
         parked=F("parked") + len(moments),
         total=F("total") + len(moments),
         first_at=Least(F("first_at"), min(moments)),

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from delayboard.dead_letters.parked.failure import kept
 from delayboard.dead_letters.queues.peek import history_id
-from delayboard.models import DeadLetter, Parking, ReplayItem
+from delayboard.models import ParkedMessage, Parking, ReplayItem
 from topology.broker.properties.read import read_properties
 
 # So long before it was asked for the look may have been that its messages were chosen on.
@@ -19,12 +19,12 @@ MOST_REPLAYS = 3
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """`number` of the messages that were not found; `letters` (ids) are the newest equal ones,
+    """`number` of the messages that were not found; `messages` (ids) are the newest equal ones,
     and `replays` the newest replays that these are in.
     """
 
     number: int = 0
-    letters: tuple[int, ...] = ()
+    parked_messages: tuple[int, ...] = ()
     replays: tuple[int, ...] = ()
 
 
@@ -36,19 +36,23 @@ def parked_elsewhere(parking: Parking) -> Elsewhere:
     missing = Counter(handle.rpartition(".")[0] for handle in parking.handles or ())
     if not missing:
         return Elsewhere()
-    rows = DeadLetter.objects.filter(
+    rows = ParkedMessage.objects.filter(
         broker=parking.broker_id,
         queue=kept(parking.queue),
         content_id__in={equal.partition(".")[0] for equal in missing},
         parked_at__gte=parking.created_at - SEEN_WITHIN,
     ).exclude(session__parking=parking)
     found: Counter[str] = Counter()
-    letters = []
+    parked_messages = []
     for key, content, raw in rows.order_by("-pk").values_list("pk", "content_id", "properties"):
         equal = f"{content}.{history_id(read_properties(bytes(raw)).headers)}"
         if found[equal] < missing[equal]:
             found[equal] += 1
-            letters.append(key)
-    replays = ReplayItem.objects.filter(letter__in=letters).order_by("-batch_id").distinct()
+            parked_messages.append(key)
+    replays = (
+        ReplayItem.objects.filter(parked_message__in=parked_messages)
+        .order_by("-batch_id")
+        .distinct()
+    )
     batches = replays.values_list("batch_id", flat=True)[:MOST_REPLAYS]
-    return Elsewhere(found.total(), tuple(letters[:MOST_SHOWN]), tuple(batches))
+    return Elsewhere(found.total(), tuple(parked_messages[:MOST_SHOWN]), tuple(batches))

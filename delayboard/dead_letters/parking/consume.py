@@ -1,4 +1,4 @@
-"""Taking from a consumer: each message is acknowledged after its letter is committed."""
+"""Taking from a consumer: each message is acknowledged after its message is committed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Taking:
         """Commit, then acknowledge. Raises JournalFailed, BrokerError, and what `pulse` raises."""
         near = [delivery.tag for delivery in deliveries if self._limits.is_near(delivery.message)]
         for run in self._limits.runs(deliveries):
-            letters = self._keeper.hold(
+            parked_messages = self._keeper.hold(
                 [delivery.message for delivery in run],
                 stop=stop,
                 say=say,
@@ -48,7 +48,7 @@ class Taking:
                 for_good=run[0].tag <= max(near, default=0),
             )
             self.taken += len(run)
-            self._held.extend(zip(run, letters, strict=True))
+            self._held.extend(zip(run, parked_messages, strict=True))
             self._acknowledge()
 
     def look(self) -> None:
@@ -64,9 +64,9 @@ class Taking:
         if self._free is not None:
             self._free -= number
         for _ in range(number):
-            last, letter = self._held.popleft()
+            last, parked_message = self._held.popleft()
         self._consumer.ack_through(last)
-        self._acks.sent(letter)
+        self._acks.sent(parked_message)
 
     @contextmanager
     def closing(self) -> Iterator[None]:
@@ -85,15 +85,15 @@ class Taking:
         self._finish()
 
     def _finish(self) -> None:
-        last, letter = self._held[-1] if self._held else (None, 0)
+        last, parked_message = self._held[-1] if self._held else (None, 0)
         self._consumer.finish(last)
-        if letter:
-            self._acks.sent(letter)
+        if parked_message:
+            self._acks.sent(parked_message)
         if self._keeper.kept != self.taken:
             # What was committed last goes back too: its session stays an unclean one.
             return
         try:
             self._acks.ended()
         except db.Error:
-            # The letters stay in doubt, which harms none of them.
+            # The messages stay in doubt, which harms none of them.
             forget_connection()

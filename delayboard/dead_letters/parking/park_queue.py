@@ -16,7 +16,7 @@ from delayboard.dead_letters.parking.in_flight_limit import BATCH_BYTES, Limits,
 from delayboard.dead_letters.parking.session import Acks, opened
 from delayboard.dead_letters.parking.store_batch import JournalFailed, Keeper, Room
 from delayboard.dead_letters.queues import peek
-from delayboard.models import DeadLetter, Parking, ParkSession
+from delayboard.models import ParkedMessage, Parking, ParkSession
 from topology import work
 from topology.broker.amqp.consumer import Consumer, Delivery, Getter, getter
 from topology.broker.amqp.depths import live_depths
@@ -170,7 +170,7 @@ def _park_these(
         if not deliveries:
             return
         keeper = _keeper(session, progress)
-        letters = keeper.hold(
+        parked_messages = keeper.hold(
             [delivery.message for delivery in deliveries],
             stop=stop,
             say=lambda trouble: alive(),
@@ -179,7 +179,7 @@ def _park_these(
         acks = Acks(session)
         for delivery in deliveries:
             source.ack(delivery)
-        acks.sent(letters[-1])
+        acks.sent(parked_messages[-1])
         # The broker answers a get after what it was sent before.
         source.get()
         acks.ended()
@@ -222,7 +222,7 @@ def _repeats(session: ParkSession, deliveries: Sequence[Delivery]) -> list[Deliv
     """Those that this very parking kept, and whose ack the broker may not have had."""
     earlier = repeats.earlier(session, [store.prepare(d.message) for d in deliveries])
     own = set(
-        DeadLetter.objects.filter(
+        ParkedMessage.objects.filter(
             pk__in=[key for key in earlier if key],
             session__parking=session.parking,
             # After an orderly end an equal one is another that was not chosen, most likely.

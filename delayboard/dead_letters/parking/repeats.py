@@ -2,7 +2,7 @@
 
 A crash between commit and ack has a message delivered again, and then it is kept a second time:
 two equal messages can both be real, so that nothing is ever dropped. It is marked if it is
-flagged as redelivered, and equals a letter whose ack the broker may not have had.
+flagged as redelivered, and equals a message whose ack the broker may not have had.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.db.models import Exists, F, OuterRef, Q
 
 from delayboard.dead_letters.parked.failure import kept
 from delayboard.dead_letters.parked.store import Prepared
-from delayboard.models import DeadLetter, Parking, ParkSession
+from delayboard.models import ParkedMessage, Parking, ParkSession
 from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.read import edit_properties, read_properties
 
@@ -23,7 +23,7 @@ COUNTERS = frozenset({"x-delivery-count", "x-acquired-count"})
 
 
 def earlier(session: ParkSession, prepared: Sequence[Prepared]) -> list[int | None]:
-    """For each the letter that it may be a repeat of; a letter has one repeat at most."""
+    """For each the message that it may be a repeat of; a message has one repeat at most."""
     doubtful = {p.content_id for p in prepared if p.message.redelivered}
     waiting = _unsure(session, doubtful) if doubtful else {}
     found: list[int | None] = []
@@ -37,8 +37,8 @@ def earlier(session: ParkSession, prepared: Sequence[Prepared]) -> list[int | No
 def number_unsure(parking: Parking) -> int:
     """How many that this parking kept may lie in their queue still, and have no repeat."""
     return (
-        DeadLetter.objects.filter(
-            ~Exists(DeadLetter.objects.filter(repeat_of=OuterRef("pk"))),
+        ParkedMessage.objects.filter(
+            ~Exists(ParkedMessage.objects.filter(repeat_of=OuterRef("pk"))),
             session__parking=parking,
             session__ended_at=None,
             pk__gt=F("session__acked_to"),
@@ -60,11 +60,11 @@ def identity(raw: bytes) -> bytes:
 
 
 def _unsure(session: ParkSession, contents: set[str]) -> dict[tuple[str, bytes], deque[int]]:
-    """Letters of other sessions of the queue whose ack is not known, and that have no repeat."""
-    letters: dict[tuple[str, bytes], deque[int]] = {}
-    rows = DeadLetter.objects.filter(
+    """Messages of other sessions of the queue whose ack is not known, and that have no repeat."""
+    parked_messages: dict[tuple[str, bytes], deque[int]] = {}
+    rows = ParkedMessage.objects.filter(
         ~Q(session=session.pk),
-        ~Exists(DeadLetter.objects.filter(repeat_of=OuterRef("pk"))),
+        ~Exists(ParkedMessage.objects.filter(repeat_of=OuterRef("pk"))),
         broker=session.broker_id,
         queue=kept(session.queue),
         content_id__in=contents,
@@ -72,5 +72,5 @@ def _unsure(session: ParkSession, contents: set[str]) -> dict[tuple[str, bytes],
         pk__lte=F("session__kept_to"),
     )
     for key, content, raw in rows.order_by("pk").values_list("pk", "content_id", "properties"):
-        letters.setdefault((content, identity(bytes(raw))), deque()).append(key)
-    return letters
+        parked_messages.setdefault((content, identity(bytes(raw))), deque()).append(key)
+    return parked_messages

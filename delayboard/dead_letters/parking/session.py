@@ -21,15 +21,15 @@ SURE_AFTER_SECONDS = 5.0
 
 
 class Acks:
-    """Which letters were acknowledged, and when."""
+    """Which messages were acknowledged, and when."""
 
     def __init__(self, session: ParkSession) -> None:
         self._session = session
         self._sent: deque[tuple[float, int]] = deque()
 
-    def sent(self, letter: int) -> None:
-        """All up to this letter were acknowledged now."""
-        self._sent.append((monotonic(), letter))
+    def sent(self, parked_message: int) -> None:
+        """All up to this message were acknowledged now."""
+        self._sent.append((monotonic(), parked_message))
 
     @property
     def are_due(self) -> bool:

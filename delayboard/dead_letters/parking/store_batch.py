@@ -1,4 +1,4 @@
-"""Keeping a batch: letters, bodies, counts and facts in one transaction."""
+"""Keeping a batch: messages, bodies, counts and facts in one transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from analytics import facts
 from analytics.recorder.record import RecordingFailed
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parking import repeats
-from delayboard.models import Body, DeadLetter, Parking, ParkSession
+from delayboard.models import Body, ParkedMessage, Parking, ParkSession
 from topology.message import Message
 
 # So long a batch is tried again with its messages held, before they are given back.
@@ -28,7 +28,7 @@ SPARE_BYTES = 262_144
 
 
 class JournalFailed(RecordingFailed):
-    """The database does not take letters; the sentence says why."""
+    """The database does not take messages; the sentence says why."""
 
 
 def failed(error: Exception) -> JournalFailed:
@@ -64,7 +64,7 @@ class Keeper:
     """Keeps what comes over one connection, in order; `kept` and `repeats` count.
 
     `pulse` is called in each transaction with how many it keeps; what it raises undoes it. The
-    session's `kept_to` is the last letter that is known to be committed.
+    session's `kept_to` is the last message that is known to be committed.
     """
 
     session: ParkSession
@@ -74,18 +74,18 @@ class Keeper:
     repeats: int = 0
 
     def keep(self, messages: Sequence[Message], handles: Sequence[str] | None = None) -> list[int]:
-        """Commit them; their letters' ids. `handles` are what is still looked for then.
+        """Commit them; their messages' ids. `handles` are what is still looked for then.
 
         Raises db.Error.
         """
         prepared = [store.prepare(message) for message in messages]
         try:
-            letters, again = self._commit(prepared, handles)
+            parked_messages, again = self._commit(prepared, handles)
         except IntegrityError:
-            # A body that nobody had any more was deleted while a letter was about to have it.
-            letters, again = self._commit(prepared, handles)
-        self._count(letters, again)
-        return letters
+            # A body that nobody had any more was deleted while a message was about to have it.
+            parked_messages, again = self._commit(prepared, handles)
+        self._count(parked_messages, again)
+        return parked_messages
 
     def hold(
         self,
@@ -96,7 +96,7 @@ class Keeper:
         for_good: bool = False,
         handles: Sequence[str] | None = None,
     ) -> list[int]:
-        """Keep them, trying again for a while if the database refuses; their letters' ids.
+        """Keep them, trying again for a while if the database refuses; their messages' ids.
 
         `say` is told why. `for_good` goes on trying until `stop` is set, for messages that do not
         survive being given back. Raises JournalFailed.
@@ -105,8 +105,8 @@ class Keeper:
         has_failed = False
         while True:
             try:
-                letters = self._kept_after_all() if has_failed else []
-                letters = letters or self.keep(messages, handles)
+                parked_messages = self._kept_after_all() if has_failed else []
+                parked_messages = parked_messages or self.keep(messages, handles)
             except db.Error as error:
                 has_failed = True
                 forget_connection()
@@ -117,26 +117,26 @@ class Keeper:
                 stop.wait(RETRY_SECONDS)
             else:
                 self.room.refused_bytes = 0
-                return letters
+                return parked_messages
 
     def _kept_after_all(self) -> list[int]:
-        """The letters of a commit whose answer was lost; none if it failed.
+        """The messages of a commit whose answer was lost; none if it failed.
 
         Such a transaction may still be running: it holds the session's row until its end.
         """
         session = self.session
         with transaction.atomic():
             ParkSession.objects.select_for_update().filter(pk=session.pk).first()
-            rows = DeadLetter.objects.filter(session=session, pk__gt=session.kept_to)
+            rows = ParkedMessage.objects.filter(session=session, pk__gt=session.kept_to)
             found = list(rows.order_by("pk").values_list("pk", "repeat_of"))
-        letters = [key for key, _ in found]
-        if letters:
-            self._count(letters, sum(earlier is not None for _, earlier in found))
-        return letters
+        parked_messages = [key for key, _ in found]
+        if parked_messages:
+            self._count(parked_messages, sum(earlier is not None for _, earlier in found))
+        return parked_messages
 
-    def _count(self, letters: Sequence[int], again: int) -> None:
-        self.session.kept_to = letters[-1]
-        self.kept += len(letters)
+    def _count(self, parked_messages: Sequence[int], again: int) -> None:
+        self.session.kept_to = parked_messages[-1]
+        self.kept += len(parked_messages)
         self.repeats += again
 
     def _commit(
@@ -147,7 +147,7 @@ class Keeper:
         with transaction.atomic():
             self.pulse(len(prepared))
             same = repeats.earlier(session, prepared)
-            letters = store.put_prepared(
+            parked_messages = store.put_prepared(
                 session.broker,
                 session.queue,
                 prepared,
@@ -163,17 +163,17 @@ class Keeper:
                 at=at,
             )
             again = len(same) - same.count(None)
-            if not ParkSession.objects.filter(pk=session.pk).update(kept_to=letters[-1]):
-                # The cleaning took it for one that was killed before its first letter.
+            if not ParkSession.objects.filter(pk=session.pk).update(kept_to=parked_messages[-1]):
+                # The cleaning took it for one that was killed before its first message.
                 again_there = copy(session)
-                again_there.kept_to = letters[-1]
+                again_there.kept_to = parked_messages[-1]
                 again_there.save(force_insert=True)
             if session.parking_id is not None:
                 left = {} if handles is None else {"handles": list(handles)}
                 Parking.objects.filter(pk=session.parking_id).update(
                     parked=F("parked") + len(prepared), repeats=F("repeats") + again, **left
                 )
-        return letters, again
+        return parked_messages, again
 
 
 def stated(one: store.Prepared) -> facts.Stated:

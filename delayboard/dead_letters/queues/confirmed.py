@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from delayboard.dead_letters.queues.candidates import Candidate
 from delayboard.dead_letters.queues.growth import Growth, growths
-from delayboard.models import DeadLetter, DeadLetterQueue, LetterState, Parking
+from delayboard.models import DeadLetterQueue, ParkedMessage, ParkedState, Parking
 from topology import audit, work
 from topology.content.text import is_encodable
 from topology.definitions import is_tap
@@ -54,7 +54,7 @@ class Line:
 
     @property
     def query(self) -> str:
-        """What finds its parked letters."""
+        """What finds its parked messages."""
         quoted = re.sub(r'([\\"*])', r"\\\1", self.name)
         return f'queue:"{quoted}"'
 
@@ -140,7 +140,7 @@ def _confirmed(
 
 
 def _parked(broker: Broker, queue: str) -> int:
-    rows = DeadLetter.objects.filter(broker=broker, queue=queue, state=LetterState.PARKED)
+    rows = ParkedMessage.objects.filter(broker=broker, queue=queue, state=ParkedState.PARKED)
     return rows.order_by()[: COUNTED + 1].count()
 
 

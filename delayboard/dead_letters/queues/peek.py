@@ -63,7 +63,7 @@ class Permission:
 
 
 @dataclass(frozen=True)
-class Letter:
+class PeekedMessage:
     """A message as it was seen; `handle` is what a form sends to choose it."""
 
     message: Message
@@ -73,14 +73,14 @@ class Letter:
 
 
 @dataclass(frozen=True)
-class Look:
+class Peek:
     """The messages at the head of a queue, in order. `more` says that there are others.
 
     `permission` is for the next peek. `has_stored` says that the last message of the list left
     the queue, because putting it back would have destroyed it.
     """
 
-    letters: tuple[Letter, ...]
+    peeked_messages: tuple[PeekedMessage, ...]
     more: bool
     permission: Permission
     has_stored: bool = False
@@ -125,7 +125,7 @@ def look(
     limit: int = MAXIMUM_MESSAGES,
     *,
     store: Store | None = None,
-) -> Look:
+) -> Peek:
     """Get from the head, put everything back by nack. Raises BrokerError, PeekRefused.
 
     Where a peek costs deliveries, the limit is read from the broker immediately before it.
@@ -152,7 +152,7 @@ def look(
         said = max(map(deliveries, messages), default=0)
         saw_all = not more and numbers is not None and not numbers.consumers
         peek_limit.learn(broker, queue, counted, said, saw_all=saw_all)
-    return Look(number(messages), more, _strictest(broker, in_force, snapshot), has_stored)
+    return Peek(number(messages), more, _strictest(broker, in_force, snapshot), has_stored)
 
 
 def _allowed(broker: Broker, in_force: tuple[Queue, ...], snapshot: Snapshot) -> Permission:
@@ -192,15 +192,17 @@ def _taken(
     return messages, False, None
 
 
-def number(messages: list[Message]) -> tuple[Letter, ...]:
+def number(messages: list[Message]) -> tuple[PeekedMessage, ...]:
     """Pure: tell equal messages apart by their order."""
     seen: Counter[str] = Counter()
-    letters = []
+    peeked_messages = []
     for message in messages:
         content = message.content_id
         handle = handle_of(message, content, seen)
-        letters.append(Letter(message, content, handle, read_history(message.headers)))
-    return tuple(letters)
+        peeked_messages.append(
+            PeekedMessage(message, content, handle, read_history(message.headers))
+        )
+    return tuple(peeked_messages)
 
 
 def handle_of(message: Message, content_id: str, seen: Counter[str]) -> str:

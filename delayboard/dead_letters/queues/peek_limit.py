@@ -15,7 +15,7 @@ from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from analytics.events import clean
-from delayboard.models import LookCount
+from delayboard.models import PeekCount
 from topology.broker.errors import BrokerError, NotFound, Unsupported
 from topology.broker.management.client import Management
 from topology.broker.management.refresh import read_queue
@@ -111,7 +111,7 @@ def spend(broker: Broker, queue: Queue, before: Budget) -> int:
     Two looks at once are both counted.
     """
     name, now = clean(queue.name), timezone.now()
-    LookCount.objects.get_or_create(broker=broker, queue=name, defaults={"last_at": now})
+    PeekCount.objects.get_or_create(broker=broker, queue=name, defaults={"last_at": now})
     counts = _counts(broker, queue.name)
     if before.empty_at is not None:
         counts.filter(last_at__lt=before.empty_at).update(looks=0)
@@ -139,5 +139,5 @@ def deliveries(message: Message) -> int:
     return max((n for n in found if isinstance(n, int) and not isinstance(n, bool)), default=0)
 
 
-def _counts(broker: Broker, queue: str) -> QuerySet[LookCount]:
-    return LookCount.objects.filter(broker=broker, queue=clean(queue))
+def _counts(broker: Broker, queue: str) -> QuerySet[PeekCount]:
+    return PeekCount.objects.filter(broker=broker, queue=clean(queue))

@@ -14,11 +14,11 @@ from django.db.models.expressions import RawSQL
 
 from analytics.models import Firehose, ScheduledMessage
 from analytics.models.scheduled_message import REPLAYED
-from delayboard.dead_letters.parked.states import change_letters
+from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.replay import marks, same, shared_ids
 from delayboard.dead_letters.replay.content import contents
 from delayboard.dead_letters.replay.marks import Mark
-from delayboard.models import LetterState, ReplayBatch, ReplayItem
+from delayboard.models import ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import Outcome, replay_id
 from topology.deaths import read_history
 from topology.models import State, Topology
@@ -47,7 +47,7 @@ class Item(NamedTuple):
 
     pk: int
     position: int
-    letter_id: int | None
+    parked_message_id: int | None
     outcome: str
     message_id: str
     size: int
@@ -78,10 +78,10 @@ def note(batch: ReplayBatch, items: Iterable[Item]) -> int:
     if not moments:
         return 0
     handed = {
-        item.letter_id
+        item.parked_message_id
         for some in named.values()
         for item in some
-        if item.pk in moments and item.letter_id and item.outcome == Outcome.HANDED
+        if item.pk in moments and item.parked_message_id and item.outcome == Outcome.HANDED
     }
     with transaction.atomic():
         replayed(batch, handed, max(moments.values()))
@@ -149,7 +149,7 @@ def _equal(
     if not seen:
         return []
     steering = same.steering_headers(batch)
-    sent = contents([(item.pk, item.letter_id) for item, _, _ in seen], edits=True)
+    sent = contents([(item.pk, item.parked_message_id) for item, _, _ in seen], edits=True)
     return [
         (item, at)
         for item, at, row in seen
@@ -170,8 +170,8 @@ def _has_failed(headers_json: str) -> bool:
     return read_history(orjson.loads(headers_json)).first_failure is not None
 
 
-def replayed(batch: ReplayBatch, letters: Iterable[int], at: datetime) -> None:
-    """These letters were handed to a delay, and have arrived. In the caller's transaction."""
-    change_letters(
-        letters, (LetterState.HANDED,), LetterState.REPLAYED, by=batch.started_by_id, at=at
+def replayed(batch: ReplayBatch, parked_messages: Iterable[int], at: datetime) -> None:
+    """These messages were handed to a delay, and have arrived. In the caller's transaction."""
+    change_parked_messages(
+        parked_messages, (ParkedState.HANDED,), ParkedState.REPLAYED, by=batch.started_by_id, at=at
     )

@@ -21,7 +21,7 @@ from topology.models import Work, WorkState
 
 KIND = "replay"
 KIND_PREPARE = "replay-prepare"
-# So many letters are claimed, or given back, while the page waits; more are left to the worker.
+# So many messages are claimed, or given back, while the page waits; more are left to the worker.
 AT_ONCE = 5000
 # The work of a paused batch can be claimed from then on.
 NEVER = datetime(9000, 1, 1, tzinfo=UTC)
@@ -46,7 +46,7 @@ class BatchError(Exception):
 def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
     """Let the worker send the draft. Raises BatchError, for bad verdicts without a typed yes too.
 
-    Its letters are claimed at once if they are few, else by the worker.
+    Its messages are claimed at once if they are few, else by the worker.
     """
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
@@ -115,7 +115,7 @@ def resume(user: Any, batch: ReplayBatch) -> None:
 def cancel(user: Any, batch: ReplayBatch) -> None:
     """What was not published yet stays parked. Raises BatchError on a batch that has ended.
 
-    A worker that is at it stops within a second; many letters are given back by the worker.
+    A worker that is at it stops within a second; many messages are given back by the worker.
     """
     with transaction.atomic():
         locked = _locked(batch)

@@ -1,4 +1,4 @@
-"""The letters that a batch means, in the order of their ids."""
+"""The messages that a batch means, in the order of their ids."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from django.db.models import Min, QuerySet
 
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.search import Search, search_by
-from delayboard.models import DeadLetter, LetterState, Order, ReplayBatch
+from delayboard.models import Order, ParkedMessage, ParkedState, ReplayBatch
 from topology.models import Broker
 
 # So many ids are searched in one statement: a slow search is not to outlast the lease.
 SLICE = 20_000
 COUNTED = 1_000_000
-FREE = (LetterState.PARKED, LetterState.HANDED)
+FREE = (ParkedState.PARKED, ParkedState.HANDED)
 
 Pulse = Callable[[], None]
 
 
 class Row(NamedTuple):
-    """What is frozen and judged of a letter; `properties` None where it is gone.
+    """What is frozen and judged of a message; `properties` None where it is gone.
 
-    `repeat_of` is the earlier letter that it may be a repeat of.
+    `repeat_of` is the earlier message that it may be a repeat of.
     """
 
     pk: int
@@ -46,7 +46,7 @@ class Chosen:
 
     def __init__(
         self,
-        rows: QuerySet[DeadLetter],
+        rows: QuerySet[ParkedMessage],
         batch: ReplayBatch,
         *,
         is_limited: bool,
@@ -54,7 +54,11 @@ class Chosen:
     ) -> None:
         self._rows = rows
         self._newest = batch.newest
-        self._ids = None if batch.letters is None else sorted({int(key) for key in batch.letters})
+        self._ids = (
+            None
+            if batch.parked_messages is None
+            else sorted({int(key) for key in batch.parked_messages})
+        )
         self._is_slow = is_limited and groups != 1
         self._broker = batch.broker
         self.limit = batch.limit if is_limited else None
@@ -103,7 +107,7 @@ class Chosen:
         """The newest ones, at most `number`."""
         rows = self._rows if self._newest is None else self._rows.filter(pk__lte=self._newest)
         keys = list(rows.order_by("-pk").values_list("pk", flat=True)[:number])
-        return _read(DeadLetter.objects.filter(pk__in=keys), number)
+        return _read(ParkedMessage.objects.filter(pk__in=keys), number)
 
     def _next_of_ids(self, after: int, number: int) -> list[Row]:
         assert self._ids is not None
@@ -116,7 +120,7 @@ class Chosen:
         return []
 
     def _lowest(self) -> int:
-        rows = DeadLetter.objects.filter(broker=self._broker)
+        rows = ParkedMessage.objects.filter(broker=self._broker)
         return rows.aggregate(lowest=Min("pk"))["lowest"] or 0
 
     def _top(self) -> int:
@@ -125,9 +129,9 @@ class Chosen:
 
 def chosen_of(batch: ReplayBatch) -> Chosen:
     """Raises BatchError, QueryError where they may no longer be chosen so."""
-    free = DeadLetter.objects.filter(broker=batch.broker)
-    parked = free.filter(state=LetterState.PARKED)
-    if batch.letters is not None:
+    free = ParkedMessage.objects.filter(broker=batch.broker)
+    parked = free.filter(state=ParkedState.PARKED)
+    if batch.parked_messages is not None:
         return Chosen(free.filter(state__in=FREE), batch, is_limited=False)
     if batch.parking is not None:
         return Chosen(parked.filter(session__parking=batch.parking), batch, is_limited=False)
@@ -135,19 +139,19 @@ def chosen_of(batch: ReplayBatch) -> Chosen:
         groups = batch.group.member_ids
         return Chosen(parked.filter(group__in=groups), batch, is_limited=True, groups=len(groups))
     if not batch.query:
-        raise BatchError("The group of these letters is gone: choose them again.")
-    found = _search(batch).messages().filter(state=LetterState.PARKED)
+        raise BatchError("The group of these parked messages is gone: choose them again.")
+    found = _search(batch).messages().filter(state=ParkedState.PARKED)
     return Chosen(found, batch, is_limited=True)
 
 
 def not_searchable(batch: ReplayBatch) -> int:
-    """How many letters it may mean that no search finds yet; COUNTED at most.
+    """How many messages it may mean that no search finds yet; COUNTED at most.
 
     Raises BatchError, QueryError.
     """
     if not batch.query:
         return 0
-    rows = _search(batch).not_indexed().filter(state=LetterState.PARKED)
+    rows = _search(batch).not_indexed().filter(state=ParkedState.PARKED)
     if batch.newest is not None:
         rows = rows.filter(pk__lte=batch.newest)
     return rows.values("pk")[:COUNTED].count()
@@ -158,20 +162,20 @@ def _search(batch: ReplayBatch) -> Search:
 
 
 def search_parked(user: Any, broker: Broker, text: str, now: datetime | None = None) -> Search:
-    """A search that this person may do, for parked letters; None is whoever has a shell.
+    """A search that this person may do, for parked messages; None is whoever has a shell.
 
     Raises BatchError, QueryError.
     """
     search = search_by(user, broker, text, now)
-    if search.query.state not in (LetterState.PARKED, "any"):
+    if search.query.state not in (ParkedState.PARKED, "any"):
         raise BatchError(
-            f"This searches for letters in the state “{search.query.state}”, and only parked ones "
-            "are replayed: search without it, or choose single letters."
+            f"The search asks for the state “{search.query.state}”, and only parked messages can "
+            "be replayed: search without a state, or select single messages."
         )
     return search
 
 
-def _read(rows: QuerySet[DeadLetter], number: int) -> list[Row]:
+def _read(rows: QuerySet[ParkedMessage], number: int) -> list[Row]:
     found = rows.order_by("pk").values_list(*_COLUMNS)[:number]
     return [Row(*row) for row in found]
 

@@ -1,6 +1,6 @@
-"""The claims of a batch on its letters: a letter is in one replay at a time, and in no other.
+"""The claims of a batch on its messages: a message is in one replay at a time, and in no other.
 
-Everything here is in the caller's transaction, and locks letters, then groups, then the batch.
+Everything here is in the caller's transaction, and locks messages, then groups, then the batch.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 from django.db.models import Count, F
 from django.utils import timezone
 
-from delayboard.dead_letters.parked.states import change_each, change_letters
+from delayboard.dead_letters.parked.states import change_each, change_parked_messages
 from delayboard.dead_letters.replay import shared_ids
 from delayboard.dead_letters.replay.shared_ids import Claimed
-from delayboard.models import DeadLetter, ItemState, LetterState, ReplayBatch, ReplayItem
+from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Outcome, Source
 
 CHUNK = 2500
-FREE = (LetterState.PARKED, LetterState.HANDED)
-_GONE: Mapping[str, LetterState] = {
-    Outcome.HANDED: LetterState.HANDED,
-    Outcome.DELIVERED: LetterState.REPLAYED,
-    Outcome.DIED: LetterState.REPLAYED,
+FREE = (ParkedState.PARKED, ParkedState.HANDED)
+_GONE: Mapping[str, ParkedState] = {
+    Outcome.HANDED: ParkedState.HANDED,
+    Outcome.DELIVERED: ParkedState.REPLAYED,
+    Outcome.DIED: ParkedState.REPLAYED,
 }
 
 MAYBE_PUBLISHED = "Cancelled while its publish was unsettled: it may have been published."
@@ -32,10 +32,10 @@ DISCARDED = "It was discarded."
 
 
 def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
-    """Claim the letters of the next so many items; at how many it looked, 0 when it is through.
+    """Claim the messages of the next so many items; at how many it looked, 0 when it is through.
 
-    An item whose letter is not free is cancelled, and says why. `state_why` sums that up. Items
-    whose letters may be one message get one replay id.
+    An item whose message is not free is cancelled, and says why. `state_why` sums that up. Items
+    whose messages may be one message get one replay id.
     """
     last = min(batch.claimed_to + number, batch.selected)
     looked = last - batch.claimed_to
@@ -46,20 +46,24 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
     )
     found: dict[int, int | None] = {}
     positions: dict[int, int] = {}
-    for item, letter, position in rows.values_list("pk", "letter_id", "position"):
-        found[item], positions[item] = letter, position
+    for item, parked_message, position in rows.values_list("pk", "parked_message_id", "position"):
+        found[item], positions[item] = parked_message, position
     at = timezone.now()
-    wanted = {letter for letter in found.values() if letter is not None}
+    wanted = {parked_message for parked_message in found.values() if parked_message is not None}
     families = shared_ids.find_families(wanted)
     shared_ids.lock_families(families, wanted)
     claimed = set(
-        change_letters(wanted, FREE, LetterState.REPLAYING, by=batch.started_by_id, at=at)
+        change_parked_messages(wanted, FREE, ParkedState.REPLAYING, by=batch.started_by_id, at=at)
     )
-    missed = {item: letter for item, letter in found.items() if letter not in claimed}
+    missed = {
+        item: parked_message
+        for item, parked_message in found.items()
+        if parked_message not in claimed
+    }
     taken = [
-        Claimed(item, positions[item], letter)
-        for item, letter in found.items()
-        if letter in claimed and letter is not None
+        Claimed(item, positions[item], parked_message)
+        for item, parked_message in found.items()
+        if parked_message in claimed and parked_message is not None
     ]
     shared_ids.assign_ids(batch, taken, families)
     if missed:
@@ -77,7 +81,7 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
 
 
 def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> int:
-    """Cancel the next so many open items beyond the position `after`, and let go of their letters.
+    """Cancel the next so many open items beyond the position `after`, and let go of their messages.
 
     The position of the last of them, 0 when there is none. A batch straight from a queue has no
     items: what it had not sent is counted.
@@ -87,12 +91,16 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
         ReplayBatch.objects.filter(pk=batch.pk).update(cancelled=F("selected") - sent)
         return 0
     rows = batch.items.filter(state__in=OPEN, position__gt=after).order_by("position")
-    found = list(rows.values_list("pk", "letter_id", "state", "position")[:number])
+    found = list(rows.values_list("pk", "parked_message_id", "state", "position")[:number])
     if not found:
         return 0
     at = timezone.now()
     let_go(
-        [letter for _, letter, _, position in found if letter and position <= batch.claimed_to],
+        [
+            parked_message
+            for _, parked_message, _, position in found
+            if parked_message and position <= batch.claimed_to
+        ],
         batch,
         at,
     )
@@ -114,25 +122,28 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
     return found[-1][3]
 
 
-def let_go(letters: Collection[int], batch: ReplayBatch, at: datetime) -> None:
+def let_go(parked_messages: Collection[int], batch: ReplayBatch, at: datetime) -> None:
     """What this batch had claimed is parked, or what another replay made of it."""
-    wanted = {**dict.fromkeys(letters, LetterState.PARKED), **gone_before(batch, letters)}
-    change_each(wanted, (LetterState.REPLAYING,), by=batch.started_by_id, at=at)
+    wanted = {
+        **dict.fromkeys(parked_messages, ParkedState.PARKED),
+        **gone_before(batch, parked_messages),
+    }
+    change_each(wanted, (ParkedState.REPLAYING,), by=batch.started_by_id, at=at)
 
 
-def gone_before(batch: ReplayBatch, letters: Collection[int]) -> dict[int, LetterState]:
+def gone_before(batch: ReplayBatch, parked_messages: Collection[int]) -> dict[int, ParkedState]:
     """Those that another replay had given to a delay before this one claimed them.
 
     Replayed are those of them that came out of it since, be it to die again.
     """
-    if not letters:
+    if not parked_messages:
         return {}
-    earlier = ReplayItem.objects.filter(letter__in=letters, state=ItemState.DONE)
+    earlier = ReplayItem.objects.filter(parked_message__in=parked_messages, state=ItemState.DONE)
     others = earlier.filter(outcome__in=_GONE).exclude(batch=batch.pk).order_by()
-    found: dict[int, LetterState] = {}
-    for letter, outcome in others.values_list("letter_id", "outcome"):
-        if letter is not None and found.get(letter) != LetterState.REPLAYED:
-            found[letter] = _GONE[outcome]
+    found: dict[int, ParkedState] = {}
+    for parked_message, outcome in others.values_list("parked_message_id", "outcome"):
+        if parked_message is not None and found.get(parked_message) != ParkedState.REPLAYED:
+            found[parked_message] = _GONE[outcome]
     return found
 
 
@@ -147,36 +158,45 @@ def left_out(batch: ReplayBatch) -> str:
 
 
 def _leave_out(batch: ReplayBatch, missed: Mapping[int, int | None], at: datetime) -> None:
-    why = _reasons(batch, {letter for letter in missed.values() if letter is not None})
+    why = _reasons(
+        batch, {parked_message for parked_message in missed.values() if parked_message is not None}
+    )
     by_reason: dict[str, list[int]] = {}
-    for item, letter in missed.items():
-        by_reason.setdefault(why.get(letter or 0, DELETED), []).append(item)
+    for item, parked_message in missed.items():
+        by_reason.setdefault(why.get(parked_message or 0, DELETED), []).append(item)
     for error, items in by_reason.items():
         ReplayItem.objects.filter(pk__in=items).update(
             state=ItemState.CANCELLED, error=error, ended_at=at
         )
 
 
-def _reasons(batch: ReplayBatch, letters: set[int]) -> dict[int, str]:
-    """Why each of these letters is not free; none for one that is no longer there."""
-    rows = DeadLetter.objects.filter(pk__in=letters).order_by()
+def _reasons(batch: ReplayBatch, parked_messages: set[int]) -> dict[int, str]:
+    """Why each of these messages is not free; none for one that is no longer there."""
+    rows = ParkedMessage.objects.filter(pk__in=parked_messages).order_by()
     states = dict(rows.values_list("pk", "state"))
-    others = ReplayItem.objects.filter(letter__in=letters).exclude(batch=batch.pk).order_by("pk")
+    others = (
+        ReplayItem.objects.filter(parked_message__in=parked_messages)
+        .exclude(batch=batch.pk)
+        .order_by("pk")
+    )
     # Of a draft, or of what is not claimed yet, nothing is in a replay.
     claimed = others.filter(state__in=OPEN, batch__claimed_to__gte=F("position"))
     done = others.filter(state=ItemState.DONE)
     inside = {
-        **dict(done.values_list("letter_id", "batch_id")),
-        **dict(claimed.values_list("letter_id", "batch_id")),
+        **dict(done.values_list("parked_message_id", "batch_id")),
+        **dict(claimed.values_list("parked_message_id", "batch_id")),
     }
-    return {letter: _reason(state, inside.get(letter)) for letter, state in states.items()}
+    return {
+        parked_message: _reason(state, inside.get(parked_message))
+        for parked_message, state in states.items()
+    }
 
 
 def _reason(state: str, other: int | None) -> str:
     where = f"replay {other}" if other is not None else "another replay"
     match state:
-        case LetterState.DISCARDED:
+        case ParkedState.DISCARDED:
             return DISCARDED
-        case LetterState.REPLAYED:
+        case ParkedState.REPLAYED:
             return f"It was replayed already, in {where}."
     return f"It is in {where}."

@@ -1,4 +1,4 @@
-"""What is sent of a letter, or of its edit, and what is stated of it."""
+"""What is sent of a message, or of its edit, and what is stated of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from analytics import facts
 from delayboard.dead_letters.parked.select_keys import among
-from delayboard.models import DeadLetter
+from delayboard.models import ParkedMessage
 from delayboard.models.replay import ReplayEdit
 from topology.broker.properties.read import read_properties
 from topology.message import Message, Properties, Publish, content_id, kept_by_streams
@@ -30,7 +30,7 @@ class Unsendable(Exception):
 
 
 class Content(NamedTuple):
-    """`queue`, `exchange` and `routing_key` are where the letter lay; `known` is its content id.
+    """`queue`, `exchange` and `routing_key` are where the message lay; `known` is its content id.
 
     Of an edit `known` is "".
     """
@@ -65,16 +65,18 @@ class Content(NamedTuple):
 
 
 def contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> dict[int, Content]:
-    """Of these items and their letters, by item; without those whose letter is gone.
+    """Of these items and their messages, by item; without those whose message is gone.
 
     `edits` says whether there may be any.
     """
-    letters = {letter for _, letter in items if letter is not None}
-    if not letters:
+    parked_messages = {parked_message for _, parked_message in items if parked_message is not None}
+    if not parked_messages:
         return {}
-    rows = DeadLetter.objects.filter(among(letters)).order_by().values_list(*_COLUMNS)
+    rows = ParkedMessage.objects.filter(among(parked_messages)).order_by().values_list(*_COLUMNS)
     found = {key: _read(*values) for key, *values in rows}
-    read = {item: found[letter] for item, letter in items if letter in found}
+    read = {
+        item: found[parked_message] for item, parked_message in items if parked_message in found
+    }
     if edits:
         for edit in ReplayEdit.objects.filter(item__in=list(read)).select_related("body"):
             read[edit.item_id] = _edited(read[edit.item_id], edit)
@@ -96,14 +98,14 @@ def _read(
     return Content(stated, bytes(body), queue, known, deaths, redelivered, exchange, routing_key)
 
 
-def _edited(letter: Content, edit: ReplayEdit) -> Content:
+def _edited(parked_message: Content, edit: ReplayEdit) -> Content:
     return Content(
         read_properties(bytes(edit.properties)),
         bytes(edit.body.data),
-        letter.queue,
+        parked_message.queue,
         "",
-        letter.deaths,
-        letter.redelivered,
-        letter.exchange,
-        letter.routing_key,
+        parked_message.deaths,
+        parked_message.redelivered,
+        parked_message.exchange,
+        parked_message.routing_key,
     )

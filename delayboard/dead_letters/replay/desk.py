@@ -1,4 +1,4 @@
-"""What letters are judged by: the broker as it is seen, the options, the rules of groups."""
+"""What messages are judged by: the broker as it is seen, the options, the rules of groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from topology.routing.matching.index import Index
 from topology.snapshot import Snapshot
 
 IMPOSSIBLE = "What it tells of where it came from cannot be a name: type where to send it."
-DELETED = "Its letter was deleted from the journal."
+DELETED = "Its parked message was deleted from the journal."
 # So long a page waits for the broker, and so old what it is judged by may be without a word.
 PATIENCE_SECONDS = 2.7
 YOUNG = timedelta(seconds=5)
@@ -100,7 +100,7 @@ def look_anew(broker: Broker, *, is_late_good: bool = False) -> Seen:
 
 
 class Desk:
-    """Judges the letters of one batch. Raises OptionError where the options fit none of them."""
+    """Judges the messages of one batch. Raises OptionError where the options fit none of them."""
 
     def __init__(self, broker: Broker, options: Options, snapshot: Snapshot) -> None:
         self.bounds: Mapping[str, Bound] = bounds_of(snapshot)
@@ -119,8 +119,8 @@ class Desk:
     def index(self) -> Index:
         return self._judge.index
 
-    def letter(self, group: int | None, queue: str, raw: bytes | None) -> Judged:
-        """A letter of this group that lay in this queue, `raw` its properties; None: it is gone."""
+    def parked_message(self, group: int | None, queue: str, raw: bytes | None) -> Judged:
+        """A message of this group from this queue, `raw` its properties; None: it was deleted."""
         return self.look(group, queue, raw).judged
 
     def item(
@@ -129,7 +129,7 @@ class Desk:
         """The same of an item of the batch; None for a repeat that is excluded."""
         if is_repeat and not self._include_repeats:
             return None
-        return self.letter(group, queue, raw)
+        return self.parked_message(group, queue, raw)
 
     def look(self, group: int | None, queue: str, raw: bytes | None) -> Looked:
         """The same, with the queues that it gets into."""

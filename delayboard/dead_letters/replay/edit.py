@@ -1,4 +1,4 @@
-"""Editing one item of a draft: what is sent instead of the letter, which stays as it was."""
+"""Editing one item of a draft: what is sent instead of the message, which stays as it was."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from delayboard.dead_letters.replay.finish import finish
 from delayboard.dead_letters.replay.headers import EditError, Header, Typed, edited, headers_of
 from delayboard.dead_letters.replay.options import OptionError, of_batch
 from delayboard.dead_letters.replay.routes import Routes, leave
-from delayboard.models import Body, DeadLetter, ItemState, ReplayBatch, ReplayEdit, ReplayItem
+from delayboard.models import Body, ItemState, ParkedMessage, ReplayBatch, ReplayEdit, ReplayItem
 from topology import audit, redaction
 from topology.broker.properties.read import read_properties
-from topology.redaction import NOTHING, Masks
+from topology.redaction import NOTHING, Redaction
 
 __all__ = ["EditError", "Header", "Typed", "edit", "shown_headers", "undo"]
 
@@ -40,18 +40,18 @@ def edit(
     """Change an item of a draft, from what it was edited to before; it is judged anew.
 
     `body` None leaves the body. Headers keep their AMQP types, and their bytes where they are not
-    changed. None when it is the letter again. Raises EditError.
+    changed. None when it is the message again. Raises EditError.
     """
-    letter, wanted = _letter(item), dict(set_headers or {})
+    parked_message, wanted = _parked_message(item), dict(set_headers or {})
     earlier = ReplayEdit.objects.filter(item=item).first()
     _refuse_hidden(user, item, wanted, drop_headers, body)
-    raw = edited(bytes((earlier or letter).properties), wanted, drop_headers)
-    key = (earlier or letter).body_id if body is None else hashlib.sha256(body).hexdigest()
-    if raw == bytes(letter.properties) and key == letter.body_id:
+    raw = edited(bytes((earlier or parked_message).properties), wanted, drop_headers)
+    key = (earlier or parked_message).body_id if body is None else hashlib.sha256(body).hexdigest()
+    if raw == bytes(parked_message.properties) and key == parked_message.body_id:
         undo(user, item)
         return None
     desk = _desk(item.batch)
-    judged = desk.letter(letter.group_id, letter.queue, raw)
+    judged = desk.parked_message(parked_message.group_id, parked_message.queue, raw)
     with transaction.atomic():
         _lock(item)
         if body is not None:
@@ -75,21 +75,23 @@ def edit(
 
 
 def undo(user: Any, item: ReplayItem) -> None:
-    """The item is the letter again. Raises EditError; nothing happens where it was not edited."""
-    letter = _letter(item)
+    """The item is the message again. Raises EditError; nothing happens where it was not edited."""
+    parked_message = _parked_message(item)
     if not ReplayEdit.objects.filter(item=item).exists():
         return
     desk = _desk(item.batch)
-    judged = desk.letter(letter.group_id, letter.queue, bytes(letter.properties))
+    judged = desk.parked_message(
+        parked_message.group_id, parked_message.queue, bytes(parked_message.properties)
+    )
     with transaction.atomic():
         _lock(item)
         if ReplayEdit.objects.filter(item=item).delete()[0]:
-            _put(item, judged, letter.size)
+            _put(item, judged, parked_message.size)
             _record(user, "replay message no longer edited", item.batch, _what(item))
     finish(item.batch, desk)
 
 
-def shown_headers(item: ReplayItem, hidden: Masks = NOTHING) -> tuple[Header, ...]:
+def shown_headers(item: ReplayItem, hidden: Redaction = NOTHING) -> tuple[Header, ...]:
     """The headers as they are edited now; what is hidden is locked. Raises EditError."""
     raw = _raw(item)
     names = hidden_headers(raw, hidden)
@@ -99,7 +101,7 @@ def shown_headers(item: ReplayItem, hidden: Masks = NOTHING) -> tuple[Header, ..
     )
 
 
-def hidden_headers(raw: bytes, hidden: Masks) -> frozenset[str]:
+def hidden_headers(raw: bytes, hidden: Redaction) -> frozenset[str]:
     """The headers of which a rule hides anything."""
     headers = read_properties(raw).headers
     shown = hidden.headers(headers)
@@ -107,16 +109,16 @@ def hidden_headers(raw: bytes, hidden: Masks) -> frozenset[str]:
 
 
 def _raw(item: ReplayItem) -> bytes:
-    source = ReplayEdit.objects.filter(item=item).first() or _letter(item)
+    source = ReplayEdit.objects.filter(item=item).first() or _parked_message(item)
     return bytes(source.properties)
 
 
-def _letter(item: ReplayItem) -> DeadLetter:
-    if item.letter is None:
-        raise EditError({"": "Its letter was deleted from the journal."})
+def _parked_message(item: ReplayItem) -> ParkedMessage:
+    if item.parked_message is None:
+        raise EditError({"": "Its parked message was deleted from the journal."})
     if item.state == ItemState.EXCLUDED:
         raise EditError({"": EXCLUDED})
-    return item.letter
+    return item.parked_message
 
 
 def _refuse_hidden(
@@ -166,7 +168,11 @@ def _put(item: ReplayItem, judged: Judged, size: int) -> None:
 
 
 def _what(item: ReplayItem) -> dict[str, Any]:
-    return {"batch": item.batch_id, "position": item.position, "letter": item.letter_id}
+    return {
+        "batch": item.batch_id,
+        "position": item.position,
+        "parked_message": item.parked_message_id,
+    }
 
 
 def _record(user: Any, action: str, batch: ReplayBatch, details: Mapping[str, Any]) -> None:

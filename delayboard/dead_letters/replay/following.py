@@ -17,7 +17,7 @@ from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay import arrivals, seeing
 from delayboard.dead_letters.replay.seeing import Scene
-from delayboard.models import ItemState, LetterState, ReplayBatch, ReplayItem
+from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import ENDED_BATCH, Outcome, Source
 from topology import latest
 from topology.broker.errors import BrokerError
@@ -40,7 +40,7 @@ def open_batches() -> list[ReplayBatch]:
     """Those that were started and are followed still."""
     is_open = ~Q(state__in=ENDED_BATCH) | Q(followed_to=None) | Q(followed_to__lte=F("state_at"))
     rows = ReplayBatch.objects.filter(is_open, source=Source.JOURNAL, started_at__isnull=False)
-    return list(rows.select_related("broker").defer("letters").order_by("pk"))
+    return list(rows.select_related("broker").defer("parked_messages").order_by("pk"))
 
 
 @dataclass
@@ -70,15 +70,15 @@ class Follower:
         return number
 
     def resolve(self, batch: ReplayBatch, now: datetime) -> None:
-        """What was handed to a delay and died again has arrived: its letter is replayed."""
+        """What was handed to a delay and died again has arrived: its message is replayed."""
         if self._has_delays is None:
             self._has_delays = batch.routes.filter(after_ms__gt=0).exists()
         if not self._has_delays:
             return
-        letters = list(died_handed(batch)[: arrivals.CHUNK])
-        if letters:
+        parked_messages = list(died_handed(batch)[: arrivals.CHUNK])
+        if parked_messages:
             with transaction.atomic():
-                arrivals.replayed(batch, [key for key in letters if key], now)
+                arrivals.replayed(batch, [key for key in parked_messages if key], now)
 
     def looked(self, batch: ReplayBatch, now: datetime) -> list[tuple[str, ReturnedMessage]]:
         """What names a replay in its dead-letter queues that nobody parks, where looks are free."""
@@ -97,7 +97,7 @@ class Follower:
         for queue in full[:MOST_LOOKS]:
             with suppress(BrokerError):
                 look = peek.look(batch.broker, queue, scene.snapshot)
-                found += _named(look.letters)
+                found += _named(look.peeked_messages)
         return found
 
     def is_over(self, batch: ReplayBatch, now: datetime) -> bool:
@@ -138,18 +138,18 @@ def close(batch: ReplayBatch, now: datetime) -> None:
 
 
 def died_handed(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
-    """The letters of those that died again, and are said to be in a delay still.
+    """The messages of those that died again, and are said to be in a delay still.
 
-    Beginning with the items that died, never with all letters that are in a delay.
+    Beginning with the items that died, never with all messages that are in a delay.
     """
-    state = Coalesce("letter__state", Value(""))
-    dead = batch.items.filter(_HAS_DIED, route__after_ms__gt=0).annotate(letter_state=state)
-    rows = dead.filter(letter_state=LetterState.HANDED).order_by()
-    return rows.values_list("letter_id", flat=True)
+    state = Coalesce("parked_message__state", Value(""))
+    dead = batch.items.filter(_HAS_DIED, route__after_ms__gt=0).annotate(parked_message_state=state)
+    rows = dead.filter(parked_message_state=ParkedState.HANDED).order_by()
+    return rows.values_list("parked_message_id", flat=True)
 
 
-def _named(letters: Iterable[peek.Letter]) -> Iterator[tuple[str, ReturnedMessage]]:
-    for one in letters:
+def _named(parked_messages: Iterable[peek.PeekedMessage]) -> Iterator[tuple[str, ReturnedMessage]]:
+    for one in parked_messages:
         if tag := one.message.tag(REPLAY_HEADER):
             sha256 = hashlib.sha256(one.message.body).hexdigest()
             yield tag, ReturnedMessage(one.message.properties, one.content_id, sha256)

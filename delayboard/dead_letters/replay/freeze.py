@@ -21,7 +21,7 @@ from delayboard.dead_letters.replay.options import Options, columns
 from delayboard.dead_letters.replay.routes import Routes
 from delayboard.dead_letters.replay.target import ALL_NOT_TOLD
 from delayboard.dead_letters.search import QueryError
-from delayboard.models import BatchState, LetterGroup, Order, ReplayBatch
+from delayboard.models import BatchState, MessageGroup, Order, ReplayBatch
 from topology import audit, work
 from topology.models import Broker
 
@@ -121,10 +121,12 @@ def _first(chosen: Chosen, batch: ReplayBatch) -> list[Row]:
 
 def _number(batch: ReplayBatch) -> int:
     """About how many it will have, 0 where counting them takes long."""
-    number = len(batch.letters or ())
+    number = len(batch.parked_messages or ())
     if batch.group is not None:
-        groups = LetterGroup.objects.filter(pk__in=batch.group.member_ids)
+        groups = MessageGroup.objects.filter(pk__in=batch.group.member_ids)
         number = groups.aggregate(parked=Sum("parked", default=0))["parked"]
     return (
-        number if batch.limit is None or batch.letters else min(number or batch.limit, batch.limit)
+        number
+        if batch.limit is None or batch.parked_messages
+        else min(number or batch.limit, batch.limit)
     )

@@ -14,7 +14,7 @@ from django.db import connection
 from delayboard.dead_letters.replay import batch as batches
 from delayboard.dead_letters.replay import outcome, prepare, send
 from delayboard.models import ReplayBatch
-from delayboard.models.duty import REPLAYS, is_missing
+from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import BatchState
 from topology import work
 
@@ -65,7 +65,7 @@ def has_worker() -> bool:
 
 
 def rests(batch: ReplayBatch) -> bool:
-    """Whether nobody has anything to do for it: letters of a cancelled one are given back first."""
+    """Whether nothing is left to do for it: a cancelled one first gives its messages back."""
     if batch.is_ended:
         return batch.work is None or batch.work.is_ended
     return batch.state in RESTING

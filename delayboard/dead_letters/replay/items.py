@@ -38,9 +38,9 @@ class Frozen(NamedTuple):
 _COLUMNS = (
     "pk",
     "position",
-    "letter__group_id",
-    "letter__queue",
-    "letter__properties",
+    "parked_message__group_id",
+    "parked_message__queue",
+    "parked_message__properties",
     "edit__properties",
     "is_repeat",
     "state",
@@ -60,7 +60,7 @@ def insert_items(
         [
             {
                 "position": position,
-                "letter_id": row.pk,
+                "parked_message_id": row.pk,
                 "route_id": None if one is None else keys[one],
                 "state": _state(one),
                 "is_repeat": row.is_repeat,

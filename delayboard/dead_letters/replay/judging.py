@@ -1,4 +1,4 @@
-"""Judging very many letters: a way is walked once for all that would go the same; pure."""
+"""Judging very many messages: a way is walked once for all that would go the same; pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOT_FINITE = (
     "A header holds a number that is none (NaN), or an infinite one: the broker would close the "
     "connection. Edit it."
 )
-# What is known of more ways than this is forgotten: keys and headers may differ in every letter.
+# What is known of more ways than this is forgotten: keys and headers may differ in every message.
 MOST_KNOWN = 20_000
 
 
@@ -40,7 +40,7 @@ def replays_of(headers: Mapping[str, Any]) -> int:
 
 
 class Judge:
-    """Says of many letters what `judge` says of one, and what keeps one from being published.
+    """Says of many messages what `judge` says of one, and what keeps one from being published.
 
     `found` is all that the broker holds, taps included. A message that says that it was replayed
     `most_replays` times is guarded; None guards none.
@@ -70,7 +70,7 @@ class Judge:
     def judge(
         self, target: Target, source: str, properties: Properties, way: Route | None = None
     ) -> Verdict:
-        """Of a letter with these properties that lay in `source`. `way` leads into a delay, by
+        """Of a message with these properties that lay in `source`. `way` leads into a delay, by
         which it goes instead of straight to the target."""
         if why := self._unsendable(target, properties, way):
             return refused(why)

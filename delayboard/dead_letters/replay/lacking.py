@@ -45,8 +45,8 @@ def lacking(batch: ReplayBatch) -> str:
         if parks is not None and parks.error:
             why = f"could not be parked: {parks.error.rstrip('.')}"
         return _missing((batch.parking.asked or 0) - batch.selected, why)
-    if batch.letters is not None:
-        missing = len(set(batch.letters)) - batch.selected
+    if batch.parked_messages is not None:
+        missing = len(set(batch.parked_messages)) - batch.selected
         return _missing(missing, "are left out: they are discarded, replayed or gone")
     return ""
 

@@ -17,7 +17,7 @@ _FIELDS = {field.attname: field for field in ReplayItem._meta.concrete_fields}
 
 
 class Mark(NamedTuple):
-    """`died_as` is the id of a letter."""
+    """`died_as` is the id of a message."""
 
     item: int
     outcome: str

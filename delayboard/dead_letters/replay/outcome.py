@@ -29,7 +29,7 @@ PAUSE_SECONDS = 1.0
 def record_returned(
     broker: Broker, named: Iterable[tuple[str, ReturnedMessage]], at: datetime
 ) -> None:
-    """These letters (what their replay header says, and what they are) may be replayed messages
+    """These messages (what their replay header says, and what they are) may be replayed messages
     that came back.
 
     In the transaction that writes them, be they parked or imported. Anybody can write the header:
@@ -40,7 +40,7 @@ def record_returned(
 
 
 def died(batch: int, positions: Mapping[int, int | None], at: datetime) -> int:
-    """Write down that these items of a batch died again, each as its letter if it has one.
+    """Write down that these items of a batch died again, each as its message if it has one.
 
     In the caller's transaction. How many were not known to have; each counts once.
     """

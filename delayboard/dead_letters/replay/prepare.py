@@ -31,7 +31,7 @@ __all__ = ["KIND_PREPARE", "run"]
 CHUNK = 500
 RETRY_AFTER = timedelta(seconds=5)
 LOOK_AGAIN_AFTER = timedelta(seconds=1)
-# So long it waits for an index of letters that does not grow.
+# So long it waits for an index of messages that does not grow.
 STANDS_STILL = timedelta(seconds=30)
 PARKS = "The chosen messages are parked first."
 
@@ -97,7 +97,7 @@ class _Preparing:
         except NotSeen:
             raise
         except (BatchError, OptionError, QueryError) as error:
-            # Rights, mask rules and topologies may have changed since.
+            # Rights, redaction rules and topologies may have changed since.
             self._fail(str(error))
 
     def _freeze(self) -> None:
@@ -131,7 +131,7 @@ class _Preparing:
         self._end(state_why=self._why())
 
     def _await_index(self) -> None:
-        """Raises _NotYet as long as letters become searchable that it may mean.
+        """Raises _NotYet as long as messages become searchable that it may mean.
 
         `state_at` is when their number was another for the last time.
         """
@@ -169,7 +169,7 @@ class _Preparing:
                 reroute(items, judged, routes)
                 self._write(excluded=batch.excluded)
         finish(batch, desk, self._pulse)
-        last = batch.items.aggregate(last=Max("letter"))["last"]
+        last = batch.items.aggregate(last=Max("parked_message"))["last"]
         self._end(state_why=self._why(), prepared_to=last or 1)
 
     def _why(self) -> str:

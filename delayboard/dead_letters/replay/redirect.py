@@ -1,4 +1,4 @@
-"""The rule of a group: where its letters go by default."""
+"""The rule of a group: where its messages go by default."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from delayboard.dead_letters.replay.options import OptionError, target_problems
-from delayboard.models import LetterGroup, RedirectRule
+from delayboard.models import MessageGroup, RedirectRule
 from topology import audit
 
 
-def redirect(user: Any, group: LetterGroup, exchange: str, key: str) -> RedirectRule:
-    """From now on its letters go there by default, also those of drafts that are changed.
+def redirect(user: Any, group: MessageGroup, exchange: str, key: str) -> RedirectRule:
+    """From now on its messages go there by default, also those of drafts that are changed.
 
     Raises OptionError.
     """
@@ -39,8 +39,8 @@ def redirect(user: Any, group: LetterGroup, exchange: str, key: str) -> Redirect
     return rule
 
 
-def clear(user: Any, group: LetterGroup) -> bool:
-    """Its letters go where they came from again; whether there was a rule."""
+def clear(user: Any, group: MessageGroup) -> bool:
+    """Its messages go where they came from again; whether there was a rule."""
     with transaction.atomic():
         deleted, _ = RedirectRule.objects.filter(group=group).delete()
         if deleted:

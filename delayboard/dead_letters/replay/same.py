@@ -39,19 +39,19 @@ def find_sent(
 ) -> list[tuple[int, dict[int, int | None]]]:
     """What these messages, each with the replay id that it names, were sent as.
 
-    Batches in the order of their keys, each with the positions and the letters as `sent_by`. Of
+    Batches in the order of their keys, each with the positions and the messages as `sent_by`. Of
     several items under one replay id each is found once: the message tells no more.
     """
     sharing = shared_ids.find_sharing(broker.pk, [name for name, _ in named])
     plain = by_position(one for one in named if one[0] not in sharing)
     found: dict[int, dict[int, int | None]] = {}
-    batches = ReplayBatch.objects.filter(broker=broker, uid__in=plain).defer("letters")
+    batches = ReplayBatch.objects.filter(broker=broker, uid__in=plain).defer("parked_messages")
     for batch in batches:
         if positions := sent_by(batch, plain[batch.uid]):
             found[batch.pk] = positions
     for name, items in sharing.items():
-        for item, letter in _deal([came for other, came in named if other == name], items):
-            found.setdefault(item.batch_id, {})[item.position] = letter
+        for item, parked_message in _deal([came for other, came in named if other == name], items):
+            found.setdefault(item.batch_id, {})[item.position] = parked_message
     return sorted(found.items())
 
 
@@ -69,27 +69,27 @@ def _deal(
         for item in waiting:
             if item.position in sent_by(item.batch, {item.position: [one]}):
                 waiting.remove(item)
-                yield item, one.letter
+                yield item, one.parked_message
                 break
 
 
 def sent_by(
     batch: ReplayBatch, came: Mapping[int, Sequence[ReturnedMessage]]
 ) -> dict[int, int | None]:
-    """The positions of which one of these messages is what was sent, and the first one's letter.
+    """The positions of which one of these messages is what was sent, and the first one's message.
 
     What dying and a replay change does not matter, nor what steers it through a delay, nor how
     often a consumer says that it failed. Libraries write into the headers of what they publish to
     an error queue: the same body under the same message id is the same message too. Of an item
-    whose letter is no longer kept nothing is known, and nothing counts.
+    whose message is no longer kept nothing is known, and nothing counts.
     """
     items = ReplayItem.objects.filter(batch=batch.pk, attempts__gt=0).order_by()
     plain = items.filter(position__in=came, edit=None)
     found: dict[int, int | None] = {}
-    for position, content in plain.values_list("position", "letter__content_id"):
+    for position, content in plain.values_list("position", "parked_message__content_id"):
         for one in came[position]:
             if one.content_id == content:
-                found.setdefault(position, one.letter)
+                found.setdefault(position, one.parked_message)
     left = came.keys() - found.keys()
     if not left:
         return found
@@ -97,7 +97,7 @@ def sent_by(
     for position, key, properties in _sent(items.filter(position__in=left)):
         for one in came[position]:
             if one.sha256 == key and _is_same(properties, one.properties, steering):
-                found.setdefault(position, one.letter)
+                found.setdefault(position, one.parked_message)
     return found
 
 
@@ -124,7 +124,12 @@ def steering_headers(batch: ReplayBatch) -> frozenset[str]:
 
 def _sent(items: QuerySet[ReplayItem]) -> Iterator[tuple[int, str, Properties]]:
     """By position: the body's sha256 and the properties, of the edit where there is one."""
-    columns = ("letter__body", "letter__properties", "edit__body", "edit__properties")
+    columns = (
+        "parked_message__body",
+        "parked_message__properties",
+        "edit__body",
+        "edit__properties",
+    )
     for position, key, raw, edited_key, edited in items.values_list("position", *columns):
         if edited is not None:
             key, raw = edited_key, edited

@@ -12,8 +12,8 @@ from delayboard.dead_letters.queues.candidates import find_obstacle
 from delayboard.dead_letters.queues.confirmed import destinations
 from delayboard.dead_letters.queues.feeds import Feeds, feeds
 from delayboard.dead_letters.replay.rounds import Reached, Ways, dead_ends, longest, reached, ways
-from delayboard.models import DeadLetterQueue, Duty, ReplayBatch, ReplayRoute
-from delayboard.models.duty import parker_key
+from delayboard.models import BackgroundTask, DeadLetterQueue, ReplayBatch, ReplayRoute
+from delayboard.models.background_task import parker_key
 from topology.definitions import Queue, is_tap
 from topology.models import Broker, State, Topology
 from topology.patterns.delay_queues.pattern import delay_queues
@@ -24,7 +24,7 @@ from topology.patterns.retry_pair.pattern import retry_pair
 from topology.routing.walk import Index, walk
 from topology.snapshot import QueueNumbers, Snapshot
 
-# Of more targets, and of more of its letters' queues, only the first are looked at.
+# Of more targets, and of more of its messages' queues, only the first are looked at.
 MOST_ROUTES = 200
 MOST_ITEMS = 1000
 NAMED = 3
@@ -38,7 +38,7 @@ class Scene:
     """A batch's targets in one snapshot: where its messages end, and where they lie when they die.
 
     `fed` tells what dies into which queue. `ends` are the names of queues that are there, those
-    from which the letters were parked among them.
+    from which the messages were parked among them.
     """
 
     snapshot: Snapshot
@@ -67,9 +67,9 @@ def scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
 
 
 def _parked_from(batch: ReplayBatch) -> set[str]:
-    """Whatever the structure says, there its letters were found dead."""
-    items = batch.items.filter(position__lte=MOST_ITEMS, letter__isnull=False).order_by()
-    return set(items.values_list("letter__queue", flat=True))
+    """Whatever the structure says, there its messages were found dead."""
+    items = batch.items.filter(position__lte=MOST_ITEMS, parked_message__isnull=False).order_by()
+    return set(items.values_list("parked_message__queue", flat=True))
 
 
 def longest_round(batch: ReplayBatch, snapshot: Snapshot) -> timedelta:
@@ -226,9 +226,9 @@ def _is_free(queue: Queue, snapshot: Snapshot) -> bool:
 
 
 def _parker_problem(row: DeadLetterQueue) -> str:
-    duty = Duty.objects.filter(key=parker_key(row.pk)).first()
-    if duty is None or duty.is_late:
+    background_task = BackgroundTask.objects.filter(key=parker_key(row.pk)).first()
+    if background_task is None or background_task.is_late:
         return f"What comes into “{row.queue}” is not being parked: the worker does not run."
-    if duty.is_failing:
-        return f"What comes into “{row.queue}” is not being parked: {duty.last_error}"
+    if background_task.is_failing:
+        return f"What comes into “{row.queue}” is not being parked: {background_task.last_error}"
     return ""

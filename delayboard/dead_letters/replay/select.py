@@ -36,11 +36,11 @@ from delayboard.dead_letters.replay.straight_limits import costly
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import (
     BatchState,
-    DeadLetter,
     DeadLetterQueue,
-    LetterGroup,
-    LetterState,
+    MessageGroup,
     Order,
+    ParkedMessage,
+    ParkedState,
     ReplayBatch,
     ReplayEdit,
     Source,
@@ -52,7 +52,7 @@ from topology.broker.errors import BrokerError
 from topology.definitions import Queue
 from topology.models import Broker
 
-# A search that looks at letters one by one is for the worker where there are more parked than this.
+# With more messages than this, a search that reads them one by one is left to the worker.
 FEW = 5000
 MOST_CHOSEN = 10_000
 # What a batch of a group must not have, lest it means everything when the group is gone.
@@ -61,21 +61,25 @@ EVERYTHING = "state:parked"
 ONLY_A_DRAFT = "Only a draft can be changed: this replay was started or has ended."
 
 
-def of_letters(user: Any, broker: Broker, ids: Collection[int], options: Options) -> ReplayBatch:
-    """These letters, where they are parked or handed to a delay."""
+def of_parked_messages(
+    user: Any, broker: Broker, ids: Collection[int], options: Options
+) -> ReplayBatch:
+    """These messages, where they are parked or handed to a delay."""
     chosen = sorted(set(ids))
     if not chosen:
-        raise BatchError("No letter was chosen.")
+        raise BatchError("No parked message was chosen.")
     if len(chosen) > MOST_CHOSEN:
-        raise BatchError(f"Choose at most {MOST_CHOSEN:,} letters, or a group or a search.")
-    said = "1 chosen letter" if len(chosen) == 1 else f"{len(chosen):,} chosen letters"
-    return frozen_of(user, new_batch(user, broker, said, options, letters=chosen), options)
+        raise BatchError(f"Choose at most {MOST_CHOSEN:,} parked messages, or a group or a search.")
+    said = (
+        "1 chosen parked message" if len(chosen) == 1 else f"{len(chosen):,} chosen parked messages"
+    )
+    return frozen_of(user, new_batch(user, broker, said, options, parked_messages=chosen), options)
 
 
 def of_group(
-    user: Any, group: LetterGroup, options: Options, newest: int | None = None
+    user: Any, group: MessageGroup, options: Options, newest: int | None = None
 ) -> ReplayBatch:
-    """All of the group that are parked, up to the letter `newest`."""
+    """All of the group that are parked, up to the message `newest`."""
     newest = _newest(group.broker) if newest is None else newest
     # Its cause may be hidden from who reads this.
     said = f"the group {group.pk}{_limited(options)}"
@@ -86,7 +90,7 @@ def of_group(
 def of_query(
     user: Any, broker: Broker, query: str, options: Options, newest: int | None = None
 ) -> ReplayBatch:
-    """All parked letters that match, up to the letter `newest`."""
+    """All parked messages that match, up to the message `newest`."""
     text = query.strip() or EVERYTHING
     try:
         search = search_parked(user, broker, text)
@@ -95,7 +99,7 @@ def of_query(
     newest = _newest(broker) if newest is None else newest
     said = f"what a search found{_limited(options)}"
     batch = new_batch(user, broker, said, options, query=text, newest=newest)
-    parked = DeadLetter.objects.filter(broker=broker, state=LetterState.PARKED)
+    parked = ParkedMessage.objects.filter(broker=broker, state=ParkedState.PARKED)
     is_long = search.reads_messages and parked[: FEW + 1].count() > FEW
     return frozen_of(user, batch, options, by_worker=is_long)
 
@@ -243,7 +247,7 @@ def _not_straight(queue: Queue | None) -> str:
 
 
 def _newest(broker: Broker) -> int:
-    return DeadLetter.objects.filter(broker=broker).aggregate(newest=Max("pk"))["newest"] or 0
+    return ParkedMessage.objects.filter(broker=broker).aggregate(newest=Max("pk"))["newest"] or 0
 
 
 def _limited(options: Options) -> str:

@@ -55,7 +55,7 @@ def replay(
     """
     rows = ReplayBatch.objects.select_related("broker", "topology")
     # The chosen ids may be ten thousand, and the row is read again and again.
-    batch = rows.defer("letters").get(pk=claimed.subject)
+    batch = rows.defer("parked_messages").get(pk=claimed.subject)
     sending = Sending(Hold(claimed, batch), stop or Event(), alive)
     try:
         while (wish := sending.hold.wish()) != "lost":

@@ -1,4 +1,4 @@
-"""What became of the messages of a batch, written down: items, letters, counts and facts."""
+"""What became of the messages of a batch, written down: items, messages, counts and facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delayboard.dead_letters.parked.select_keys import among
 from delayboard.dead_letters.parked.states import change_each
 from delayboard.dead_letters.replay.claims import gone_before
 from delayboard.dead_letters.replay.ways import After
-from delayboard.models import ItemState, LetterState, ReplayBatch, ReplayItem
+from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Outcome
 from topology.message import Publish
 
@@ -27,7 +27,7 @@ class Taken(NamedTuple):
     """
 
     position: int
-    letter: int | None
+    parked_message: int | None
     is_handed: bool
     queue: str = ""
     told: facts.Stated | None = None
@@ -64,8 +64,8 @@ def write(
     """
     endings = _still_open(batch, endings)
     change_each(
-        _letter_states(batch, endings),
-        (LetterState.REPLAYING,),
+        _parked_message_states(batch, endings),
+        (ParkedState.REPLAYING,),
         by=batch.started_by_id,
         at=at,
     )
@@ -85,7 +85,7 @@ def write(
 
 
 def lock_items(batch: ReplayBatch, positions: Collection[int]) -> None:
-    """By their keys, as whoever writes outcomes does; letters and groups come before."""
+    """By their keys, as whoever writes outcomes does; messages and groups come before."""
     if positions and connection.features.has_select_for_update:
         rows = items_at(batch, positions).order_by("pk").select_for_update()
         list(rows.values_list("pk"))
@@ -106,19 +106,21 @@ def _still_open(batch: ReplayBatch, endings: Sequence[Ending]) -> Sequence[Endin
     return [one for one in endings if one.taken.position in still]
 
 
-def _letter_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, LetterState]:
+def _parked_message_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, ParkedState]:
     """Gone, given to a delay, or as they were before this batch claimed them."""
     wanted = {}
     for one in endings:
-        if one.taken.letter is not None:
-            wanted[one.taken.letter] = (
-                LetterState.PARKED
+        if one.taken.parked_message is not None:
+            wanted[one.taken.parked_message] = (
+                ParkedState.PARKED
                 if one.state != ItemState.DONE
-                else LetterState.HANDED
+                else ParkedState.HANDED
                 if one.taken.is_handed
-                else LetterState.REPLAYED
+                else ParkedState.REPLAYED
             )
-    parked = [letter for letter, state in wanted.items() if state == LetterState.PARKED]
+    parked = [
+        parked_message for parked_message, state in wanted.items() if state == ParkedState.PARKED
+    ]
     return {**wanted, **gone_before(batch, parked)}
 
 

@@ -1,6 +1,6 @@
-"""Replay ids that several items carry, because their letters may be one message.
+"""Replay ids that several items carry, because their messages may be one message.
 
-A letter, its possible repeats and their repeats are one family. What is published of a family is
+A message, its possible repeats and their repeats are one family. What is published of a family is
 published under one replay id, so that a consumer can drop all but the first.
 """
 
@@ -13,7 +13,7 @@ from django.db.models import BooleanField, F, Func, Q
 from django.db.models.expressions import RawSQL
 
 from delayboard.dead_letters.parked.select_keys import among
-from delayboard.models import DeadLetter, ReplayBatch, ReplayItem
+from delayboard.models import ParkedMessage, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, parse_replay_id, replay_id
 
 # Each link of a chain is one crash while the same message was parked.
@@ -23,31 +23,31 @@ _IS_SHARED = RawSQL("shared_replay_id > ''", (), output_field=BooleanField())
 
 
 class Claimed(NamedTuple):
-    """An item that is claimed, with its letter."""
+    """An item that is claimed, with its message."""
 
     item: int
     position: int
-    letter: int
+    parked_message: int
 
 
 class Published(NamedTuple):
     """An item of a family that was published, or is claimed to be."""
 
-    letter: int
+    parked_message: int
     batch: int
     replay_id: str
 
 
-def find_families(letters: Collection[int]) -> dict[int, int]:
-    """The first letter of the family of each of these letters and of each relative.
+def find_families(parked_messages: Collection[int]) -> dict[int, int]:
+    """The first message of the family of each of these messages and of each relative.
 
-    Letters without a relative are left out.
+    Messages without a relative are left out.
     """
-    if not letters:
+    if not parked_messages:
         return {}
     parents: dict[int, int] = {}
     known: set[int] = set()
-    fresh = set(letters)
+    fresh = set(parked_messages)
     for _ in range(LONGEST_CHAIN):
         links = _links(fresh)
         parents |= links
@@ -55,13 +55,16 @@ def find_families(letters: Collection[int]) -> dict[int, int]:
         fresh = {*links, *links.values()} - known
         if not fresh:
             break
-    return {letter: _find_first(letter, parents) for letter in {*parents, *parents.values()}}
+    return {
+        parked_message: _find_first(parked_message, parents)
+        for parked_message in {*parents, *parents.values()}
+    }
 
 
-def lock_families(families: Mapping[int, int], letters: Collection[int]) -> None:
-    """Keep other replays from claiming relatives of these letters in this transaction."""
+def lock_families(families: Mapping[int, int], parked_messages: Collection[int]) -> None:
+    """Keep other replays from claiming relatives of these messages in this transaction."""
     if families:
-        rows = DeadLetter.objects.filter(among({*families, *letters})).order_by("pk")
+        rows = ParkedMessage.objects.filter(among({*families, *parked_messages})).order_by("pk")
         # A parker that names one as an earlier repeat must not wait for it: it holds the group.
         list(rows.select_for_update(no_key=True).values_list("pk"))
 
@@ -70,19 +73,19 @@ def assign_ids(batch: ReplayBatch, claimed: Sequence[Claimed], families: Mapping
     """Give these items the replay ids of their families, in the transaction that claims them.
 
     The first item of a family in this batch gets the newest id of the family, the others get the
-    id of the first. A letter that is no repeat and was published before gets a new id: an
+    id of the first. A message that is no repeat and was published before gets a new id: an
     operator sends it again on purpose.
     """
-    related = [one for one in claimed if one.letter in families]
+    related = [one for one in claimed if one.parked_message in families]
     if not related:
         return
     published = _published(families)
     changed = []
     for one in sorted(related, key=lambda one: one.position):
-        family = published.setdefault(families[one.letter], [])
+        family = published.setdefault(families[one.parked_message], [])
         here = [other for other in family if other.batch == batch.pk]
-        is_sent_again = families[one.letter] == one.letter and any(
-            other.letter == one.letter for other in family
+        is_sent_again = families[one.parked_message] == one.parked_message and any(
+            other.parked_message == one.parked_message for other in family
         )
         shared = ""
         if here:
@@ -92,7 +95,7 @@ def assign_ids(batch: ReplayBatch, claimed: Sequence[Claimed], families: Mapping
         if shared:
             changed.append(ReplayItem(pk=one.item, shared_replay_id=shared))
         name = shared or replay_id(batch.uid, one.position)
-        family.append(Published(one.letter, batch.pk, name))
+        family.append(Published(one.parked_message, batch.pk, name))
     if changed:
         ReplayItem.objects.bulk_update(changed, ["shared_replay_id"])
 
@@ -108,7 +111,7 @@ def find_sharing(broker: int, names: Collection[str]) -> dict[str, list[ReplayIt
         _IS_SHARED, batch__broker=broker, shared_replay_id__in=real, attempts__gt=0
     )
     found: dict[str, list[ReplayItem]] = {}
-    for item in rows.select_related("batch").defer("batch__letters").order_by("pk"):
+    for item in rows.select_related("batch").defer("batch__parked_messages").order_by("pk"):
         found.setdefault(item.shared_replay_id, []).append(item)
     return {name: [*_owner(broker, name), *items] for name, items in found.items()}
 
@@ -121,35 +124,37 @@ def _owner(broker: int, name: str) -> Iterable[ReplayItem]:
     rows = ReplayItem.objects.filter(
         batch__broker=broker, batch__uid=parsed[0], position=parsed[1], attempts__gt=0
     )
-    return rows.filter(shared_replay_id="").select_related("batch").defer("batch__letters")
+    return rows.filter(shared_replay_id="").select_related("batch").defer("batch__parked_messages")
 
 
-def _links(letters: Collection[int]) -> dict[int, int]:
+def _links(parked_messages: Collection[int]) -> dict[int, int]:
     """What each of these is a repeat of, and which are repeats of them."""
     found: dict[int, int] = {}
     of: Q | Func
-    for of in (among(letters), among(letters, "repeat_of")):
-        rows = DeadLetter.objects.filter(of, repeat_of__isnull=False).order_by()
+    for of in (among(parked_messages), among(parked_messages, "repeat_of")):
+        rows = ParkedMessage.objects.filter(of, repeat_of__isnull=False).order_by()
         found |= {key: earlier for key, earlier in rows.values_list("pk", "repeat_of") if earlier}
     return found
 
 
-def _find_first(letter: int, parents: Mapping[int, int]) -> int:
+def _find_first(parked_message: int, parents: Mapping[int, int]) -> int:
     for _ in range(LONGEST_CHAIN):
-        if letter not in parents:
+        if parked_message not in parents:
             break
-        letter = parents[letter]
-    return letter
+        parked_message = parents[parked_message]
+    return parked_message
 
 
 def _published(families: Mapping[int, int]) -> dict[int, list[Published]]:
     """What was published of each family, or is claimed to be, the oldest item first."""
     is_claimed = Q(state__in=OPEN, position__lte=F("batch__claimed_to"))
-    rows = ReplayItem.objects.filter(Q(attempts__gt=0) | is_claimed, among(families, "letter"))
-    columns = ("letter_id", "batch_id", "shared_replay_id", "batch__uid", "position")
+    rows = ReplayItem.objects.filter(
+        Q(attempts__gt=0) | is_claimed, among(families, "parked_message")
+    )
+    columns = ("parked_message_id", "batch_id", "shared_replay_id", "batch__uid", "position")
     found: dict[int, list[Published]] = {}
-    for letter, batch, shared, uid, position in rows.order_by("pk").values_list(*columns):
-        assert letter is not None
-        one = Published(letter, batch, shared or replay_id(uid, position))
-        found.setdefault(families[letter], []).append(one)
+    for parked_message, batch, shared, uid, position in rows.order_by("pk").values_list(*columns):
+        assert parked_message is not None
+        one = Published(parked_message, batch, shared or replay_id(uid, position))
+        found.setdefault(families[parked_message], []).append(one)
     return found

@@ -1,4 +1,4 @@
-"""The letters of a batch as the source of a move: each begun durably before it is sent."""
+"""The messages of a batch as the source of a move: each begun durably before it is sent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
     pk: int
     position: int
-    letter: int | None
+    parked_message: int | None
     route: int | None
     state: str
     attempts: int
@@ -181,7 +181,7 @@ class JournalSource:
             beyond = {"position__lt" if newest else "position__gt": self._cursor}
             rows = rows.filter(**beyond)
         columns = (
-            *("pk", "position", "letter_id", "route_id", "state", "attempts", "size"),
+            *("pk", "position", "parked_message_id", "route_id", "state", "attempts", "size"),
             *("may_be_duplicated", "shared_replay_id"),
         )
         ordered = rows.order_by("-position" if newest else "position")
@@ -204,7 +204,7 @@ class JournalSource:
 
     def _steps(self, rows: list[Row]) -> tuple[list[Step[Taken]], list[Ending]]:
         """What can be published of them, and how the others ended."""
-        found = contents([(row.pk, row.letter) for row in rows], edits=self._has_edits)
+        found = contents([(row.pk, row.parked_message) for row in rows], edits=self._has_edits)
         steps, ended = [], []
         for row in rows:
             content = found.get(row.pk)
@@ -224,7 +224,7 @@ class JournalSource:
         return Step(
             Taken(
                 row.position,
-                row.letter,
+                row.parked_message,
                 way.is_handed,
                 content.queue,
                 content.told(publish, name),
@@ -266,4 +266,4 @@ class JournalSource:
 
 
 def _taken(row: Row) -> Taken:
-    return Taken(row.position, row.letter, is_handed=False)
+    return Taken(row.position, row.parked_message, is_handed=False)

@@ -1,4 +1,4 @@
-"""Where a replay sends each letter: as its group is redirected, where it came from, elsewhere."""
+"""Where a replay sends each message: as its group is redirected, where it came from, elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from delayboard.dead_letters.replay.options import OptionError, Options, of_batch
 from delayboard.dead_letters.replay.verdict import Target, died, target_of
-from delayboard.models import LetterGroup, RedirectRule, ReplayBatch, TargetMode
+from delayboard.models import MessageGroup, RedirectRule, ReplayBatch, TargetMode
 from topology.deaths import Death, read_history
 from topology.definitions import Definitions
 from topology.delays import format_delay
@@ -30,7 +30,7 @@ _REDIRECTED = "where its group is redirected to"
 
 
 class Aim(NamedTuple):
-    """Where a letter goes, and the `way` into a delay if it goes through one.
+    """Where a message goes, and the `way` into a delay if it goes through one.
 
     Without a target `refusal` says why there is none.
     """
@@ -51,7 +51,7 @@ def delay_queues(broker: Broker) -> set[str]:
 
 
 class Targets:
-    """Chooses the target of letter after letter in one vhost.
+    """Chooses the target of message after message in one vhost.
 
     Raises OptionError where the options fit no message: the delay is not on offer, or leads
     nowhere.
@@ -205,10 +205,10 @@ def way_of(batch: ReplayBatch, target: str) -> Route:
 
 
 def redirects(broker: Broker) -> dict[int, Target]:
-    """Where the letters of redirected groups go, by group; merged ones as the one they are in."""
+    """Where the messages of redirected groups go, by group; merged ones as the one they are in."""
     rules = RedirectRule.objects.filter(group__broker=broker, group__merged_into=None)
     found = {rule.group_id: Target(rule.exchange, rule.routing_key, _REDIRECTED) for rule in rules}
-    merged = LetterGroup.objects.filter(merged_into__in=found).values_list("pk", "merged_into")
+    merged = MessageGroup.objects.filter(merged_into__in=found).values_list("pk", "merged_into")
     return {**found, **{pk: found[into] for pk, into in merged if into is not None}}
 
 

@@ -15,7 +15,7 @@ from delayboard.dead_letters.search.rights import tells
 from delayboard.models import ItemState, Outcome, ReplayBatch, ReplayRoute
 from topology import redaction
 from topology.access import User
-from topology.redaction import HIDDEN, Masks
+from topology.redaction import HIDDEN, Redaction
 
 # So many targets are told one by one; the others are counted.
 ROUTES = 20
@@ -152,7 +152,7 @@ def no_longer_free(batch: ReplayBatch) -> int:
     if batch.selected > AT_ONCE:
         return 0
     pending = batch.items.filter(state=ItemState.PENDING)
-    return pending.exclude(letter__state__in=FREE).count()
+    return pending.exclude(parked_message__state__in=FREE).count()
 
 
 def _words(ending: str, number: int, most: int) -> str:
@@ -204,7 +204,7 @@ def aftermath(batch: ReplayBatch) -> Aftermath:
     return Aftermath(batch.delivered, batch.died, handed, max(0, unseen))
 
 
-def said(batch: ReplayBatch, rules: Masks) -> str:
+def said(batch: ReplayBatch, rules: Redaction) -> str:
     """What was chosen, in words, without what a rule hides from the person."""
     if batch.group is not None:
         return f"the group “{seen_group(batch.group, rules)}”"

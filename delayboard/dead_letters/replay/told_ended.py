@@ -64,7 +64,11 @@ class Silence:
 def rest(batch: ReplayBatch) -> Rest:
     """Counts the items of the batch, if it did not replay all of them."""
     found = _left_out(batch) if batch.cancelled else []
-    gone = batch.items.filter(state=ItemState.FAILED, letter=None).count() if batch.failed else 0
+    gone = (
+        batch.items.filter(state=ItemState.FAILED, parked_message=None).count()
+        if batch.failed
+        else 0
+    )
     if gone:
         found.append(LeftOut(gone, _it(gone, "it was", "they were") + " deleted from the journal"))
     kept = batch.to_send - batch.done - sum(one.number for one in found)

@@ -11,12 +11,12 @@ from django.db.models import Exists, OuterRef, QuerySet
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.models import ItemState, ReplayBatch, ReplayEdit, ReplayItem, ReplayRoute
 from delayboard.models.replay import OPEN, Outcome, TargetMode
-from topology.redaction import HIDDEN, Masks
+from topology.redaction import HIDDEN, Redaction
 
 PAGE = 50
-# Why a letter was not free, as `claims` says it.
+# Why a message was not free, as `claims` says it.
 _TAKEN = re.compile(r"(It is in |It was replayed already, in )replay ([1-9][0-9]{0,17})\.")
-# Where these lead is worked out from the headers of the letters.
+# Where these lead is worked out from the headers of the messages.
 _FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
 
 SHOWN = {
@@ -40,7 +40,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Other:
-    """Another replay that had the letter; `is_known` when the broker has it still.
+    """Another replay that had the message; `is_known` when the broker has it still.
 
     `said` is what the error says before its name.
     """
@@ -73,8 +73,8 @@ class Items:
     next_after: int | None
 
 
-def hides_targets(batch: ReplayBatch, rules: Masks) -> bool:
-    """Whether where its letters go tells what a rule hides."""
+def hides_targets(batch: ReplayBatch, rules: Redaction) -> bool:
+    """Whether where its messages go tells what a rule hides."""
     return batch.target_mode in _FOUND and hides_history(rules)
 
 
@@ -82,8 +82,8 @@ def page(batch: ReplayBatch, asked: Asked) -> Items:
     """In the order of their positions."""
     rows = _fitting(batch, asked).filter(position__gt=asked.after)
     edits = ReplayEdit.objects.filter(item=OuterRef("pk"))
-    rows = rows.select_related("route", "letter__repeat_of")
-    rows = rows.defer("letter__properties", "letter__repeat_of__properties")
+    rows = rows.select_related("route", "parked_message__repeat_of")
+    rows = rows.defer("parked_message__properties", "parked_message__repeat_of__properties")
     found = list(rows.annotate(is_edited=Exists(edits)).order_by("position")[: PAGE + 1])
     is_more = len(found) > PAGE
     left_out = [row.error for row in found if row.state == ItemState.CANCELLED]

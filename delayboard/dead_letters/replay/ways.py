@@ -101,14 +101,16 @@ class Ways:
         return publish
 
     def _properties(
-        self, route: Route, letter: Properties, headers: Headers, name: str
+        self, route: Route, parked_message: Properties, headers: Headers, name: str
     ) -> Properties:
         """Raises FieldError."""
         if route.expiration_ms is None:
-            stripped = take_apart(letter.raw, headers)
+            stripped = take_apart(parked_message.raw, headers)
             return stamped(stripped, name, replays_in(stripped) + 1, headers)
-        ours = {REPLAY_HEADER: name, REPLAYS_HEADER: replays_of(letter.headers) + 1}
-        return strip_for_replay(letter, {**headers, **ours}, expiration=str(route.expiration_ms))
+        ours = {REPLAY_HEADER: name, REPLAYS_HEADER: replays_of(parked_message.headers) + 1}
+        return strip_for_replay(
+            parked_message, {**headers, **ours}, expiration=str(route.expiration_ms)
+        )
 
     def check(self) -> After:
         """What can be asked of what was confirmed until now."""

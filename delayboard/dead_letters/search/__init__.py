@@ -12,14 +12,14 @@ from django.db.models import QuerySet
 from delayboard.dead_letters.search import rights
 from delayboard.dead_letters.search.match import Search, search_for
 from delayboard.dead_letters.search.query import QueryError, parse
-from delayboard.models import DeadLetter
+from delayboard.models import ParkedMessage
 from topology.access import User
 from topology.models import Broker
 
 __all__ = ["QueryError", "Search", "matching", "search_by"]
 
 
-def matching(user: User | None, broker: Broker, text: str) -> QuerySet[DeadLetter]:
+def matching(user: User | None, broker: Broker, text: str) -> QuerySet[ParkedMessage]:
     """All messages that a query means, the newest first; `user` None is Delayboard itself.
 
     Raises QueryError for what is no query, or what this person may not ask. Messages that are not

@@ -63,7 +63,7 @@ def read(properties: Properties, body: bytes) -> Content:
 
 
 def _without_deaths(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """The history is in the letter's own columns and its group's."""
+    """The history is in the message's own columns and its group's."""
     return {name: value for name, value in headers.items() if name != "x-death"}
 
 

@@ -15,7 +15,7 @@ from delayboard.dead_letters.parked.select_keys import among
 from delayboard.dead_letters.search import index
 from delayboard.dead_letters.search.match import COLUMNS, Search, read_newest, value_filter
 from delayboard.dead_letters.search.query import Condition, Pattern
-from delayboard.models import LetterField, LetterText
+from delayboard.models import ParkedField, ParkedText
 from topology.database import text_index
 from topology.database.text_index import Ids
 
@@ -106,7 +106,7 @@ def _lists(search: Search, head: Sequence[int], below: int | None) -> Iterator[I
             yield from _of_condition(condition, below)
     for word in sorted(search.query.words, key=lambda word: -len(word.text)):
         if not word.is_negated:
-            ids = text_index.find(LetterText, "delayboard_letterindex", word.text, head, below)
+            ids = text_index.find(ParkedText, "delayboard_parkedindex", word.text, head, below)
             if ids is not None:
                 yield ids
     yield _cut(search.newest(below, MOST + 1), MOST)
@@ -117,19 +117,19 @@ def _of_condition(condition: Condition, below: int | None) -> Iterator[Ids]:
     wanted = condition.value
     rows: Any
     if condition.is_content:
-        rows = LetterField.objects.filter(name=condition.field)
+        rows = ParkedField.objects.filter(name=condition.field)
         column = "text" if isinstance(wanted, Pattern) else "number"
     else:
-        rows = LetterText.objects.all()
+        rows = ParkedText.objects.all()
         column = COLUMNS.get(condition.field, condition.field).removeprefix("searched__")
     if isinstance(wanted, Pattern) and wanted.is_exact:
-        older = rows if below is None else rows.filter(letter__lt=below)
+        older = rows if below is None else rows.filter(parked_message__lt=below)
         series = [older.filter(**{column: wanted.pieces[0][:255]})]
         if condition.is_content and wanted.number is not None:
             series.append(older.filter(number=wanted.number))
-        # Most letters are in both.
+        # Most messages are in both.
         most = len(series) * MOST
-        yield _cut(read_newest(series, "letter", most + 1), most)
+        yield _cut(read_newest(series, "parked_message", most + 1), most)
         return
     if isinstance(wanted, Pattern):
         first = wanted.pieces[0]
@@ -137,7 +137,7 @@ def _of_condition(condition: Condition, below: int | None) -> Iterator[Ids]:
         rows = rows.filter(**within) if first else rows
     else:
         rows = rows.filter(value_filter(wanted, column, column))
-    ids = list(rows.order_by(column).values_list("letter", flat=True)[: MOST + 1])
+    ids = list(rows.order_by(column).values_list("parked_message", flat=True)[: MOST + 1])
     if len(ids) <= MOST:
         older_ids = {pk for pk in ids if below is None or pk < below}
         yield Ids(tuple(sorted(older_ids, reverse=True)))

@@ -1,4 +1,4 @@
-"""The index of parked letters: written some time after them, so that parking never waits for it."""
+"""The index of parked messages: written later, so that parking never waits for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Substr
 
 from delayboard.dead_letters.search.content import JSON_BYTES, Content, read
-from delayboard.models import DeadLetter, LetterField, LetterPosition, LetterText
+from delayboard.models import ParkedField, ParkedMessage, ParkedPosition, ParkedText
 from topology.broker.properties.read import read_properties
 from topology.database.optional_writes import try_write
 from topology.models import Broker
@@ -58,7 +58,7 @@ def keep_indexed(stop: Event, beat: Beat) -> None:
 
 
 def keep_up(progress: Progress) -> int:
-    """Index the next few letters; how many: 0 when there is nothing to do now."""
+    """Index the next few messages; how many: 0 when there is nothing to do now."""
     ids, progress.reached = _missing(progress.reached)
     done = _index(ids)
     if not ids and time.monotonic() - progress.swept_at >= SETTLED_SECONDS:
@@ -67,13 +67,13 @@ def keep_up(progress: Progress) -> int:
 
 
 def sweep(progress: Progress) -> int:
-    """Look again for letters that came to be seen behind others; how many there were."""
+    """Peek again for messages that came to be seen behind others; how many there were."""
     done, place = 0, progress.swept_to
     while place < progress.to_sweep:
         ids, place = _missing(place, progress.to_sweep)
         done += _index(ids)
     if progress.to_sweep > progress.swept_to:
-        position, _ = LetterPosition.objects.get_or_create(pk=1)
+        position, _ = ParkedPosition.objects.get_or_create(pk=1)
         if position.read_to < progress.to_sweep:
             position.read_to = progress.to_sweep
             position.save()
@@ -98,28 +98,28 @@ def not_searchable(broker: Broker) -> int:
 
 def read_to() -> int:
     """All messages up to this id are indexed."""
-    return LetterPosition.objects.values_list("read_to", flat=True).first() or 0
+    return ParkedPosition.objects.values_list("read_to", flat=True).first() or 0
 
 
 def contents_of(ids: Collection[int]) -> dict[int, Content]:
     """What is indexed of these messages."""
     body = Substr("body__data", 1, JSON_BYTES + 1)
-    rows = DeadLetter.objects.filter(pk__in=ids).order_by("pk")
+    rows = ParkedMessage.objects.filter(pk__in=ids).order_by("pk")
     return {
         pk: read(read_properties(bytes(properties)), bytes(data or b""))
         for pk, properties, data in rows.values_list("pk", "properties", body).iterator(50)
     }
 
 
-def _not_indexed() -> QuerySet[DeadLetter]:
-    return DeadLetter.objects.filter(pk__gt=read_to(), searched=None)
+def _not_indexed() -> QuerySet[ParkedMessage]:
+    return ParkedMessage.objects.filter(pk__gt=read_to(), searched=None)
 
 
 def _missing(after: int, until: int | None = None) -> tuple[list[int], int]:
     """The first messages behind this place that are not indexed, and the place behind these."""
     place = after
     while True:
-        rows = DeadLetter.objects.filter(pk__gt=place).order_by("pk")
+        rows = ParkedMessage.objects.filter(pk__gt=place).order_by("pk")
         rows = rows if until is None else rows.filter(pk__lte=until)
         ids = list(rows.values_list("pk", flat=True)[:PASSED])
         if not ids:
@@ -132,7 +132,7 @@ def _missing(after: int, until: int | None = None) -> tuple[list[int], int]:
 
 
 def _indexed(ids: Collection[int]) -> set[int]:
-    texts = LetterText.objects.filter(pk__gte=min(ids), pk__lte=max(ids))
+    texts = ParkedText.objects.filter(pk__gte=min(ids), pk__lte=max(ids))
     return set(texts.values_list("pk", flat=True))
 
 
@@ -144,13 +144,13 @@ def _index(ids: Collection[int]) -> int:
 @transaction.atomic
 def _write(contents: Mapping[int, Content]) -> int:
     # One at a time, where several processes write.
-    LetterPosition.objects.select_for_update().get_or_create(pk=1)
-    rows = DeadLetter.objects.filter(pk__in=contents).select_for_update(no_key=True)
+    ParkedPosition.objects.select_for_update().get_or_create(pk=1)
+    rows = ParkedMessage.objects.filter(pk__in=contents).select_for_update(no_key=True)
     known = _indexed(contents) if contents else set()
     columns = ("pk", "size", "deaths", "died_at", "parked_at")
     texts = [
-        LetterText(
-            letter_id=pk,
+        ParkedText(
+            parked_message_id=pk,
             text=contents[pk].text,
             message_id=contents[pk].message_id,
             size=size,
@@ -161,10 +161,15 @@ def _write(contents: Mapping[int, Content]) -> int:
         for pk, size, deaths, died_at, parked_at in rows.values_list(*columns)
         if pk not in known
     ]
-    LetterText.objects.bulk_create(texts)
-    LetterField.objects.bulk_create(
-        LetterField(letter_id=text.letter_id, name=value.name, text=value.text, number=value.number)
+    ParkedText.objects.bulk_create(texts)
+    ParkedField.objects.bulk_create(
+        ParkedField(
+            parked_message_id=text.parked_message_id,
+            name=value.name,
+            text=value.text,
+            number=value.number,
+        )
         for text in texts
-        for value in contents[text.letter_id].fields
+        for value in contents[text.parked_message_id].fields
     )
     return len(texts)

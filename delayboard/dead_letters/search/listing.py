@@ -1,4 +1,4 @@
-"""A page of parked letters, with as much of each as the person may see."""
+"""A page of parked messages, with as much of each as the person may see."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from django.db.models import Sum
 from django.db.models.functions import Substr
 
-from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_letter
+from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_parked_message
 from delayboard.dead_letters.search import index
 from delayboard.dead_letters.search.find import Found, find
 from delayboard.dead_letters.search.match import Search
 from delayboard.dead_letters.search.query import Query
-from delayboard.models import Body, DeadLetter, LetterGroup
+from delayboard.models import Body, MessageGroup, ParkedMessage
 from topology import access, redaction
 from topology.access import User
 from topology.models import Role
-from topology.redaction import Masks
+from topology.redaction import Redaction
 
 PAGE = 50
 COUNTED = 10_000
@@ -30,7 +30,7 @@ MASKED_BYTES = 16_384
 class Line:
     """`beginning` is the first of its body in one line, None where nothing of it may be shown."""
 
-    row: DeadLetter
+    row: ParkedMessage
     beginning: str | None
 
 
@@ -59,7 +59,7 @@ def listed(user: User, search: Search, before: int | None) -> Listed:
     number, is_exact = _number(search, found, before)
     last = found.ids[-1] if found.ids else None
     rules = redaction.rules_for(user, search.broker)
-    rows = [seen_letter(row, rules) for row in rows_of(found.ids)]
+    rows = [seen_parked_message(row, rules) for row in rows_of(found.ids)]
     reads = access.may(user, search.broker, Role.OPERATOR)
     lines = tuple(_lines(rows, rules if reads else None))
     waiting = index.not_searchable(search.broker) if search.query.reads_content else 0
@@ -76,9 +76,9 @@ def listed(user: User, search: Search, before: int | None) -> Listed:
     )
 
 
-def rows_of(ids: tuple[int, ...]) -> list[DeadLetter]:
+def rows_of(ids: tuple[int, ...]) -> list[ParkedMessage]:
     """The rows in this order, without their properties, which may be large."""
-    rows = DeadLetter.objects.defer("properties").select_related("group").in_bulk(ids)
+    rows = ParkedMessage.objects.defer("properties").select_related("group").in_bulk(ids)
     return [rows[pk] for pk in ids if pk in rows]
 
 
@@ -95,7 +95,7 @@ def _number(search: Search, found: Found, before: int | None) -> tuple[int | Non
     if not search.is_of_series:
         return (found.number, True) if before is None else (None, True)
     if search.queues is None:
-        groups = LetterGroup.objects.filter(broker=search.broker)
+        groups = MessageGroup.objects.filter(broker=search.broker)
         if search.groups is not None:
             groups = groups.filter(pk__in=search.groups)
         sums = groups.aggregate(**{state: Sum(state, default=0) for state in search.states})
@@ -104,7 +104,7 @@ def _number(search: Search, found: Found, before: int | None) -> tuple[int | Non
     return min(number, COUNTED), number <= COUNTED
 
 
-def _lines(rows: list[DeadLetter], hidden: Masks | None) -> list[Line]:
+def _lines(rows: list[ParkedMessage], hidden: Redaction | None) -> list[Line]:
     if hidden is None:
         return [Line(row, None) for row in rows]
     wanted = MASKED_BYTES + 1 if hidden.body_paths else 4 * LINE
@@ -114,7 +114,7 @@ def _lines(rows: list[DeadLetter], hidden: Masks | None) -> list[Line]:
     return [Line(row, _beginning(begun.get(row.body_id, b""), hidden)) for row in rows]
 
 
-def _beginning(body: bytes, hidden: Masks) -> str:
+def _beginning(body: bytes, hidden: Redaction) -> str:
     """One line of what is text; a body of which a part is missing is hidden whole by any rule."""
     text = hidden.body(body, MASKED_BYTES)[: 4 * LINE].decode("utf-8", "replace")
     if "\ufffd" in text[: LINE // 2] or "\x00" in text:

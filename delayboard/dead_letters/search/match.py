@@ -14,7 +14,7 @@ from django.db.models.functions import StrIndex
 from delayboard.dead_letters.parked.placeholders import put_placeholders
 from delayboard.dead_letters.search.index import read_to
 from delayboard.dead_letters.search.query import Compared, Condition, Pattern, Query, Span
-from delayboard.models import DeadLetter, LetterField, LetterGroup, LetterState
+from delayboard.models import MessageGroup, ParkedField, ParkedMessage, ParkedState
 from topology.content.text import fold
 from topology.models import Broker
 
@@ -48,7 +48,7 @@ class Search:
     @property
     def states(self) -> tuple[str, ...]:
         state = self.query.state
-        return tuple(LetterState.values) if state == "any" else (state,)
+        return tuple(ParkedState.values) if state == "any" else (state,)
 
     @property
     def is_empty(self) -> bool:
@@ -78,7 +78,7 @@ class Search:
         """Whether a message that is not indexed yet cannot match."""
         return self.query.reads_content or any(one.field == "id" for one in self.conditions)
 
-    def messages(self) -> QuerySet[DeadLetter]:
+    def messages(self) -> QuerySet[ParkedMessage]:
         """All that match, the newest first; without those that are not indexed yet, if it reads
         what only the index has.
         """
@@ -94,15 +94,15 @@ class Search:
             rows = rows.filter(**{place: 0} if word.is_negated else {f"{place}__gt": 0})
         return rows.order_by("-pk")
 
-    def not_indexed(self) -> QuerySet[DeadLetter]:
+    def not_indexed(self) -> QuerySet[ParkedMessage]:
         """Those that may match, and are left out because they are not indexed yet."""
         if not self.needs_index:
-            return DeadLetter.objects.none()
+            return ParkedMessage.objects.none()
         return self._of_columns().filter(pk__gt=read_to(), searched__isnull=True).order_by()
 
     def newest(self, below: int | None, number: int) -> list[int]:
         """The first ids of what may match, the newest first."""
-        rows = DeadLetter.objects.all()
+        rows = ParkedMessage.objects.all()
         rows = rows if below is None else rows.filter(pk__lt=below)
         of_broker = rows.filter(broker=self.broker)
         keys = self._series_keys
@@ -119,8 +119,8 @@ class Search:
     def _series_keys(self) -> frozenset[int] | tuple[str, ...] | None:
         return self.queues if self.groups is None else self.groups
 
-    def _of_columns(self) -> QuerySet[DeadLetter]:
-        rows = DeadLetter.objects.filter(broker=self.broker, state__in=self.states)
+    def _of_columns(self) -> QuerySet[ParkedMessage]:
+        rows = ParkedMessage.objects.filter(broker=self.broker, state__in=self.states)
         if self.groups is not None:
             rows = rows.filter(group__in=self.groups)
         if self.queues is not None:
@@ -154,7 +154,7 @@ def _groups(broker: Broker, query: Query) -> frozenset[int] | None:
     if not wanted:
         return None
     columns = ["pk", "merged_into", *(GROUP_COLUMNS[one.field] for one in wanted)]
-    rows = LetterGroup.objects.filter(broker=broker).order_by().values_list(*columns)
+    rows = MessageGroup.objects.filter(broker=broker).order_by().values_list(*columns)
     return frozenset(
         pk
         for pk, shown_in, *values in rows
@@ -205,10 +205,11 @@ def queue_names(broker: Broker, most: int) -> list[str]:
 
 QUEUE_NAMES = """
     WITH RECURSIVE known(name) AS (
-        SELECT min(queue) FROM delayboard_deadletter WHERE broker_id = %s
+        SELECT min(queue) FROM delayboard_parkedmessage WHERE broker_id = %s
         UNION ALL
         SELECT (
-            SELECT min(queue) FROM delayboard_deadletter WHERE broker_id = %s AND queue > known.name
+            SELECT min(queue) FROM delayboard_parkedmessage
+            WHERE broker_id = %s AND queue > known.name
         ) FROM known WHERE known.name IS NOT NULL
     )
     SELECT name FROM known WHERE name IS NOT NULL LIMIT %s
@@ -217,7 +218,7 @@ QUEUE_NAMES = """
 
 def _is_met(condition: Condition) -> Q:
     if condition.is_content:
-        fields = LetterField.objects.filter(letter=OuterRef("pk"), name=condition.field)
+        fields = ParkedField.objects.filter(parked_message=OuterRef("pk"), name=condition.field)
         # Added to nothing, so that no planner reads the index of numbers for each message.
         fields = fields.alias(value=F("number") + Value(0.0))
         return Q(Exists(fields.filter(value_filter(condition.value, "text", "value"))))

@@ -1,4 +1,4 @@
-"""The language in which parked letters are asked for: a text -> a Query; pure.
+"""The language in which parked messages are asked for: a text -> a Query; pure.
 
 Words are looked for in ids, headers and text bodies, `field:value` in one field. Everything that
 is said must hold; what begins with “-” must not.

@@ -9,7 +9,7 @@ from delayboard.dead_letters.search.query import Condition, Query, QueryError, p
 from topology import access, redaction
 from topology.access import User
 from topology.models import Broker, Role
-from topology.redaction import Masks
+from topology.redaction import Redaction
 
 # The parts of a name that could be the name of a header.
 MOST_STEPS = 20
@@ -45,7 +45,7 @@ def check(user: User, broker: Broker, query: Query) -> None:
         )
 
 
-def tells(hidden: Masks, text: str) -> bool:
+def tells(hidden: Redaction, text: str) -> bool:
     """Whether a query that others wrote may itself hold something of what is hidden."""
     if hidden.is_empty:
         return False
@@ -56,7 +56,7 @@ def tells(hidden: Masks, text: str) -> bool:
     return bool(query.words) or any(hides(hidden, one) for one in query.conditions)
 
 
-def hides(hidden: Masks, condition: Condition) -> bool:
+def hides(hidden: Redaction, condition: Condition) -> bool:
     """Whether a rule hides what the field stands for, or anything that it could stand for.
 
     A dot in a name is read as one between names, too: the index does not tell them apart.

@@ -1,4 +1,4 @@
-"""Parked letters as JSON lines or CSV, read piece by piece: memory stays the same."""
+"""Parked messages as JSON lines or CSV, read piece by piece: memory stays the same."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Callable, Iterator
 from django.db.models import QuerySet
 
 from delayboard.dead_letters.transfer import serialize
-from delayboard.models import Body, DeadLetter
+from delayboard.models import Body, ParkedMessage
 from topology.content.export_format import csv_line
-from topology.redaction import Masks
+from topology.redaction import Redaction
 
-# Letters and bytes of bodies that are read at a time; one larger body is read alone.
+# Messages and bytes of bodies that are read at a time; one larger body is read alone.
 CHUNK = 500
 CHUNK_BYTES = 8_000_000
 PART_BYTES = 65_536
 
-Letters = QuerySet[DeadLetter]
+ParkedMessages = QuerySet[ParkedMessage]
 
 
-def as_json_lines(letters: Letters, hidden: Masks) -> Iterator[bytes]:
-    for letter, body in read(letters):
-        yield serialize.line(serialize.record(letter, body, hidden))
+def as_json_lines(parked_messages: ParkedMessages, hidden: Redaction) -> Iterator[bytes]:
+    for parked_message, body in read(parked_messages):
+        yield serialize.line(serialize.record(parked_message, body, hidden))
 
 
-def as_csv(letters: Letters, hidden: Masks) -> Iterator[bytes]:
+def as_csv(parked_messages: ParkedMessages, hidden: Redaction) -> Iterator[bytes]:
     """With a line of names first."""
     yield csv_line(serialize.COLUMNS)
-    for letter, body in read(letters):
-        yield csv_line(serialize.row(letter, body, hidden))
+    for parked_message, body in read(parked_messages):
+        yield csv_line(serialize.row(parked_message, body, hidden))
 
 
-FORMATS: dict[str, tuple[str, Callable[[Letters, Masks], Iterator[bytes]]]] = {
+FORMATS: dict[str, tuple[str, Callable[[ParkedMessages, Redaction], Iterator[bytes]]]] = {
     "jsonl": ("application/x-ndjson", as_json_lines),
     "csv": ("text/csv; charset=utf-8", as_csv),
 }
@@ -49,9 +49,9 @@ def gathered(lines: Iterator[bytes]) -> Iterator[bytes]:
         yield bytes(part)
 
 
-def read(letters: Letters) -> Iterator[tuple[DeadLetter, bytes]]:
-    """Each letter with its body, the newest first."""
-    rows = letters.select_related("group", "broker").order_by("-pk")
+def read(parked_messages: ParkedMessages) -> Iterator[tuple[ParkedMessage, bytes]]:
+    """Each message with its body, the newest first."""
+    rows = parked_messages.select_related("group", "broker").order_by("-pk")
     rest = rows
     while chunk := list(rest[:CHUNK]):
         for some in _pieces(chunk):
@@ -62,8 +62,8 @@ def read(letters: Letters) -> Iterator[tuple[DeadLetter, bytes]]:
         rest = rows.filter(pk__lt=chunk[-1].pk)
 
 
-def _pieces(chunk: list[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    piece: list[DeadLetter] = []
+def _pieces(chunk: list[ParkedMessage]) -> Iterator[list[ParkedMessage]]:
+    piece: list[ParkedMessage] = []
     size = 0
     for row in chunk:
         if piece and size + row.size > CHUNK_BYTES:

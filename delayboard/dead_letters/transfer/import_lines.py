@@ -13,10 +13,10 @@ from django.db import IntegrityError, transaction
 from analytics.events import clean
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.parked.states import change_letters
+from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.transfer.parse_lines import Imported, LineError, numbered, read_line
 from delayboard.dead_letters.transfer.serialize import uid_of
-from delayboard.models import DeadLetter, LetterGroup, LetterState
+from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 from topology import audit
 from topology.models import Broker
 
@@ -54,12 +54,12 @@ def bring(
     """
     tally = Tally()
     said: dict[str, int] = {}
-    with audit.recorded(user, "letters imported", broker=broker, what=name, details=said):
+    with audit.recorded(user, "parked messages imported", broker=broker, what=name, details=said):
         for chunk in _chunks(_read(lines, tally, tell)):
             try:
                 added = _write(user, broker, chunk)
             except IntegrityError:
-                # A body that nobody had any more was deleted while a letter was about to have it.
+                # A body that nobody had any more was deleted while a message was about to have it.
                 added = _write(user, broker, chunk)
             tally.added += added
             tally.known += len(chunk) - added
@@ -71,7 +71,7 @@ def bring(
 def _read(
     lines: Iterable[bytes], tally: Tally, tell: Callable[[int, str], None]
 ) -> Iterator[tuple[Imported, int]]:
-    """The letters, each with the length of its line."""
+    """The messages, each with the length of its line."""
     for number, line in numbered(lines):
         tally.lines += 1
         try:
@@ -113,24 +113,26 @@ def _write(user: Any, broker: Broker, chunk: Sequence[Imported]) -> int:
         rows = store.put(broker, queue, [one.message for one in some], at=at, by=user)
         for row, one in zip(rows, some, strict=True):
             row.imported_uid = one.uid
-            if one.state == LetterState.DISCARDED:
+            if one.state == ParkedState.DISCARDED:
                 gone.append(row.pk)
-            if one.state == LetterState.REPLAYED:
+            if one.state == ParkedState.REPLAYED:
                 replayed.append(row.pk)
             _annotate(row.pk, one)
-        DeadLetter.objects.bulk_update(rows, ["imported_uid"])
+        ParkedMessage.objects.bulk_update(rows, ["imported_uid"])
     if gone:
         discard.change_these(user, broker, discard.DISCARD, gone)
     if replayed:
         now = datetime.now(UTC)
-        change_letters(replayed, (LetterState.PARKED,), LetterState.REPLAYED, by=user, at=now)
+        change_parked_messages(
+            replayed, (ParkedState.PARKED,), ParkedState.REPLAYED, by=user, at=now
+        )
     return len(fresh)
 
 
 def _known(broker: Broker, chunk: Sequence[Imported]) -> set[str]:
     """Those that were imported before, and those that were parked here themselves."""
     uids = {one.uid for one in chunk}
-    of_broker = DeadLetter.objects.filter(broker=broker)
+    of_broker = ParkedMessage.objects.filter(broker=broker)
     imported = of_broker.filter(imported_uid__in=uids)
     known = set(imported.values_list("imported_uid", flat=True))
     local = [one.local_id for one in chunk if one.local_id is not None]
@@ -141,7 +143,7 @@ def _known(broker: Broker, chunk: Sequence[Imported]) -> set[str]:
 def _annotate(pk: int, one: Imported) -> None:
     """What people wrote about its group, where nobody did here."""
     if one.note or one.link:
-        group = LetterGroup.objects.filter(letters=pk, note="", link="")
+        group = MessageGroup.objects.filter(parked_messages=pk, note="", link="")
         group.update(note=clean(one.note), link=_link(one.link))
 
 

@@ -1,4 +1,4 @@
-"""Lines of an export, read back with distrust: a letter to write, or what is wrong; pure."""
+"""Lines of an export, read back with distrust: a message to write, or what is wrong; pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import orjson
 
 from analytics.events import clean
 from delayboard.dead_letters.transfer.serialize import KIND, VERSION
-from delayboard.models import LetterState
+from delayboard.models import ParkedState
 from topology.broker.properties.read import read_properties
 from topology.message import Message
 
@@ -28,7 +28,7 @@ FIRST_YEAR = datetime(1000, 1, 1, tzinfo=UTC)
 
 
 class LineError(ValueError):
-    """The line is no letter; the sentence says why."""
+    """The line is no message; the sentence says why."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Imported:
     queue: str
     message: Message
     parked_at: datetime
-    state: LetterState
+    state: ParkedState
     note: str
     link: str
 
@@ -163,11 +163,11 @@ def _moment(told: Mapping[str, Any], name: str) -> datetime:
     return at
 
 
-def _state(told: Mapping[str, Any]) -> LetterState:
+def _state(told: Mapping[str, Any]) -> ParkedState:
     """One that is on its way in a replay there is parked here: this journal has no such replay."""
     try:
-        state = LetterState(told.get("state", LetterState.PARKED))
+        state = ParkedState(told.get("state", ParkedState.PARKED))
     except ValueError as error:
-        raise LineError(f"Its state is none of {', '.join(LetterState.values)}.") from error
-    is_on_its_way = state in (LetterState.REPLAYING, LetterState.HANDED)
-    return LetterState.PARKED if is_on_its_way else state
+        raise LineError(f"Its state is none of {', '.join(ParkedState.values)}.") from error
+    is_on_its_way = state in (ParkedState.REPLAYING, ParkedState.HANDED)
+    return ParkedState.PARKED if is_on_its_way else state

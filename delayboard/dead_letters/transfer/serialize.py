@@ -1,4 +1,4 @@
-"""A parked letter as a line of JSON, and as a row for a spreadsheet; pure."""
+"""A parked message as a line of JSON, and as a row for a spreadsheet; pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 
 from analytics.events import clean
-from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_letter
-from delayboard.models import DeadLetter
+from delayboard.dead_letters.parked.redact_cause import hidden_columns, seen_parked_message
+from delayboard.models import ParkedMessage
 from topology.broker.properties.read import read_properties
 from topology.content.export_format import LONGEST_CELL, compact_json, format_moment
 from topology.message import Properties
-from topology.redaction import HIDDEN, Masks
+from topology.redaction import HIDDEN, Redaction
 
 VERSION = 1
 KIND = "dead-letter"
@@ -43,39 +43,41 @@ COLUMNS = (
 DEEPEST = 100
 
 
-def uid_of(letter: DeadLetter) -> str:
-    """What names a letter in every export, also in one of where it was imported."""
-    if letter.imported_uid:
-        return letter.imported_uid
-    told = f"{letter.pk} {format_moment(letter.parked_at)} {letter.content_id} {letter.queue}"
-    return f"{letter.pk}-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
+def uid_of(parked_message: ParkedMessage) -> str:
+    """What names a message in every export, also in one of where it was imported."""
+    if parked_message.imported_uid:
+        return parked_message.imported_uid
+    parked_at = format_moment(parked_message.parked_at)
+    content, queue = parked_message.content_id, parked_message.queue
+    told = f"{parked_message.pk} {parked_at} {content} {queue}"
+    return f"{parked_message.pk}-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
 
 
-def record(letter: DeadLetter, body: bytes, hidden: Masks) -> dict[str, Any]:
-    """All of a letter with its group, without loss; or, where rules hide something, with
+def record(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> dict[str, Any]:
+    """All of a message with its group, without loss; or, where rules hide something, with
     HIDDEN in its place and `masked` true."""
-    properties = read_properties(bytes(letter.properties))
+    properties = read_properties(bytes(parked_message.properties))
     columns = hidden_columns(hidden)
-    uid, letter = uid_of(letter), seen_letter(letter, hidden)
-    group = letter.group
+    uid, parked_message = uid_of(parked_message), seen_parked_message(parked_message, hidden)
+    group = parked_message.group
     told = {
         "v": VERSION,
         "kind": KIND,
         "uid": uid,
-        "broker": letter.broker.slug,
-        "queue": letter.queue,
-        "state": letter.state,
-        "exchange": letter.exchange,
-        "routing_key": letter.routing_key,
-        "redelivered": letter.redelivered,
-        "content_id": letter.content_id,
-        "message_id": letter.message_id,
-        "deaths": HIDDEN if "deaths" in columns else letter.deaths,
-        "died_at": HIDDEN if "died_at" in columns else format_moment(letter.died_at),
-        "parked_at": format_moment(letter.parked_at),
-        "state_at": format_moment(letter.state_at),
-        "repeat_of": letter.repeat_of_id,
-        "size": letter.size,
+        "broker": parked_message.broker.slug,
+        "queue": parked_message.queue,
+        "state": parked_message.state,
+        "exchange": parked_message.exchange,
+        "routing_key": parked_message.routing_key,
+        "redelivered": parked_message.redelivered,
+        "content_id": parked_message.content_id,
+        "message_id": parked_message.message_id,
+        "deaths": HIDDEN if "deaths" in columns else parked_message.deaths,
+        "died_at": HIDDEN if "died_at" in columns else format_moment(parked_message.died_at),
+        "parked_at": format_moment(parked_message.parked_at),
+        "state_at": format_moment(parked_message.state_at),
+        "repeat_of": parked_message.repeat_of_id,
+        "size": parked_message.size,
         "group": {
             "fingerprint": HIDDEN if columns else group.fingerprint,
             "died_in": group.died_in,
@@ -101,28 +103,28 @@ def line(told: Mapping[str, Any]) -> bytes:
     return orjson.dumps(told) + b"\n"
 
 
-def row(letter: DeadLetter, body: bytes, hidden: Masks) -> list[Any]:
+def row(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> list[Any]:
     """By COLUMNS."""
-    properties: Properties = read_properties(bytes(letter.properties))
+    properties: Properties = read_properties(bytes(parked_message.properties))
     columns = hidden_columns(hidden)
-    group = seen_letter(letter, hidden).group
+    group = seen_parked_message(parked_message, hidden).group
     headers = plain(hidden.headers(properties.headers))
     return [
-        letter.pk,
-        letter.queue,
-        letter.state,
+        parked_message.pk,
+        parked_message.queue,
+        parked_message.state,
         group.died_in,
         group.reason,
         group.exchange,
         group.routing_key,
         group.exception,
         group.message_type,
-        letter.message_id,
-        HIDDEN if "deaths" in columns else letter.deaths,
-        HIDDEN if "died_at" in columns else format_moment(letter.died_at),
-        format_moment(letter.parked_at),
-        letter.size,
-        "yes" if letter.repeat_of_id else "",
+        parked_message.message_id,
+        HIDDEN if "deaths" in columns else parked_message.deaths,
+        HIDDEN if "died_at" in columns else format_moment(parked_message.died_at),
+        format_moment(parked_message.parked_at),
+        parked_message.size,
+        "yes" if parked_message.repeat_of_id else "",
         clean(properties.content_type or ""),
         compact_json(headers),
         _text(hidden.body(body)),

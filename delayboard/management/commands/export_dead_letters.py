@@ -1,4 +1,4 @@
-"""Parked dead letters as JSON lines or CSV, to standard output: docs/dead-letters.md."""
+"""Parked messages as JSON lines or CSV, to standard output: docs/dead-letters.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topology.redaction import NOTHING
 
 class Command(BaseCommand):
     help = (
-        "Write parked dead letters to standard output, the newest first. JSON lines can be "
+        "Write parked messages to standard output, the newest first. JSON lines can be "
         "imported again without loss (docs/dead-letters.md)."
     )
 
@@ -32,7 +32,9 @@ class Command(BaseCommand):
             rows = matching(None, broker, query)
         except QueryError as error:
             raise CommandError(str(error)) from error
-        audit.record(None, "letters exported", broker=broker, what=query, details={"format": form})
+        audit.record(
+            None, "parked messages exported", broker=broker, what=query, details={"format": form}
+        )
         _, write = FORMATS[form]
         out = getattr(sys.stdout, "buffer", None)
         try:

@@ -1,4 +1,4 @@
-"""Brings an export of dead letters into the journal: docs/dead-letters.md."""
+"""Imports an export of parked messages: docs/dead-letters.md."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ class Command(BaseCommand):
         self.stdout.flush()
         ended = Supervisor(only=options["only"]).run(stop)
         if not ended:
-            # A thread that hangs in a frozen broker cannot be joined; every duty is
+            # A thread that hangs in a frozen broker cannot be joined; every task is
             # crash-safe, so it is left behind with the process.
-            self.stdout.write("A duty did not end in time and was cut off.")
+            self.stdout.write("A background task did not end in time and was cut off.")
             self.stdout.flush()
             os._exit(0)

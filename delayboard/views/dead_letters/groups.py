@@ -14,7 +14,7 @@ from delayboard.dead_letters.parked import group_trend, groups
 from delayboard.dead_letters.parked.group_note import NoteError, owners, write
 from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError, merge, undo
 from delayboard.dead_letters.parked.redact_cause import seen_group
-from delayboard.models import LetterGroup
+from delayboard.models import MessageGroup
 from topology import access, redaction
 from topology.database import paging
 from topology.models import Broker, Role
@@ -22,11 +22,11 @@ from topology.models import Broker, Role
 
 @require_safe
 @access.with_broker(Role.VIEWER)
-def letter_group(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
-    """All that its letters have in common, when they died, and what people wrote."""
+def message_group(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    """All that its messages have in common, when they died, and what people wrote."""
     group = _group(broker, pk)
     if group.merged_into_id is not None:
-        return redirect("letter_group", broker.slug, group.merged_into_id)
+        return redirect("message_group", broker.slug, group.merged_into_id)
     by = request.GET.get("by", "")
     by = by if by in group_trend.BARS else "hour"
     span = group_trend.BARS[by]
@@ -47,12 +47,12 @@ def letter_group(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
         "newest": newest,
         "example": example(newest, rules) if may_operate else None,
     }
-    return render(request, "delayboard/letter_group.html", context)
+    return render(request, "delayboard/message_group.html", context)
 
 
 @require_POST
 @access.with_broker(Role.OPERATOR)
-def letter_group_edit(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+def message_group_edit(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     """The note, the owner (an account's name, "" for nobody) and the link of a group."""
     group = _group(broker, pk)
     told = {name: request.POST.get(name, "") for name in ("note", "owner", "link")}
@@ -62,12 +62,12 @@ def letter_group_edit(request: HttpRequest, broker: Broker, pk: int) -> HttpResp
         messages.error(request, f"Nothing was saved. {problem}")
     else:
         messages.success(request, "Saved.")
-    return redirect("letter_group", broker.slug, group.pk)
+    return redirect("message_group", broker.slug, group.pk)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @access.with_broker(Role.OPERATOR)
-def merge_letter_groups(request: HttpRequest, broker: Broker) -> HttpResponse:
+def merge_message_groups(request: HttpRequest, broker: Broker) -> HttpResponse:
     """The chosen groups (`group`), and the one that stays; a POST merges them."""
     sent = request.POST if request.method == "POST" else request.GET
     keys = [key for text in sent.getlist("group") if (key := paging.row_number(text)) is not None]
@@ -79,13 +79,13 @@ def merge_letter_groups(request: HttpRequest, broker: Broker) -> HttpResponse:
             messages.error(request, f"Nothing was merged. {error}")
         else:
             messages.success(request, f"Merged {len({*keys, into})} groups.")
-            return redirect("letter_group", broker.slug, group.pk)
-    rows = LetterGroup.objects.filter(broker=broker, pk__in=keys[: MOST_MERGED + 1])
+            return redirect("message_group", broker.slug, group.pk)
+    rows = MessageGroup.objects.filter(broker=broker, pk__in=keys[: MOST_MERGED + 1])
     found = groups.with_merged_counts(list(rows.filter(merged_into=None).select_related("owner")))
     found.sort(key=lambda one: -one.parked)
     rules = redaction.rules_for(request.user, broker)
     context = {"broker": broker, "groups": [seen_group(one, rules) for one in found]}
-    return render(request, "delayboard/letter_groups_merge.html", context)
+    return render(request, "delayboard/message_groups_merge.html", context)
 
 
 @require_POST
@@ -98,9 +98,9 @@ def undo_merge(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
         messages.error(request, f"Nothing was undone. {error}")
     else:
         messages.success(request, f"Restored {number} merged group{'' if number == 1 else 's'}.")
-    return redirect("letter_group", broker.slug, group.pk)
+    return redirect("message_group", broker.slug, group.pk)
 
 
-def _group(broker: Broker, pk: int) -> LetterGroup:
-    rows = LetterGroup.objects.select_related("owner")
+def _group(broker: Broker, pk: int) -> MessageGroup:
+    rows = MessageGroup.objects.select_related("owner")
     return get_object_or_404(rows, broker=broker, pk=pk)

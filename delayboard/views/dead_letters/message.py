@@ -14,11 +14,11 @@ from delayboard.dead_letters.message.after_parking import after
 from delayboard.dead_letters.message.history import life
 from delayboard.dead_letters.message.path import MOST_DEATHS, path_picture
 from delayboard.dead_letters.message.presentation import show_whole
-from delayboard.dead_letters.parked.redact_cause import seen_letter
+from delayboard.dead_letters.parked.redact_cause import seen_parked_message
 from delayboard.dead_letters.queues import peek
 from delayboard.dead_letters.replay.desk import Desk
 from delayboard.dead_letters.replay.options import DEFAULTS
-from delayboard.models import DeadLetter
+from delayboard.models import ParkedMessage
 from topology import access, audit, latest, redaction
 from topology.latest import Latest
 from topology.models import Broker, Role
@@ -26,16 +26,16 @@ from topology.models import Broker, Role
 
 @require_safe
 @access.with_broker(Role.OPERATOR)
-def letter(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+def parked_message(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     row = _row(broker, pk)
     audit.record(request.user, "parked message read", broker=broker, what=_what(row))
     rules = redaction.rules_for(request.user, broker)
     (seen,) = peek.number([row.message])
-    shown = show_whole(seen, masks=rules)
+    shown = show_whole(seen, redaction=rules)
     known = latest.fresh(broker)
     context: dict[str, Any] = {
         "broker": broker,
-        "row": seen_letter(row, rules),
+        "row": seen_parked_message(row, rules),
         "shown": shown,
         "latest": known,
         "steps": life(rules.message(seen.message), seen.history, then=after(row, rules)),
@@ -48,12 +48,12 @@ def letter(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     if not shown.hides_history:
         # topology.graph.svg escapes every text that it writes.
         context["way"] = SafeString(path_picture(seen.message, seen.history, row.queue))
-    return render(request, "delayboard/letter.html", context)
+    return render(request, "delayboard/parked_message.html", context)
 
 
 @require_safe
 @access.with_broker(Role.OPERATOR)
-def letter_body(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+def parked_message_body(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     """The body as it lay in the queue, byte for byte, to be kept as a file."""
     row = _row(broker, pk)
     if redaction.rules_for(request.user, broker).body_paths:
@@ -63,32 +63,35 @@ def letter_body(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
         raise PermissionDenied("A rule hides parts of bodies from you, so no body is handed out.")
     audit.record(request.user, "body downloaded", broker=broker, what=_what(row))
     answer = HttpResponse(bytes(row.body.data), content_type="application/octet-stream")
-    answer["Content-Disposition"] = f'attachment; filename="letter-{row.pk}.bin"'
+    answer["Content-Disposition"] = f'attachment; filename="parked-message-{row.pk}.bin"'
     answer["X-Content-Type-Options"] = "nosniff"
     return answer
 
 
-def _row(broker: Broker, pk: int) -> DeadLetter:
-    rows = DeadLetter.objects.select_related("group", "state_by", "repeat_of", "broker")
+def _row(broker: Broker, pk: int) -> ParkedMessage:
+    rows = ParkedMessage.objects.select_related("group", "state_by", "repeat_of", "broker")
     return get_object_or_404(rows, broker=broker, pk=pk)
 
 
-def _what(row: DeadLetter) -> str:
+def _what(row: ParkedMessage) -> str:
     return f"{row.pk} of {row.queue}"
 
 
-def _neighbours(row: DeadLetter) -> dict[str, int | None]:
+def _neighbours(row: ParkedMessage) -> dict[str, int | None]:
     """The ids of those beside it in its group that are in the same state."""
-    group = DeadLetter.objects.filter(group=row.group_id, state=row.state)
+    group = ParkedMessage.objects.filter(group=row.group_id, state=row.state)
     return {
         "newer": group.filter(pk__gt=row.pk).order_by("pk").values_list("pk", flat=True).first(),
         "older": group.filter(pk__lt=row.pk).order_by("-pk").values_list("pk", flat=True).first(),
     }
 
 
-def _replay(row: DeadLetter, known: Latest) -> dict[str, Any]:
+def _replay(row: ParkedMessage, known: Latest) -> dict[str, Any]:
     """Where a replay would go and what would become of it; nothing while that is unknown."""
     if known.snapshot is None:
         return {}
     desk = Desk(row.broker, DEFAULTS, known.snapshot)
-    return {"asked": True, "judged": desk.letter(row.group_id, row.queue, bytes(row.properties))}
+    return {
+        "asked": True,
+        "judged": desk.parked_message(row.group_id, row.queue, bytes(row.properties)),
+    }

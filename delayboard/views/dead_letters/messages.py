@@ -18,7 +18,7 @@ from delayboard.dead_letters.parked.groups import by_state
 from delayboard.dead_letters.search import QueryError, rights, search_by
 from delayboard.dead_letters.search.listing import listed
 from delayboard.dead_letters.search.query import FIELDS, LONGEST, parse
-from delayboard.models import LetterState, SavedSearch
+from delayboard.models import ParkedState, SavedSearch
 from topology import access, audit, redaction
 from topology.database import paging
 from topology.models import Broker, Role
@@ -28,7 +28,7 @@ LONGEST_NAME = 100
 
 @require_safe
 @access.with_broker(Role.VIEWER)
-def letters(request: HttpRequest, broker: Broker) -> HttpResponse:
+def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
     """A page of what the query in the address means; who may read sees how bodies begin."""
     typed = query_of(request)
     before = paging.row_number(request.GET.get("before", ""))
@@ -45,12 +45,12 @@ def letters(request: HttpRequest, broker: Broker) -> HttpResponse:
     try:
         search = search_by(request.user, broker, typed)
     except QueryError as error:
-        return render(request, "delayboard/letters.html", context | {"problem": str(error)})
+        return render(request, "delayboard/parked_messages.html", context | {"problem": str(error)})
     shown = listed(request.user, search, before)
     if shown.lines and shown.has_content:
-        details = {"letters": len(shown.lines), "newest": shown.lines[0].row.pk}
+        details = {"parked_messages": len(shown.lines), "newest": shown.lines[0].row.pk}
         if not audit.try_record(
-            request.user, "letters listed", broker=broker, what=typed, details=details
+            request.user, "parked messages listed", broker=broker, what=typed, details=details
         ):
             messages.warning(request, audit.NOT_WRITTEN)
     context |= {
@@ -59,7 +59,7 @@ def letters(request: HttpRequest, broker: Broker) -> HttpResponse:
         "query": search.query,
         "by_state": by_state(broker),
     }
-    return render(request, "delayboard/letters.html", context)
+    return render(request, "delayboard/parked_messages.html", context)
 
 
 def _searches(request: HttpRequest, broker: Broker) -> list[SavedSearch]:
@@ -76,16 +76,16 @@ def query_of(request: HttpRequest) -> str:
     group = paging.row_number(values.get("group", ""))
     if group is not None:
         parts.append(f"group:{group}")
-    if values.get("state", "") in LetterState.values:
+    if values.get("state", "") in ParkedState.values:
         parts.append(f"state:{values['state']}")
     return " ".join(part for part in parts if part)
 
 
 @require_POST
 @access.with_broker(Role.OPERATOR)
-def letter_searches(request: HttpRequest, broker: Broker) -> HttpResponse:
+def parked_message_searches(request: HttpRequest, broker: Broker) -> HttpResponse:
     """Keep a query under a name, or forget one."""
-    back = reverse("letters", args=[broker.slug])
+    back = reverse("parked_messages", args=[broker.slug])
     number = paging.row_number(request.POST.get("forget", ""))
     if number is not None:
         _forget(request, broker, number)

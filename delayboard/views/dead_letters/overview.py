@@ -13,11 +13,11 @@ from delayboard.dead_letters.parked import group_trend, groups
 from delayboard.dead_letters.queues.candidates import Candidate, candidates
 from delayboard.dead_letters.queues.confirmed import Queues, destinations, queues
 from delayboard.dead_letters.queues.feeds import Feeds, feeds
-from delayboard.models import LetterGroup
+from delayboard.models import MessageGroup
 from topology import access, latest, redaction
 from topology.latest import Latest
 from topology.models import Broker, Role
-from topology.redaction import Masks
+from topology.redaction import Redaction
 from topology.views.cache import Kept
 
 # A page of ten thousand queues takes a second and three megabytes.
@@ -42,7 +42,7 @@ def dead_letters(request: HttpRequest) -> HttpResponse:
             "asked": asked,
             "queues": _queues(broker, known, asked.text, now),
             "may_operate": access.may(request.user, broker, Role.OPERATOR),
-            "may_mask": access.may(request.user, broker, Role.ADMIN),
+            "may_redaction_rule": access.may(request.user, broker, Role.ADMIN),
             "next": request.get_full_path(),
         }
         rules = redaction.rules_for(request.user, broker)
@@ -51,7 +51,7 @@ def dead_letters(request: HttpRequest) -> HttpResponse:
 
 
 def _groups(
-    broker: Broker, asked: groups.Asked, rules: Masks, trend: str, now: datetime
+    broker: Broker, asked: groups.Asked, rules: Redaction, trend: str, now: datetime
 ) -> dict[str, Any]:
     page = groups.page(broker, asked, rules)
     span = trend if trend in group_trend.SPANS else "day"
@@ -62,7 +62,7 @@ def _groups(
         "sorts": groups.SORTS,
         "spans": group_trend.SPANS,
         "span": span,
-        "has_groups": LetterGroup.objects.filter(broker=broker).exists(),
+        "has_groups": MessageGroup.objects.filter(broker=broker).exists(),
     }
 
 

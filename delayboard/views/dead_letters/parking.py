@@ -18,8 +18,8 @@ from delayboard.dead_letters.parking import park_request
 from delayboard.dead_letters.parking.already_parked import Elsewhere, parked_elsewhere
 from delayboard.dead_letters.search import QueryError
 from delayboard.dead_letters.search.rights import tells
-from delayboard.models import LetterChange, LetterGroup, Parking
-from delayboard.models.duty import LETTERS, PARKING, is_missing
+from delayboard.models import MessageGroup, ParkedChange, Parking
+from delayboard.models.background_task import PARKED_MESSAGES, PARKING, is_missing
 from delayboard.views.confirm_production import Effect, confirmed_on_production
 from delayboard.views.redirect_back import next_of
 from topology import access, latest, redaction
@@ -28,8 +28,8 @@ from topology.latest import Latest
 from topology.models import Broker, Role
 from topology.redaction import HIDDEN
 
-# As many as a page of letters has, and then some.
-MOST_LETTERS = 1000
+# As many as a page of messages has, and then some.
+MOST_PARKED_MESSAGES = 1000
 
 
 @require_POST
@@ -112,29 +112,29 @@ def _describe_discard(request: HttpRequest, broker: Broker) -> Effect:
         query = sent.get("q", "")
         what = f"All parked messages that match “{query}”" if query else "All parked messages"
     else:
-        what = f"Chosen messages: {len(sent.getlist('letter'))}. They"
-    back = reverse("letters", args=[broker.slug])
+        what = f"Chosen messages: {len(sent.getlist('parked_message'))}. They"
+    back = reverse("parked_messages", args=[broker.slug])
     return Effect(f"{what} are discarded. Discarded messages can be restored.", back)
 
 
 @require_POST
 @access.with_broker(Role.OPERATOR)
 @confirmed_on_production("Discard messages", _describe_discard)
-def letters_discard(request: HttpRequest, broker: Broker) -> HttpResponse:
+def parked_messages_discard(request: HttpRequest, broker: Broker) -> HttpResponse:
     return _change(request, broker, discard.DISCARD, "discarded")
 
 
 @require_POST
 @access.with_broker(Role.OPERATOR)
-def letters_restore(request: HttpRequest, broker: Broker) -> HttpResponse:
+def parked_messages_restore(request: HttpRequest, broker: Broker) -> HttpResponse:
     return _change(request, broker, discard.RESTORE, "restored")
 
 
 @require_safe
 @access.with_broker(Role.VIEWER)
-def letters_change(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
-    """How far a change of many letters is."""
-    rows = LetterChange.objects.select_related("work", "created_by", "group")
+def parked_messages_change(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    """How far a change of many messages is."""
+    rows = ParkedChange.objects.select_related("work", "created_by", "group")
     found = get_object_or_404(rows, pk=pk, broker=broker)
     rules = redaction.rules_for(request.user, broker)
     context = {
@@ -143,28 +143,28 @@ def letters_change(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
         "group": seen_group(found.group, rules) if found.group else None,
         "query": HIDDEN if tells(rules, found.query) else found.query,
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
-        "worker_is_missing": is_missing(LETTERS),
+        "worker_is_missing": is_missing(PARKED_MESSAGES),
     }
-    return render(request, "delayboard/letters_change.html", context)
+    return render(request, "delayboard/parked_messages_change.html", context)
 
 
 @require_POST
 @access.with_broker(Role.OPERATOR)
-def letters_change_cancel(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
-    found = get_object_or_404(LetterChange.objects.select_related("work"), pk=pk, broker=broker)
+def parked_messages_change_cancel(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
+    found = get_object_or_404(ParkedChange.objects.select_related("work"), pk=pk, broker=broker)
     try:
         discard.cancel(request.user, found)
     except discard.ChangeError as error:
         messages.error(request, str(error))
-    return redirect("letters_change", broker.slug, pk)
+    return redirect("parked_messages_change", broker.slug, pk)
 
 
 def _change(request: HttpRequest, broker: Broker, kind: discard.Kind, done: str) -> HttpResponse:
-    back = next_of(request, reverse("letters", args=[broker.slug]))
+    back = next_of(request, reverse("parked_messages", args=[broker.slug]))
     group = paging.row_number(request.POST.get("group", ""))
     if request.POST.get("all") != "1" and group is None:
-        keys = [paging.row_number(text) for text in request.POST.getlist("letter")]
-        chosen = [key for key in keys if key is not None][:MOST_LETTERS]
+        keys = [paging.row_number(text) for text in request.POST.getlist("parked_message")]
+        chosen = [key for key in keys if key is not None][:MOST_PARKED_MESSAGES]
         number = discard.change_these(request.user, broker, kind, chosen) if chosen else 0
         _say(request, number, done)
         _say_busy(request, discard.in_replays(broker, chosen))
@@ -175,14 +175,14 @@ def _change(request: HttpRequest, broker: Broker, kind: discard.Kind, done: str)
         "newest": paging.row_number(request.POST.get("newest", "")),
     }
     if group is not None:
-        asked["group"] = get_object_or_404(LetterGroup, pk=group, broker=broker)
+        asked["group"] = get_object_or_404(MessageGroup, pk=group, broker=broker)
     try:
         change = discard.change_all(request.user, broker, kind, **asked)
     except (QueryError, discard.ChangeError) as error:
         messages.error(request, f"Nothing was {done}. {error}")
         return redirect(back)
     if change.work is not None:
-        return redirect("letters_change", broker.slug, change.pk)
+        return redirect("parked_messages_change", broker.slug, change.pk)
     _say(request, change.changed, done)
     if change.group is not None:
         _say_busy(request, change.group.replaying + change.group.handed)
@@ -200,7 +200,7 @@ def _say_silent(request: HttpRequest, broker: Broker, known: Latest) -> None:
 
 def _say(request: HttpRequest, number: int, done: str) -> None:
     if number:
-        messages.success(request, f"{number} letter{'' if number == 1 else 's'} {done}.")
+        messages.success(request, f"{number} parked message{'' if number == 1 else 's'} {done}.")
     else:
         messages.error(request, f"Nothing was {done}: none of them was there to be {done}.")
 

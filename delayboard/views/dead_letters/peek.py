@@ -97,21 +97,21 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
     waiters, now_ms = waiters_at(broker), time.time_ns() // 1_000_000
     shown: list[Shown] = [
         show(
-            letter,
+            peeked_message,
             index,
             waits,
             queue=queue.name,
             version=version,
-            masks=rules,
+            redaction=rules,
             waiters=waiters,
             now_ms=now_ms,
         )
-        for letter in seen.letters
+        for peeked_message in seen.peeked_messages
     ]
     return {
         "look": seen,
         "permission": seen.permission,
-        "letters": shown,
-        "groups": groups.seen_in(broker, seen.letters, rules),
+        "peeked_messages": shown,
+        "groups": groups.seen_in(broker, seen.peeked_messages, rules),
         "replays_cost": REPLAYS_COST if costs else "",
     }

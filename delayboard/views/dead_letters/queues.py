@@ -17,7 +17,7 @@ from topology.models import Broker, Role
 
 @require_POST
 @access.with_broker(Role.OPERATOR)
-def letter_queue_decide(request: HttpRequest, broker: Broker) -> HttpResponse:
+def dead_letter_queue_decide(request: HttpRequest, broker: Broker) -> HttpResponse:
     """`confirmed` 1 or 0 of the queue `name`; back to `next`, or to the list."""
     name = request.POST.get("name", "")
     is_confirmed = request.POST.get("confirmed") == "1"

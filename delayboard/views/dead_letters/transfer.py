@@ -24,7 +24,7 @@ MOST_BYTES = 20_000_000
 
 @require_safe
 @access.with_broker(Role.OPERATOR)
-def letters_export(request: HttpRequest, broker: Broker) -> HttpResponse:
+def parked_messages_export(request: HttpRequest, broker: Broker) -> HttpResponse:
     """All that the query in the address means, as a file that is written while it is read."""
     form, query = request.GET.get("as", ""), query_of(request)
     if form not in FORMATS:
@@ -35,7 +35,9 @@ def letters_export(request: HttpRequest, broker: Broker) -> HttpResponse:
         return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
     hidden = redaction.rules_for(request.user, broker)
     details = {"format": form, "masked": not hidden.is_empty}
-    audit.record(request.user, "letters exported", broker=broker, what=query, details=details)
+    audit.record(
+        request.user, "parked messages exported", broker=broker, what=query, details=details
+    )
     content_type, write = FORMATS[form]
     parts = gathered(write(rows, hidden))
     name = f"dead-letters-{broker.slug}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.{form}"
@@ -45,9 +47,9 @@ def letters_export(request: HttpRequest, broker: Broker) -> HttpResponse:
 
 @require_POST
 @access.with_broker(Role.ADMIN)
-def letters_import(request: HttpRequest, broker: Broker) -> HttpResponse:
+def parked_messages_import(request: HttpRequest, broker: Broker) -> HttpResponse:
     """A small file of JSON lines; larger ones go through the command."""
-    back = redirect("letters", broker_slug=broker.slug)
+    back = redirect("parked_messages", broker_slug=broker.slug)
     file = request.FILES.get("file")
     if file is None or not file.size:
         messages.error(request, "Nothing was imported. Choose a file that is not empty.")

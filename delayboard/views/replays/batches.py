@@ -23,7 +23,7 @@ from delayboard.dead_letters.replay import (
     told_items,
 )
 from delayboard.models import BatchState, ItemState, ReplayBatch
-from delayboard.models.duty import REPLAYS, is_missing
+from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH, Source
 from delayboard.views.replays.options import options_of
 from topology import access, latest, redaction
@@ -33,7 +33,7 @@ from topology.models import Role
 
 PAGE = 50
 # What was chosen, thousands of ids: no page shows them.
-LONG = ("letters", "parking__handles")
+LONG = ("parked_messages", "parking__handles")
 
 
 def with_batch(role: Role) -> Callable[[access.View], access.View]:
@@ -61,7 +61,9 @@ def replays(request: HttpRequest) -> HttpResponse:
         rows = rows.exclude(state__in=ENDED_BATCH)
     related = ("broker", "work", "created_by", "group")
     before = paging.row_number(request.GET.get("before", ""))
-    page, older = paging.newest_page(rows.select_related(*related).defer("letters"), before, PAGE)
+    page, older = paging.newest_page(
+        rows.select_related(*related).defer("parked_messages"), before, PAGE
+    )
     context = {
         "batches": told.lines(request.user, page),
         "older": older,

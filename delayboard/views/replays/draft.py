@@ -19,7 +19,7 @@ from delayboard.dead_letters.replay import select
 from delayboard.dead_letters.replay.batch import BatchError
 from delayboard.dead_letters.replay.options import OptionError, Options
 from delayboard.dead_letters.search import QueryError
-from delayboard.models import ItemState, LetterGroup, ReplayBatch
+from delayboard.models import ItemState, MessageGroup, ReplayBatch
 from delayboard.models.replay import Source
 from delayboard.views.confirm_production import Effect, confirmed_on_production
 from delayboard.views.redirect_back import next_of
@@ -30,24 +30,24 @@ from topology.database import paging
 from topology.models import Broker, Role
 
 LONGEST_QUERY = 500
-# As many as a page of letters has, and then some.
-MOST_LETTERS = 1000
+# As many as a page of messages has, and then some.
+MOST_PARKED_MESSAGES = 1000
 REFUSED = (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
 CHANGED = (
     "The options were changed since the dry run, so it was made anew and nothing was started. "
-    "Look at it, then start it."
+    "Peek at it, then start it."
 )
 
 
 @require_POST
 @access.with_broker(Role.OPERATOR)
-def letters_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
-    """A draft of chosen letters, of a group, or of all that match a search.
+def parked_messages_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
+    """A draft of chosen messages, of a group, or of all that match a search.
 
     An exchange and key that were typed stand for where each came from.
     `newest` leaves out what came after the page was made; `edit` leads to editing the first.
     """
-    back = next_of(request, reverse("letters", args=[broker.slug]))
+    back = next_of(request, reverse("parked_messages", args=[broker.slug]))
     sent = request.POST
     newest = paging.row_number(sent.get("newest", ""))
     group = paging.row_number(sent.get("group", ""))
@@ -59,14 +59,14 @@ def letters_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
 
     def make() -> ReplayBatch:
         if group is not None:
-            found = get_object_or_404(LetterGroup, pk=group, broker=broker)
+            found = get_object_or_404(MessageGroup, pk=group, broker=broker)
             return select.of_group(user, found, options, newest)
         if sent.get("all") == "1":
             query = sent.get("q", "").replace("\x00", "")[:LONGEST_QUERY]
             return select.of_query(user, broker, query, options, newest)
-        keys = [paging.row_number(text) for text in sent.getlist("letter")]
-        chosen = [key for key in keys if key is not None][:MOST_LETTERS]
-        return select.of_letters(user, broker, chosen, options)
+        keys = [paging.row_number(text) for text in sent.getlist("parked_message")]
+        chosen = [key for key in keys if key is not None][:MOST_PARKED_MESSAGES]
+        return select.of_parked_messages(user, broker, chosen, options)
 
     return _drafted(request, make, back, edits=sent.get("edit") == "1")
 
@@ -102,14 +102,14 @@ def queue_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
 @with_batch(Role.OPERATOR)
 def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     """A draft of what a batch did not bring off, with its options."""
-    refused = batch.items.filter(state__in=REFUSED, letter__isnull=False)
-    keys = list(refused.values_list("letter_id", flat=True)[: select.MOST_CHOSEN])
+    refused = batch.items.filter(state__in=REFUSED, parked_message__isnull=False)
+    keys = list(refused.values_list("parked_message_id", flat=True)[: select.MOST_CHOSEN])
     if len(keys) < refused.count():
         messages.warning(request, f"Only the first {len(keys)}; the others are left for another.")
     options = optional.of_batch(batch)
     back = reverse("replay_batch", args=[batch.pk])
     return _drafted(
-        request, lambda: select.of_letters(request.user, batch.broker, keys, options), back
+        request, lambda: select.of_parked_messages(request.user, batch.broker, keys, options), back
     )
 
 
@@ -165,19 +165,19 @@ def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
 @require_POST
 @access.with_broker(Role.OPERATOR)
 def group_redirect(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
-    """Where the letters of a group go by default; with `clear=1` where they came from."""
-    group = get_object_or_404(LetterGroup, pk=pk, broker=broker)
+    """Where the messages of a group go by default; with `clear=1` where they came from."""
+    group = get_object_or_404(MessageGroup, pk=pk, broker=broker)
     exchange, key = (clean(request.POST.get(name, "")).strip() for name in ("exchange", "key"))
     try:
         if request.POST.get("clear") == "1":
             if rules.clear(request.user, group):
-                messages.success(request, "Its letters go where they came from again.")
+                messages.success(request, "Its parked messages go where they came from again.")
         else:
             rules.redirect(request.user, group, exchange, key)
-            messages.success(request, "Saved: the next dry run sends its letters there.")
+            messages.success(request, "Saved: the next dry run sends its parked messages there.")
     except OptionError as error:
         messages.error(request, f"Nothing was saved. {error}")
-    return redirect("letter_group", broker.slug, group.pk)
+    return redirect("message_group", broker.slug, group.pk)
 
 
 def _drafted(

@@ -1,4 +1,4 @@
-"""Editing one message of a draft: what is sent instead of the letter, which stays as it was."""
+"""Editing one message of a draft: what is sent instead of the message, which stays as it was."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays.batches import with_batch
 from topology import audit, latest, redaction
 from topology.models import Role
-from topology.redaction import Masks
+from topology.redaction import Redaction
 
 NEW = 2
 # A longer body is replaced by a file.
@@ -40,7 +40,7 @@ class Line(NamedTuple):
 @with_batch(Role.OPERATOR)
 def replay_item(request: HttpRequest, batch: ReplayBatch, position: int) -> HttpResponse:
     """The form of one message, and what is sent by it."""
-    rows = batch.items.select_related("letter", "route")
+    rows = batch.items.select_related("parked_message", "route")
     item = get_object_or_404(rows, position=position)
     item.batch = batch
     problems: dict[str, str] = {}
@@ -75,7 +75,7 @@ def _changed(request: HttpRequest, item: ReplayItem) -> str:
 
 def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> HttpResponse:
     rules = redaction.rules_for(request.user, item.batch.broker)
-    what = f"{item.letter_id} of replay {item.batch_id}"
+    what = f"{item.parked_message_id} of replay {item.batch_id}"
     audit.record(request.user, "parked message read", broker=item.batch.broker, what=what)
     context: dict[str, Any] = {
         "batch": item.batch,
@@ -170,7 +170,7 @@ def _body_sent(request: HttpRequest, item: ReplayItem) -> bytes | None:
     return _with_ends_of(known, text).encode("utf-8", "surrogatepass")
 
 
-def _body(request: HttpRequest, item: ReplayItem, rules: Masks) -> dict[str, Any]:
+def _body(request: HttpRequest, item: ReplayItem, rules: Redaction) -> dict[str, Any]:
     if rules.body_paths:
         return {"hides_body": True}
     text = _text_of(_body_of(item))
@@ -183,7 +183,7 @@ def _body_of(item: ReplayItem) -> Body | None:
     made = ReplayEdit.objects.select_related("body").filter(item=item).first()
     if made is not None:
         return made.body
-    return item.letter.body if item.letter else None
+    return item.parked_message.body if item.parked_message else None
 
 
 def _text_of(body: Body | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Letters to search for, and what a search finds."""
+"""Messages to search for, and what a search finds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 from delayboard.dead_letters.search import index as indexer
 from delayboard.dead_letters.search import search_by
 from delayboard.dead_letters.search.find import find
-from delayboard.models import DeadLetter
+from delayboard.models import ParkedMessage
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked
 from topology.models import Broker
 
@@ -23,12 +23,12 @@ def put(
     queue: str = "dead",
     reason: str = "rejected",
     **stated: Any,
-) -> DeadLetter:
-    """One parked letter; a body that is no bytes is written as JSON."""
+) -> ParkedMessage:
+    """One parked message; a body that is no bytes is written as JSON."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
     told = deaths_header(a_death(reason=reason)) | (headers or {})
-    (letter,) = parked(broker, a_message(data, told, **stated), queue=queue)
-    return letter
+    (parked_message,) = parked(broker, a_message(data, told, **stated), queue=queue)
+    return parked_message
 
 
 def index() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from delayboard.dead_letters.search import find, match, matching, search_by
-from delayboard.models import DeadLetter, LetterField, LetterPosition, LetterText
+from delayboard.models import ParkedField, ParkedMessage, ParkedPosition, ParkedText
 from tests.builders import make_broker
 from tests.delayboard.search.builders import found, index, put
 from tests.topology.builders import NOON
@@ -40,8 +40,8 @@ def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @pytest.fixture
-def many(broker: Broker) -> list[DeadLetter]:
-    """Letters of two brokers; number n of ours has the tenant n % 7 and the amount 10 n."""
+def many(broker: Broker) -> list[ParkedMessage]:
+    """Messages of two brokers; number n of ours has the tenant n % 7 and the amount 10 n."""
     other = make_broker(name="Other")
     rows = []
     for number in range(NUMBER):
@@ -56,8 +56,8 @@ def many(broker: Broker) -> list[DeadLetter]:
             )
         )
         put(other, {"amount": number * 10}, {"tenant": number % 7}, message_id=f"Message-{number}")
-    DeadLetter.objects.filter(pk__in=[row.pk for row in rows[:10]]).update(state="discarded")
-    DeadLetter.objects.filter(pk=rows[30].pk).update(repeat_of=rows[29].pk)
+    ParkedMessage.objects.filter(pk__in=[row.pk for row in rows[:10]]).update(state="discarded")
+    ParkedMessage.objects.filter(pk=rows[30].pk).update(repeat_of=rows[29].pk)
     return rows
 
 
@@ -109,16 +109,16 @@ QUESTIONS: dict[str, Callable[[int], bool]] = {
 @pytest.mark.usefixtures("bounds")
 @pytest.mark.parametrize("is_indexed", [True, False, None], ids=["indexed", "young", "half"])
 def test_what_is_found_is_what_fits(
-    broker: Broker, many: list[DeadLetter], is_indexed: bool | None
+    broker: Broker, many: list[ParkedMessage], is_indexed: bool | None
 ) -> None:
     if is_indexed is not False:
         index()
     if is_indexed is None:
         # As if half of them had just come.
         halves = [row.pk for row in many[30:]]
-        LetterField.objects.filter(letter__in=halves).delete()
-        LetterText.objects.filter(pk__in=halves).delete()
-        LetterPosition.objects.update(read_to=many[30].pk - 1)
+        ParkedField.objects.filter(parked_message__in=halves).delete()
+        ParkedText.objects.filter(pk__in=halves).delete()
+        ParkedPosition.objects.update(read_to=many[30].pk - 1)
     for query, fits in QUESTIONS.items():
         wanted = [row.pk for n, row in enumerate(many) if n >= 10 and fits(n)][::-1]
         assert found(broker, query) == wanted, query
@@ -127,7 +127,7 @@ def test_what_is_found_is_what_fits(
 
 
 @pytest.mark.usefixtures("bounds")
-def test_the_discarded_are_found_by_their_state(broker: Broker, many: list[DeadLetter]) -> None:
+def test_the_discarded_are_found_by_their_state(broker: Broker, many: list[ParkedMessage]) -> None:
     index()
     first = [row.pk for row in many[:10]][::-1]
     assert found(broker, "state:discarded") == first
@@ -137,7 +137,7 @@ def test_the_discarded_are_found_by_their_state(broker: Broker, many: list[DeadL
     assert found(broker, "state:any") == [row.pk for row in many][::-1]
 
 
-def test_a_page_goes_on_where_the_last_one_ended(broker: Broker, many: list[DeadLetter]) -> None:
+def test_a_page_goes_on_where_the_last_one_ended(broker: Broker, many: list[ParkedMessage]) -> None:
     ids = [row.pk for row in many[10:]][::-1]
     page = find.find(search_by(None, broker, ""), None, 20)
     assert (list(page.ids), page.is_all) == (ids[:20], False)
@@ -147,7 +147,7 @@ def test_a_page_goes_on_where_the_last_one_ended(broker: Broker, many: list[Dead
     assert (page.ids, page.is_all) == ((), True)
 
 
-def test_a_group_is_asked_for_by_its_number(broker: Broker, many: list[DeadLetter]) -> None:
+def test_a_group_is_asked_for_by_its_number(broker: Broker, many: list[ParkedMessage]) -> None:
     group = many[11].group_id
     wanted = [n.pk for n in many[10:] if n.group_id == group][::-1]
     assert found(broker, f"group:{group}") == wanted
@@ -161,7 +161,7 @@ def test_a_group_is_asked_for_by_its_number(broker: Broker, many: list[DeadLette
 
 
 def test_more_queues_than_are_named_are_told_apart_row_by_row(
-    broker: Broker, many: list[DeadLetter], monkeypatch: pytest.MonkeyPatch
+    broker: Broker, many: list[ParkedMessage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(match, "MOST_QUEUES", 2)
     wanted = [row.pk for n, row in enumerate(many) if n >= 10 and n % 3 == 1][::-1]
@@ -173,10 +173,10 @@ def test_more_queues_than_are_named_are_told_apart_row_by_row(
 
 @pytest.mark.parametrize("text", ["100%", "a_b", 'say "hi"', "c:\\src\\app", "größe", "*", "[x]"])
 def test_every_sign_is_looked_for_as_it_is(broker: Broker, text: str) -> None:
-    letter = put(broker, {"value": text.upper()}, {"plain": f"<{text}>"})
+    parked_message = put(broker, {"value": text.upper()}, {"plain": f"<{text}>"})
     put(broker, {"value": "1005 axb"}, {"plain": "nothing"})
     index()
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("*", "\\*")
     for query in (f'"{quoted}"', f'header.plain:"<{quoted}>"', f'body.value:"{quoted}*"'):
-        assert found(broker, query) == [letter.pk], query
-        assert [row.pk for row in matching(None, broker, query)] == [letter.pk], query
+        assert found(broker, query) == [parked_message.pk], query
+        assert [row.pk for row in matching(None, broker, query)] == [parked_message.pk], query

@@ -13,8 +13,8 @@ from topology.definitions import MAXIMUM_TTL_MS, Definitions
 from topology.patterns.names import name_problem
 from topology.patterns.retry_pair import params as retry_pair_params
 
-letters = st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"])
-names = st.text(letters, min_size=1, max_size=retry_pair_params.MAXIMUM_NAME_BYTES).filter(
+parked_messages = st.characters(exclude_categories=["Cc", "Cf", "Cs", "Zl", "Zp"])
+names = st.text(parked_messages, min_size=1, max_size=retry_pair_params.MAXIMUM_NAME_BYTES).filter(
     lambda name: not name_problem(name, retry_pair_params.MAXIMUM_NAME_BYTES)
 )
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from hypothesis import strategies as st
 
 from tests.topology.builders import a_queue
-from tests.topology.pattern_cases.case import Case, letters
+from tests.topology.pattern_cases.case import Case, parked_messages
 from topology.definitions import Definitions
 from topology.patterns.delayed_exchange import params as delayed_exchange_params
 from topology.patterns.delayed_exchange import pattern as delayed_exchange_pattern
@@ -13,7 +13,9 @@ from topology.patterns.names import name_problem
 
 LONGEST_QUEUE = 255 - len("to ")
 
-names = st.text(letters, min_size=1, max_size=255).filter(lambda name: not name_problem(name, 255))
+names = st.text(parked_messages, min_size=1, max_size=255).filter(
+    lambda name: not name_problem(name, 255)
+)
 
 # A pattern would take the messages of other keys too.
 keys = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=LONGEST_QUEUE).filter(

@@ -30,7 +30,7 @@ FIELDS = (
     Field(
         "preset",
         "Preset",
-        "Whose names and arguments, to the letter.",
+        "Whose names and arguments, to the parked message.",
         "nsb-v2",
         choices=tuple(PRESETS.items()),
     ),

@@ -1,0 +1,71 @@
+"""One of the worker's tasks, as the worker last reported it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import models
+from django.utils import timezone
+
+LATE = timedelta(seconds=10)
+CLEANING = "cleaning"
+INDEX = "index"
+PARKING = "parking"
+PARKED_MESSAGES = "parked_messages"
+REPLAYS = "replay"
+
+
+def recorder_key(topology_slug: str) -> str:
+    """The key of the task that records a topology's tap."""
+    return f"record:{topology_slug}"
+
+
+def firehose_key(broker_slug: str) -> str:
+    """The key of the task that records a vhost's firehose."""
+    return f"firehose:{broker_slug}"
+
+
+def waiter_key(topology_slug: str) -> str:
+    """The key of the task that passes on what is due in a topology."""
+    return f"wait:{topology_slug}"
+
+
+def parker_key(queue_id: int) -> str:
+    """The key of the task that parks what comes into a DeadLetterQueue."""
+    return f"park:{queue_id}"
+
+
+def is_missing(key: str) -> bool:
+    """Whether no worker does this task."""
+    return all(
+        background_task.is_late for background_task in BackgroundTask.objects.filter(key=key)
+    )
+
+
+class BackgroundTask(models.Model):
+    """`beat_at` is the last sign of life; a task that is wanted and has none is late."""
+
+    key = models.CharField(max_length=100, unique=True)
+    name = models.CharField(max_length=200)
+    broker = models.ForeignKey("topology.Broker", models.CASCADE, null=True)
+    started_at = models.DateTimeField(null=True)
+    beat_at = models.DateTimeField(null=True)
+    last_error = models.TextField(blank=True)
+    last_error_at = models.DateTimeField(null=True)
+    details = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ("key",)
+        verbose_name_plural = "background_tasks"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_late(self) -> bool:
+        return self.beat_at is None or timezone.now() - self.beat_at > LATE
+
+    @property
+    def is_failing(self) -> bool:
+        """The last attempt ended in an error and none has worked since."""
+        return bool(self.last_error)

@@ -1,0 +1,96 @@
+"""What of parked messages is searched, written some time after they were parked."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from delayboard.models.dead_letter import ParkedMessage
+from topology.models import Broker
+
+
+class ParkedText(models.Model):
+    """Ids, headers and the beginning of a text body, case folded; and what is searched by size.
+
+    The message's own columns stand here once more, since their indexes cost too much while a
+    message is parked. The database keeps an index of every three messages of `text` beside
+    (`SEARCH_INDEX` of the migrations).
+    """
+
+    parked_message = models.OneToOneField(
+        ParkedMessage, models.CASCADE, primary_key=True, related_name="searched"
+    )
+    text = models.TextField()
+    message_id = models.CharField(max_length=255, blank=True, help_text="Case folded.")
+    size = models.PositiveIntegerField()
+    deaths = models.PositiveIntegerField()
+    died_at = models.DateTimeField(null=True)
+    parked_at = models.DateTimeField()
+
+    class Meta:
+        indexes = (
+            models.Index(fields=("message_id", "parked_message"), name="texts_by_message"),
+            models.Index(fields=("size", "parked_message"), name="texts_by_size"),
+            models.Index(fields=("deaths", "parked_message"), name="texts_by_deaths"),
+            models.Index(fields=("died_at", "parked_message"), name="texts_by_death"),
+            models.Index(fields=("parked_at", "parked_message"), name="texts_by_parking"),
+        )
+
+    def __str__(self) -> str:
+        return f"text of {self.parked_message_id}"
+
+
+class ParkedField(models.Model):
+    """One value of a header (`header.tenant`) or of a JSON body (`body.order.amount`).
+
+    Names and texts are case folded, the items of a list have the name of their list. `number`
+    is set where the value is one, or a text that reads as one.
+    """
+
+    parked_message = models.ForeignKey(
+        ParkedMessage, models.CASCADE, related_name="fields", db_index=False
+    )
+    name = models.CharField(max_length=255)
+    text = models.CharField(max_length=255)
+    number = models.FloatField(null=True)
+
+    class Meta:
+        indexes = (
+            models.Index(fields=("parked_message", "name"), name="fields_of_parked_message"),
+            models.Index(fields=("name", "text", "parked_message"), name="fields_by_text"),
+            models.Index(
+                fields=("name", "number", "parked_message"),
+                condition=models.Q(number__isnull=False),
+                name="fields_by_number",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.text}"
+
+
+class ParkedPosition(models.Model):
+    """One row: all messages up to this id have their texts."""
+
+    read_to = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"parked messages up to {self.read_to}"
+
+
+class SavedSearch(models.Model):
+    broker = models.ForeignKey(Broker, models.CASCADE)
+    name = models.CharField(max_length=100)
+    query = models.CharField(max_length=500)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = (
+            models.UniqueConstraint(fields=("broker", "name"), name="one_search_per_name"),
+        )
+        verbose_name_plural = "saved searches"
+
+    def __str__(self) -> str:
+        return self.name
