@@ -82,9 +82,7 @@ def test_being_behind_is_said_beyond_a_few_seconds_only(broker: Broker) -> None:
     a_background_task("index", behind_seconds=2.9, behind_bytes=10)
     assert overview(broker).warnings == ()
     BackgroundTask.objects.update(details={"behind_seconds": 75.4})
-    assert sentences(overview(broker).warnings) == (
-        "Index is 1m15s behind: the data is that old.",
-    )
+    assert sentences(overview(broker).warnings) == ("Index is 1m15s behind: the data is that old.",)
 
 
 def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: Topology) -> None:
