@@ -28,7 +28,7 @@ def test_what_was_not_held_is_marked_and_said() -> None:
     assert [NOT_HELD in line for line in figures(found)] == [False, False, True]
     assert [NOT_HELD in line for line in counts([GOOD, BAD])] == [False, False, True]
     assert problems(found, [GOOD, BAD], ["The site ended."]) == [
-        "background tasks.late: from 1.0 to 1.0 (at most 1.0, +0.0 an hour); allowed is 0 always.",
+        "background_tasks.late: from 1.0 to 1.0 (at most 1.0, +0.0 an hour); allowed is 0 always.",
         "in the parking queue: 1 missing and 1 extra of 4, such as the messages 3, 16.",
         "The site ended.",
     ]

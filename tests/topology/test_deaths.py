@@ -158,9 +158,9 @@ def test_a_thousand_entries_and_nesting_a_hundred_deep_are_read_at_once() -> Non
     for _ in range(100):
         deep = [{"a": deep}]
     entries = [entry(f"q{n}", second=n // 3, exchange=deep) for n in range(1000)]
-    began = time.monotonic()
+    began = time.thread_time()
     deaths = read_history({"x-death": entries}).deaths
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
     assert [d.queue for d in deaths[:6]] == ["q2", "q1", "q0", "q5", "q4", "q3"]
     assert len(deaths) == 1000
 

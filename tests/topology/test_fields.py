@@ -135,10 +135,10 @@ def nested(tag: bytes, depth: int) -> bytes:
 def test_a_nesting_bomb_is_refused_at_once(tag: bytes) -> None:
     raw = nested(tag, 15_000)
     assert len(raw) > 70_000
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(FieldError, match=f"nested more than {MAXIMUM_NESTING} deep"):
         read_table(raw)
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1
 
 
 @pytest.mark.parametrize("kind", [dict, list])
@@ -152,6 +152,6 @@ def test_what_is_nested_too_deep_to_be_read_is_not_written(kind: type) -> None:
 
 def test_a_broad_table_is_read_in_a_moment() -> None:
     raw = b"".join(b"\x05%05dA" % n + sized(b"V" * 10) for n in range(10_000))
-    began = time.monotonic()
+    began = time.thread_time()
     assert len(read_table(raw)) == 10_000
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began < 1

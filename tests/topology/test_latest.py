@@ -13,6 +13,7 @@ from pytest_django import Settings
 from responses import matchers
 
 from tests.builders import eventually, make_broker
+from tests.stopwatch import stopwatch
 from tests.topology.builders import NOON
 from topology import latest
 from topology.broker.address import Address
@@ -148,10 +149,10 @@ def test_who_looks_at_a_silent_broker_gets_the_last_known_with_an_error_and_nobo
     known = latest._latest[broker.pk] = Latest(SEEN, datetime.now(UTC) - LONG)
     began = time.monotonic()
     first = latest.fresh(broker)
-    at_first = time.monotonic() - began
-    second = latest.fresh(broker)
-    assert time.monotonic() - began < at_first + 0.2
-    assert at_first >= 0.3
+    assert time.monotonic() - began >= 0.3
+    with stopwatch() as at_second:
+        second = latest.fresh(broker)
+    assert at_second.seconds < 0.2
     for found in (first, second):
         assert found.snapshot is known.snapshot
         assert "does not answer in time" in found.error
@@ -167,9 +168,9 @@ def test_several_silent_brokers_are_waited_for_together(
 ) -> None:
     monkeypatch.setattr(latest, "PATIENCE_SECONDS", 0.5)
     brokers = [broker, *(make_broker(name=f"Broker {number}") for number in range(4))]
-    began = time.monotonic()
-    found = latest.fresh_all(brokers)
-    assert time.monotonic() - began < 1.5
+    with stopwatch() as watch:
+        found = latest.fresh_all(brokers)
+    assert watch.seconds < 1.5
     assert silent.asked == len(found) == 5
     assert not any(one.is_reachable for one in found)
 
