@@ -92,15 +92,19 @@ def applied_levels(vhost: Vhost, params: delay_levels_params.Params) -> Topology
 
 
 def eventually(look: Callable[[], Found | None], what: str, *, seconds: float = 60.0) -> Found:
-    """Peek again and again until there is something; fails with `what` when there never is."""
-    deadline = time.monotonic() + seconds
+    """Look again and again until there is something; fails with `what` when there never is.
+
+    The longer it takes the seldomer it looks, since a look may cost a broker some work.
+    """
+    began = time.monotonic()
     while True:
         found = look()
         if found:
             return found
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             raise AssertionError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.05)
+        time.sleep(min(0.3, 0.05 + waited / 10))
 
 
 @contextmanager

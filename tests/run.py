@@ -20,8 +20,8 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parent.parent
 # The development mode; below, without its checks of C memory: we have no C, and they cost a tenth
-# of the time.
-PYTHON = (sys.executable, "-X", "dev")
+# of the time. Not for the browser: it notes where each of Playwright's many callbacks was made.
+DEVELOPING = ("-X", "dev")
 BROKERS = ("tests/real_broker", "tests/flood")
 KILLS = ("tests/faults/test_replay.py", "tests/faults/test_parking.py")
 MATRIX = ("-m", "long or not long", "--hypothesis-profile", "full")
@@ -162,7 +162,9 @@ def command_of(part: Part, *, is_full: bool) -> Sequence[str]:
     if part.command:
         return part.command
     chosen = MATRIX if is_full else FOR_POSTGRES if "--postgres" in part.asked else ()
-    return (*PYTHON, "-m", "pytest", *part.asked, *chosen, "-q", f"--junitxml={part.report}")
+    developing = () if part.name == "browser" else DEVELOPING
+    python = (sys.executable, *developing)
+    return (*python, "-m", "pytest", *part.asked, *chosen, "-q", f"--junitxml={part.report}")
 
 
 def tests_of(part: Part) -> list[tuple[float, str]]:

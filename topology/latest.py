@@ -164,7 +164,7 @@ def fresh_all(brokers: Iterable[Broker], max_age: timedelta = FRESH) -> list[Lat
 
 
 def poll(broker: Broker, patience: float = AFTERWARDS_SECONDS) -> Latest:
-    """Peek from now on, and wait so many seconds for it.
+    """Look from now on, and wait so many seconds for it.
 
     A poll under way is no look from now on, and the broker is not polled twice at a time: another
     follows it. Never raises BrokerError: the failure is part of the result.

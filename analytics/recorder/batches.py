@@ -167,7 +167,7 @@ class StreamRecorder(Recorder):
         return self.position.is_verified
 
     def doubt(self) -> None:
-        """Peek whether the stream ends before our position. Raises DeclaredAnew, BrokerError."""
+        """Look whether the stream ends before our position. Raises DeclaredAnew, BrokerError."""
         if monotonic() - self._silent_since < streams.SILENCE_SECONDS:
             return
         self._silent_since = monotonic()

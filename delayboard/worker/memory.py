@@ -8,7 +8,7 @@ THRESHOLDS = (30_000, 20, 20)
 
 
 def collect_rarely() -> None:
-    """Peek for garbage much less often than Python does by itself, and not in what is imported.
+    """Look for garbage much less often than Python does by itself, and not in what is imported.
 
     A message is some twenty small objects, none of which refer to each other in circles; to look
     through those on their way again and again takes a third of a busy recorder's time.

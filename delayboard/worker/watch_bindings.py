@@ -62,7 +62,7 @@ class BindingWatch:
 
 
 def keep_watching_bindings(stop: Event, beat: Callable[[Mapping[str, object]], None]) -> None:
-    """Peek until `stop` is set."""
+    """Look until `stop` is set."""
     watch = BindingWatch()
     while not stop.is_set():
         beat(watch.look())

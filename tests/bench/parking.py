@@ -76,7 +76,7 @@ def one_round(node: PrivateNode, name: str, kind: str) -> tuple[float, dict[int,
 
 
 def await_depths(vhost: Vhost, queues: list[str]) -> None:
-    """Peek until all have died. Raises TimeoutError."""
+    """Look until all have died. Raises TimeoutError."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while min(live_depths(address_of(vhost), queues).values()) < MESSAGES:
         if time.monotonic() > deadline:
@@ -110,7 +110,7 @@ def parking_rate(vhost: Vhost, name: str) -> float:
 
 
 def await_parked_messages(broker_id: int, wanted: int) -> int:
-    """Peek until so many are in the journal. Raises TimeoutError."""
+    """Look until so many are in the journal. Raises TimeoutError."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     groups = MessageGroup.objects.filter(broker=broker_id)
     while (number := groups.aggregate(kept=Sum("total"))["kept"] or 0) < wanted:

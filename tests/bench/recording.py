@@ -106,7 +106,7 @@ def recording_rate(topology: Topology) -> float:
 
 
 def await_lines(count: LineCount, wanted: int) -> int:
-    """Peek until so many lines are in the log. Raises TimeoutError."""
+    """Look until so many lines are in the log. Raises TimeoutError."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (lines := count.now()) < wanted:
         if time.monotonic() > deadline:

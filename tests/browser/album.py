@@ -53,7 +53,7 @@ class Album:
         page.on("pageerror", lambda error: self.errors.append(f"{page.url}: {error}"))
 
     def take(self, page: Page, name: str) -> None:
-        """Peek at the page in both themes and all widths, and picture it."""
+        """Look at the page in both themes and all widths, and picture it."""
         self._number += 1
         page.wait_for_load_state()
         kinds = [] if self.is_full else page.evaluate(KINDS, [list(self.seen), ALIKE])

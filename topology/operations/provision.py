@@ -49,7 +49,7 @@ def obstacle_for(topology: Topology, snapshot: Snapshot) -> str:
 
 
 def apply(user: User, topology: Topology) -> Applied:
-    """Peek, plan, write down what will be ours, create what is missing.
+    """Look, plan, write down what will be ours, create what is missing.
 
     Raises Refusal on a conflict or when it was torn down, BrokerError when the broker fails;
     what was created by then is in `owned`, and applying again completes it.

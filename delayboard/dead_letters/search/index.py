@@ -67,7 +67,7 @@ def keep_up(progress: Progress) -> int:
 
 
 def sweep(progress: Progress) -> int:
-    """Peek again for messages that came to be seen behind others; how many there were."""
+    """Look again for messages that came to be seen behind others; how many there were."""
     done, place = 0, progress.swept_to
     while place < progress.to_sweep:
         ids, place = _missing(place, progress.to_sweep)

@@ -35,7 +35,7 @@ MOST_PARKED_MESSAGES = 1000
 REFUSED = (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
 CHANGED = (
     "The options were changed since the dry run, so it was made anew and nothing was started. "
-    "Peek at it, then start it."
+    "Look at it, then start it."
 )
 
 
