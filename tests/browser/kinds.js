@@ -1,7 +1,8 @@
 // Notes in window.unseen the topmost elements of the kinds that are not in `seen`, and returns these
 // kinds. Elements of one kind have the same tag, attributes, colours and font in the same parent: what
-// axe says of one, it says of all.
-([seen, alike]) => {
+// axe says of one, it says of all. Rows without an unseen element leave the page, but for the first of
+// their table or list: axe looks at everything on a page, also when it is asked for a part of it.
+(seen) => {
   const known = new Set(seen);
   const tags = new Map();
   const grounds = new Map();
@@ -25,7 +26,11 @@
     known.add(kind);
     unseen.set(element, kind);
   }
-  // What is below an unseen element is judged with it, but for the rows that are alike.
-  window.unseen = [...unseen.keys()].filter((one) => !unseen.has(one.parentElement) || one.matches(alike));
+  const kept = new Set();
+  for (let element of unseen.keys()) for (; element && !kept.has(element); element = element.parentElement) kept.add(element);
+  for (const row of unseen.size ? document.querySelectorAll("tbody > tr, ol > li, ul > li") : []) {
+    if (row.previousElementSibling && !kept.has(row)) row.remove();
+  }
+  window.unseen = [...unseen.keys()].filter((one) => !unseen.has(one.parentElement));
   return [...unseen.values()];
 }
