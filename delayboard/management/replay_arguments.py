@@ -8,7 +8,8 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError, CommandParser
 
-from delayboard.dead_letters.replay import options, select
+from delayboard.dead_letters.replay.batch import options
+from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.search.match import queue_names
 from delayboard.management.commands.export_dead_letters import broker_of
 from delayboard.models import MessageGroup, ReplayBatch
@@ -117,16 +118,16 @@ def _chosen(
     wanted: options.Options,
 ) -> ReplayBatch:
     if chosen == "parked_message":
-        return select.of_parked_messages(user, broker, given["parked_message"], wanted)
+        return create_draft.of_parked_messages(user, broker, given["parked_message"], wanted)
     if chosen == "group":
         group = MessageGroup.objects.filter(broker=broker, pk=given["group"]).first()
         if group is None:
             raise misused(f"{broker.name} has no group {given['group']}.")
-        return select.of_group(user, group, wanted)
+        return create_draft.of_group(user, group, wanted)
     if chosen == "queue":
-        return select.of_queue(user, broker, given["queue"], wanted)
+        return create_draft.of_queue(user, broker, given["queue"], wanted)
     query = given["query"] if chosen == "query" else _parked_from(broker, given["parked_from"])
-    return select.of_query(user, broker, query, wanted)
+    return create_draft.of_query(user, broker, query, wanted)
 
 
 def _parked_from(broker: Broker, queue: str) -> str:

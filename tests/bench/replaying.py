@@ -20,8 +20,8 @@ from django.db import connection
 from django.db.models import Model
 from django.utils import timezone
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import straight
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.move_queue import move_messages as straight
 from delayboard.demo.node import PrivateNode
 from delayboard.models import BatchState, MessageGroup, ReplayBatch, TargetMode
 from delayboard.models.replay import Source

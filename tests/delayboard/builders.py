@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.queues.peek import PeekedMessage, number
-from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay.batch import change_state as batches
 from delayboard.models import (
     BatchState,
     ParkedMessage,

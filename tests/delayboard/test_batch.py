@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.utils import timezone
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay.batch import BatchError
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.models import BatchState, ParkedMessage, ParkedState, ReplayBatch, Source
 from tests.builders import eventually, make_user
 from tests.delayboard.builders import a_message, a_route, frozen, parked, started, states

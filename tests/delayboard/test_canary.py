@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from analytics.models import Firehose
-from delayboard.dead_letters.replay import canary, rounds, seeing
+from delayboard.dead_letters.replay.follow import canary, observers, retry_rounds
 from delayboard.models import (
     BackgroundTask,
     BatchState,
@@ -80,11 +80,11 @@ def watch(broker: Broker, queue: str = "dead") -> BackgroundTask:
 
 def test_the_longest_round_is_the_longest_way_through_delays_to_where_it_dies() -> None:
     snapshot = seen(RETRIES)
-    leading = rounds.ways(snapshot)
+    leading = retry_rounds.ways(snapshot)
     # Not the time to live of the consumed queue, nor that of where it lies dead.
-    assert rounds.longest(snapshot, leading, "orders", ["dead"]) == 30 * SECOND
-    assert rounds.longest(snapshot, leading, "wait-1", ["dead"]) == 33 * SECOND
-    assert rounds.longest(snapshot, leading, "gone", []) == timedelta(0)
+    assert retry_rounds.longest(snapshot, leading, "orders", ["dead"]) == 30 * SECOND
+    assert retry_rounds.longest(snapshot, leading, "wait-1", ["dead"]) == 33 * SECOND
+    assert retry_rounds.longest(snapshot, leading, "gone", []) == timedelta(0)
 
 
 def test_a_mesh_of_delays_does_not_take_for_ever() -> None:
@@ -95,7 +95,7 @@ def test_a_mesh_of_delays_does_not_take_for_ever() -> None:
         *(Binding("all", name, "") for name in names),
     ]
     snapshot = a_snapshot(Definitions.of(mesh))
-    assert rounds.longest(snapshot, rounds.ways(snapshot), "q0") > 10 * SECOND
+    assert retry_rounds.longest(snapshot, retry_rounds.ways(snapshot), "q0") > 10 * SECOND
 
 
 @pytest.mark.parametrize(("version", "seconds"), [("4.3.6", 1 + 2 + 3 + 3), ("4.0.5", 0)])
@@ -111,14 +111,14 @@ def test_the_waits_within_a_quorum_queue_are_counted_from_4_3_on(
         x_delivery_limit=4,
     )
     snapshot = seen(Definitions.of([queue]), version=version)
-    assert rounds.longest(snapshot, {}, "orders") == seconds * SECOND
+    assert retry_rounds.longest(snapshot, {}, "orders") == seconds * SECOND
 
 
 def test_what_is_handed_to_a_delay_comes_later_by_that_much(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
-    assert seeing.longest_round(batch, seen(RETRIES)) == 30 * SECOND
+    assert observers.longest_round(batch, seen(RETRIES)) == 30 * SECOND
     batch.routes.update(after_ms=60_000)
-    assert seeing.longest_round(batch, seen(RETRIES)) == 90 * SECOND
+    assert observers.longest_round(batch, seen(RETRIES)) == 90 * SECOND
 
 
 def test_a_ladder_is_climbed_to_its_end(broker: Broker) -> None:
@@ -130,7 +130,7 @@ def test_a_ladder_is_climbed_to_its_end(broker: Broker) -> None:
     work = retry_ladder.targets(params)[0]
     batch.routes.update(routing_key=work)
     snapshot = a_snapshot(Definitions.of([a_queue(work)]), {work: QueueNumbers(consumers=1)})
-    assert seeing.longest_round(batch, snapshot) == sum(params.delays, timedelta(0))
+    assert observers.longest_round(batch, snapshot) == sum(params.delays, timedelta(0))
 
 
 def test_they_are_watched_for_a_round_at_least(broker: Broker, known: Snapshot) -> None:
@@ -229,20 +229,22 @@ def test_a_tap_on_the_way_sees_them_arrive_and_the_firehose_only_behind_a_delay(
     batch = watching(pair.broker, ItemState.DONE)
     batch.routes.update(exchange="orders")
     there = a_snapshot(pair.definitions, CONSUMED)
-    assert seeing.arrivals_unseen(batch, seeing.scene(batch, there)) == ""
+    assert observers.arrivals_unseen(batch, observers.scene(batch, there)) == ""
     bare = a_snapshot(pair.definitions.without_taps(), CONSUMED)
-    assert "no tap" in seeing.arrivals_unseen(batch, seeing.scene(batch, bare))
+    assert "no tap" in observers.arrivals_unseen(batch, observers.scene(batch, bare))
     Firehose.objects.create(broker=pair.broker, switched_on_at=timezone.now())
-    assert "no tap" in seeing.arrivals_unseen(batch, seeing.scene(batch, bare))
+    assert "no tap" in observers.arrivals_unseen(batch, observers.scene(batch, bare))
     batch.routes.update(after_ms=1)
-    assert seeing.arrivals_unseen(batch, seeing.scene(batch, bare)) == ""
+    assert observers.arrivals_unseen(batch, observers.scene(batch, bare)) == ""
 
 
 def test_a_target_without_a_dead_letter_exchange_loses_what_fails(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
     batch.items.update(parked_message=None)
     snapshot = a_snapshot(Definitions.of([a_queue("orders")]))
-    assert "no dead-letter exchange" in seeing.deaths_unseen(batch, seeing.scene(batch, snapshot))
+    assert "no dead-letter exchange" in observers.deaths_unseen(
+        batch, observers.scene(batch, snapshot)
+    )
 
 
 # What orders rejects goes to every subscriber of a fanout exchange.
@@ -263,11 +265,11 @@ FANNED = Definitions.of(
 def test_only_queues_that_failures_feed_and_nobody_consumes_are_proposed(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
     numbers = {**CONSUMED, "audit": QueueNumbers(consumers=2)}
-    said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(FANNED, numbers)))
+    said = observers.deaths_unseen(batch, observers.scene(batch, a_snapshot(FANNED, numbers)))
     assert "into “dead”, which is not watched: confirm and watch it" in said
     assert "Deaths into “audit” (has consumers: a work queue) are not observed" in said
     watch(broker)
-    said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(FANNED, numbers)))
+    said = observers.deaths_unseen(batch, observers.scene(batch, a_snapshot(FANNED, numbers)))
     assert said.startswith("Deaths into “audit”")
     assert "confirm" not in said
 
@@ -279,19 +281,19 @@ def test_a_subscriber_from_which_messages_were_parked_is_not_proposed(broker: Br
     events = Definitions.of(
         [Exchange("events", "fanout"), a_queue("audit"), Binding("events", "audit", "")]
     )
-    scene = seeing.scene(batch, a_snapshot(shop(*events), numbers))
-    assert "“audit” (has consumers" in seeing.deaths_unseen(batch, scene)
+    scene = observers.scene(batch, a_snapshot(shop(*events), numbers))
+    assert "“audit” (has consumers" in observers.deaths_unseen(batch, scene)
     DeadLetterQueue.objects.create(
         broker=broker, queue="audit", is_confirmed=True, decided_at=timezone.now()
     )
-    assert "“audit” (has consumers" in seeing.deaths_unseen(batch, scene)
+    assert "“audit” (has consumers" in observers.deaths_unseen(batch, scene)
     silent = {**CONSUMED, "audit": QueueNumbers(messages=2000, consumers=0)}
-    scene = seeing.scene(batch, a_snapshot(shop(*events), silent))
-    assert "“audit”, “dead”, which are not watched" in seeing.deaths_unseen(batch, scene)
+    scene = observers.scene(batch, a_snapshot(shop(*events), silent))
+    assert "“audit”, “dead”, which are not watched" in observers.deaths_unseen(batch, scene)
 
 
 def test_a_queue_that_is_gone_is_not_proposed(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
     ParkedMessage.objects.update(queue="gone")
-    said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(shop(), CONSUMED)))
+    said = observers.deaths_unseen(batch, observers.scene(batch, a_snapshot(shop(), CONSUMED)))
     assert "gone" not in said.replace("is gone", "")

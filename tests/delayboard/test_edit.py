@@ -14,12 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.retention.rules import clean
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import edit as editing
-from delayboard.dead_letters.replay import select
-from delayboard.dead_letters.replay.edit import EditError, Typed, edit, shown_headers, undo
-from delayboard.dead_letters.replay.headers import edited, headers_of
-from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.draft import change_draft, create_draft
+from delayboard.dead_letters.replay.draft import edit_message as editing
+from delayboard.dead_letters.replay.draft.edit_message import (
+    EditError,
+    Typed,
+    edit,
+    shown_headers,
+    undo,
+)
+from delayboard.dead_letters.replay.publish.edit_headers import edited, headers_of
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem, TargetMode
 from delayboard.retention.parked_rows import PARKED
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, shop
@@ -205,7 +211,7 @@ def drafted(user: User, broker: Broker, number: int = 2, **headers: Any) -> Repl
         for place in range(number)
     ]
     keys = [row.pk for row in parked(broker, *messages)]
-    return select.of_parked_messages(user, broker, keys, Options())
+    return create_draft.of_parked_messages(user, broker, keys, Options())
 
 
 def item_of(batch: ReplayBatch, position: int = 1) -> ReplayItem:
@@ -258,11 +264,11 @@ def test_an_edited_item_is_judged_anew_alone(user: User, broker: Broker) -> None
     messages = [a_message(str(n).encode(), {"kind": "doc"}) for n in range(3)]
     keys = [row.pk for row in parked(broker, *messages)]
     options = Options(mode=TargetMode.TYPED, exchange="sorter", key="")
-    batch = select.of_parked_messages(user, broker, keys, options)
+    batch = create_draft.of_parked_messages(user, broker, keys, options)
     assert routes_of(batch) == {("sorter", "", "unroutable"): 3}
     edit(user, item_of(batch, 2), set_headers={"kind": Typed("", "pdf")})
     assert routes_of(batch) == {("sorter", "", "unroutable"): 2, ("sorter", "", "delivered"): 1}
-    select.change(user, batch, options)
+    change_draft.change(user, batch, options)
     assert routes_of(batch) == {("sorter", "", "unroutable"): 2, ("sorter", "", "delivered"): 1}
     undo(user, item_of(batch, 2))
     assert routes_of(batch) == {("sorter", "", "unroutable"): 3}
@@ -283,7 +289,7 @@ def test_an_edit_judged_by_options_that_changed_meanwhile_is_refused(
 ) -> None:
     batch = drafted(user, broker)
     item = item_of(batch)
-    select.change(user, batch, Options(mode=TargetMode.FIRST_QUEUE))
+    change_draft.change(user, batch, Options(mode=TargetMode.FIRST_QUEUE))
     with pytest.raises(EditError, match="try again"):
         edit(user, item, body=b"other")
     assert not ReplayEdit.objects.exists()

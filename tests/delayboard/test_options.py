@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.replay.options import (
+from delayboard.dead_letters.replay.batch.options import (
     DEFAULTS,
     OptionError,
     Options,

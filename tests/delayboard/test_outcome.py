@@ -17,7 +17,8 @@ from analytics.events import MessageEvent, bounded_headers
 from analytics.recorder.copies import content_of
 from analytics.recorder.index import index
 from analytics.retention.index_rows import LEFT
-from delayboard.dead_letters.replay import arrivals, following, outcome
+from delayboard.dead_letters.replay.follow import arrivals, outcome
+from delayboard.dead_letters.replay.follow import follower as following
 from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import (
     Outcome,

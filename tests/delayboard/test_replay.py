@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analytics.facts import oldest
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import source
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.send import parked_source
 from delayboard.models import (
     BatchState,
     MessageGroup,
@@ -227,7 +227,7 @@ def test_a_parked_message_that_was_deleted_fails(user: User, broker: Broker, pip
     ParkedMessage.objects.filter(message_id="1").delete()
     ParkedMessage.objects.filter(message_id="3").update(properties=b"\x20\x00\x00\x00\x00\x09\x01")
     carried(batch)
-    assert (states(batch), errors(batch)[0]) == (["failed", "done", "failed"], source.GONE)
+    assert (states(batch), errors(batch)[0]) == (["failed", "done", "failed"], parked_source.GONE)
     assert (batch.done, batch.failed) == (1, 2)
 
 

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from delayboard.dead_letters import search
 from delayboard.management import replay_arguments as arguments
-from delayboard.management import replay_words as words
+from delayboard.management import replay_output as words
 from delayboard.management.commands.replay_dead_letters import Command
 from delayboard.models.replay import Order, TargetMode
 from tests.builders import make_broker, make_user

@@ -10,11 +10,13 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import canary, claims, source
-from delayboard.dead_letters.replay import send as sending
-from delayboard.dead_letters.replay.claims import MAYBE_PUBLISHED
-from delayboard.dead_letters.replay.source import Bucket
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.batch import claims
+from delayboard.dead_letters.replay.batch.claims import MAYBE_PUBLISHED
+from delayboard.dead_letters.replay.follow import canary
+from delayboard.dead_letters.replay.publish.rate import Bucket
+from delayboard.dead_letters.replay.send import parked_source
+from delayboard.dead_letters.replay.send import send_batch as sending
 from delayboard.models import (
     BatchState,
     ItemState,
@@ -55,7 +57,7 @@ def test_as_many_are_on_their_way_as_may_be(
     user: User, broker: Broker, monkeypatch: pytest.MonkeyPatch, most_bytes: int, most: int
 ) -> None:
     monkeypatch.setattr(settings, "MESSAGES_IN_FLIGHT", 6)
-    monkeypatch.setattr(source, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(parked_source, "MOST_BYTES", most_bytes)
     batch = started(user, broker, [b"%02d" % number for number in range(12)])
     slow = Slow(most)
     with opened(slow, monkeypatch):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.replay.judging import replays_of
-from delayboard.dead_letters.replay.stamping import replays_in, stamped, take_apart
+from delayboard.dead_letters.replay.check.judge import replays_of
+from delayboard.dead_letters.replay.publish.stamp import replays_in, stamped, take_apart
 from tests.topology import strategies
 from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.read import build_properties, read_properties, strip_for_replay

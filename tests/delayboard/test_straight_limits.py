@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayboard.dead_letters.replay.straight_limits import (
+from delayboard.dead_letters.replay.move_queue.delivery_limit import (
     PARK,
     costly,
     near_its_end,

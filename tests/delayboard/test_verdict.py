@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.replay import judging
-from delayboard.dead_letters.replay.judging import Judge
-from delayboard.dead_letters.replay.verdict import Target, Verdict, default_target, judge
+from delayboard.dead_letters.replay.check import judge as judging
+from delayboard.dead_letters.replay.check.judge import Judge
+from delayboard.dead_letters.replay.check.verdict import Target, Verdict, default_target, judge
 from tests.delayboard.builders import a_death, a_message, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue

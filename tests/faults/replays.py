@@ -10,7 +10,7 @@ from functools import partial
 
 from django.utils import timezone
 
-from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay.batch import change_state as batches
 from delayboard.models import ItemState, MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import COUNTED, ReplayRoute
 from delayboard.worker.supervise import keep_running

@@ -13,7 +13,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from analytics.facts import oldest
-from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay.batch import change_state as batches
 from delayboard.demo.node import PrivateNode
 from delayboard.models import (
     BackgroundTask,

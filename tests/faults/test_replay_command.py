@@ -15,10 +15,11 @@ import pytest
 from django.utils import timezone
 from pytest_django import Settings
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import select, send
-from delayboard.dead_letters.replay.options import Options
-from delayboard.dead_letters.replay.redirect import redirect
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.check.redirect_group import redirect
+from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay.send import send_batch
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import BatchState, ItemState
 from tests.brokers import Vhost
@@ -337,7 +338,7 @@ def test_within_the_time_for_undo_nothing_is_published(vhost: Vhost, broker: Bro
 
 def test_it_only_follows_what_a_worker_does(vhost: Vhost, broker: Broker) -> None:
     parked_messages = good(broker, 3)
-    batch = select.of_parked_messages(
+    batch = create_draft.of_parked_messages(
         None, broker, [parked_message.pk for parked_message in parked_messages], Options()
     )
     batches.start(None, batch, despite_verdict=False)
@@ -345,7 +346,7 @@ def test_it_only_follows_what_a_worker_does(vhost: Vhost, broker: Broker) -> Non
     assert claimed is not None
     with forked(COMMAND, broker.slug, "--resume", str(batch.pk)) as process:
         eventually(lambda: "0 of 3 done" in process.said, "it follows", seconds=PATIENCE)
-        send.replay(claimed, stop=Event(), alive=lambda: None)
+        send_batch.replay(claimed, stop=Event(), alive=lambda: None)
         ended = ends_with(process)
     assert (ended.code, "3 done" in ended.said) == (0, True), ended.said
     claimed.refresh_from_db()

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import select
-from delayboard.dead_letters.replay.edit import Typed, edit
-from delayboard.dead_letters.replay.full import bounds_of
-from delayboard.dead_letters.replay.options import Options
-from delayboard.dead_letters.replay.send import replay
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.check.full_queues import bounds_of
+from delayboard.dead_letters.replay.draft import change_draft, create_draft
+from delayboard.dead_letters.replay.draft.edit_message import Typed, edit
+from delayboard.dead_letters.replay.send.send_batch import replay
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode
 from tests.brokers import Vhost, call_api, every_generation
@@ -120,7 +120,7 @@ class Journal:
 def drafted(user: User, rows: Iterable[ParkedMessage], **options: Any) -> ReplayBatch:
     found = list(rows)
     keys = [row.pk for row in found]
-    return select.of_parked_messages(user, found[0].broker, keys, Options(**options))
+    return create_draft.of_parked_messages(user, found[0].broker, keys, Options(**options))
 
 
 def sent(user: User, batch: ReplayBatch) -> None:
@@ -362,7 +362,7 @@ def test_a_verdict_is_that_of_the_broker_as_it_is_now(user: User, broker: Broker
     assert draft.routes.get(items_number=1).ending == "unroutable"
     with Management(broker.address) as management:
         management.declare_queue(a_queue("young"))
-    select.change(user, draft, Options(**options))
+    change_draft.change(user, draft, Options(**options))
     assert draft.routes.get(items_number=1).ending == "delivered"
     with Management(broker.address) as management:
         management.delete_queue("young", only_if_empty=False)

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import redirect
-from delayboard.dead_letters.replay.edit import Typed, edit
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.check import redirect_group
+from delayboard.dead_letters.replay.draft.edit_message import Typed, edit
 from delayboard.models import (
     ParkedMessage,
     ParkedState,
@@ -240,7 +240,7 @@ def test_a_rule_of_its_group_comes_before_the_way_that_it_came(
         management.declare_queue(Queue("elsewhere"))
     rejected(vhost, "m")
     parked_messages = park(user, broker, 1)
-    redirect.redirect(user, parked_messages[0].group, "", "elsewhere")
+    redirect_group.redirect(user, parked_messages[0].group, "", "elsewhere")
     batch = replayed(user, draft(user, parked_messages))
     assert batch.done == 1
     came_back_clean(arrived(vhost, "elsewhere")[0], parked_messages[0])

@@ -17,8 +17,8 @@ from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from delayboard.dead_letters.parking.store_batch import Room
 from delayboard.dead_letters.parking.watch import watch
-from delayboard.dead_letters.replay import following, outcome
-from delayboard.dead_letters.replay.edit import Typed, edit
+from delayboard.dead_letters.replay.draft.edit_message import Typed, edit
+from delayboard.dead_letters.replay.follow import follower, outcome
 from delayboard.models import (
     BackgroundTask,
     DeadLetterQueue,
@@ -240,7 +240,7 @@ def _is_known_dead(broker: Broker) -> bool:
 
 
 def _looked(batch: ReplayBatch) -> bool:
-    outcome.look_at(batch, following.Follower(), timezone.now())
+    outcome.look_at(batch, follower.Follower(), timezone.now())
     return bool(fresh(batch).died)
 
 

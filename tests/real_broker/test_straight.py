@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from delayboard.dead_letters.replay import straight
+from delayboard.dead_letters.replay.move_queue import move_messages
 from delayboard.models import BatchState, ReplayBatch, TargetMode
 from delayboard.models.replay import Source, parse_replay_id
 from tests.brokers import Vhost, every_generation
@@ -96,7 +96,7 @@ def run(
 ) -> None:
     claimed = work.claim(["replay"], "tests")
     assert claimed is not None
-    straight.run(
+    move_messages.run(
         ReplayBatch.objects.select_related("broker").get(pk=batch.pk),
         work.lease_of(claimed),
         stop=stop or threading.Event(),

@@ -11,9 +11,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import strip_tags
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import following, seeing
-from delayboard.dead_letters.replay.following import Follower
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.follow import follower, observers
+from delayboard.dead_letters.replay.follow.follower import Follower
 from delayboard.models import BackgroundTask, BatchState, ItemState, ReplayBatch, Source
 from tests.builders import make_broker
 from tests.delayboard.builders import SHOP
@@ -241,7 +241,7 @@ def test_a_worker_that_is_not_heard_of_is_told(broker: Broker) -> None:
 def test_what_is_not_seen_yet_is_followed_until_a_moment(broker: Broker) -> None:
     snapshot = know(broker, *SHOP)
     batch = a_batch(broker, some(broker), BatchState.DONE, [ItemState.DONE])
-    until = following.until(batch, seeing.scene(batch, snapshot))
+    until = follower.until(batch, observers.scene(batch, snapshot))
     assert f"still follows these messages until {until:%Y-%m-%d %H:%M:%S}" in words(page(batch))
     instant = timedelta(microseconds=1)
     assert not Follower().is_over(batch, until - instant)

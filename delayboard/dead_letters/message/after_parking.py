@@ -11,8 +11,8 @@ from django.urls import reverse
 from delayboard.dead_letters.message.history import Step
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.parked.store import ReturnedMessage
-from delayboard.dead_letters.replay.same import sent_by
-from delayboard.dead_letters.replay.shared_ids import find_sharing
+from delayboard.dead_letters.replay.batch.shared_ids import find_sharing
+from delayboard.dead_letters.replay.follow.match_messages import sent_by
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayItem
 from delayboard.models.replay import OPEN, Outcome, ReplayEdit, parse_replay_id
 from topology.message import REPLAY_HEADER

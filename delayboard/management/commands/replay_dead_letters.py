@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import here
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.send import run_in_process
 from delayboard.dead_letters.search import QueryError
 from delayboard.management import replay_arguments as arguments
-from delayboard.management import replay_words as words
+from delayboard.management import replay_output as words
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.models import ReplayBatch
 from delayboard.models.replay import BatchState
@@ -74,7 +74,7 @@ class Command(BaseCommand):
                 self.stdout.write(said)
             for said in words.each(batch) if details else ():
                 self.stdout.write(said)
-        for said in here.doubts(batch):
+        for said in run_in_process.doubts(batch):
             self.stderr.write(said, str)
         if is_dry:
             self._end_of_dry_run(batch)
@@ -132,7 +132,7 @@ class Command(BaseCommand):
         sys.exit(STOPPED_CODE)
 
     def _carry(self, batch: ReplayBatch) -> ReplayBatch:
-        batch = here.carry(batch, self._stop, self._tell)
+        batch = run_in_process.carry(batch, self._stop, self._tell)
         if self._said and self._is_terminal:
             self.stderr.write("")
         return batch
@@ -166,7 +166,7 @@ def refusals(what: str) -> Iterator[None]:
 
 
 def _goes_on(batch: ReplayBatch) -> str:
-    if here.has_worker():
+    if run_in_process.has_worker():
         return f"Stopped looking: the worker goes on with it. --cancel {batch.pk} ends it."
     return f"Stopped, and no worker runs: go on with --resume {batch.pk}."
 

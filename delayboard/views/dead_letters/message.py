@@ -16,8 +16,8 @@ from delayboard.dead_letters.message.path import MOST_DEATHS, path_picture
 from delayboard.dead_letters.message.presentation import show_whole
 from delayboard.dead_letters.parked.redact_cause import seen_parked_message
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.replay.desk import Desk
-from delayboard.dead_letters.replay.options import DEFAULTS
+from delayboard.dead_letters.replay.batch.options import DEFAULTS
+from delayboard.dead_letters.replay.check.checker import Desk
 from delayboard.models import ParkedMessage
 from topology import access, audit, latest, redaction
 from topology.latest import Latest

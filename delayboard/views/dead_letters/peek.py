@@ -17,7 +17,7 @@ from delayboard.dead_letters.parked import groups
 from delayboard.dead_letters.parking.store_batch import JournalFailed
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.queues import peek, peek_limit
-from delayboard.dead_letters.replay.target import delay_queues
+from delayboard.dead_letters.replay.check.targets import delay_queues
 from delayboard.models import DeadLetterQueue
 from topology import access, audit, latest, redaction
 from topology.broker.errors import BrokerError

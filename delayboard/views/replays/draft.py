@@ -12,12 +12,12 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_POST
 
 from analytics.events import clean
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import options as optional
-from delayboard.dead_letters.replay import redirect as rules
-from delayboard.dead_letters.replay import select
-from delayboard.dead_letters.replay.batch import BatchError
-from delayboard.dead_letters.replay.options import OptionError, Options
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.batch import options as optional
+from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.options import OptionError, Options
+from delayboard.dead_letters.replay.check import redirect_group as rules
+from delayboard.dead_letters.replay.draft import change_draft, create_draft
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import ItemState, MessageGroup, ReplayBatch
 from delayboard.models.replay import Source
@@ -60,13 +60,13 @@ def parked_messages_replay(request: HttpRequest, broker: Broker) -> HttpResponse
     def make() -> ReplayBatch:
         if group is not None:
             found = get_object_or_404(MessageGroup, pk=group, broker=broker)
-            return select.of_group(user, found, options, newest)
+            return create_draft.of_group(user, found, options, newest)
         if sent.get("all") == "1":
             query = sent.get("q", "").replace("\x00", "")[:LONGEST_QUERY]
-            return select.of_query(user, broker, query, options, newest)
+            return create_draft.of_query(user, broker, query, options, newest)
         keys = [paging.row_number(text) for text in sent.getlist("parked_message")]
         chosen = [key for key in keys if key is not None][:MOST_PARKED_MESSAGES]
-        return select.of_parked_messages(user, broker, chosen, options)
+        return create_draft.of_parked_messages(user, broker, chosen, options)
 
     return _drafted(request, make, back, edits=sent.get("edit") == "1")
 
@@ -83,7 +83,7 @@ def replay_prepare(request: HttpRequest, broker: Broker) -> HttpResponse:
     except OptionError as error:
         return _refused(request, error, back)
     return _drafted(
-        request, lambda: select.of_look(request.user, broker, name, handles, options), back
+        request, lambda: create_draft.of_look(request.user, broker, name, handles, options), back
     )
 
 
@@ -94,7 +94,7 @@ def queue_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
     name = clean(request.POST.get("name", ""))
     back = _queue_page(broker, name)
     return _drafted(
-        request, lambda: select.of_queue(request.user, broker, name, optional.DEFAULTS), back
+        request, lambda: create_draft.of_queue(request.user, broker, name, optional.DEFAULTS), back
     )
 
 
@@ -103,13 +103,15 @@ def queue_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
 def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     """A draft of what a batch did not bring off, with its options."""
     refused = batch.items.filter(state__in=REFUSED, parked_message__isnull=False)
-    keys = list(refused.values_list("parked_message_id", flat=True)[: select.MOST_CHOSEN])
+    keys = list(refused.values_list("parked_message_id", flat=True)[: create_draft.MOST_CHOSEN])
     if len(keys) < refused.count():
         messages.warning(request, f"Only the first {len(keys)}; the others are left for another.")
     options = optional.of_batch(batch)
     back = reverse("replay_batch", args=[batch.pk])
     return _drafted(
-        request, lambda: select.of_parked_messages(request.user, batch.broker, keys, options), back
+        request,
+        lambda: create_draft.of_parked_messages(request.user, batch.broker, keys, options),
+        back,
     )
 
 
@@ -118,7 +120,7 @@ def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
 def replay_options(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     """Other options for a draft, which is judged again."""
     try:
-        select.change(request.user, batch, sent_options(request, batch))
+        change_draft.change(request.user, batch, sent_options(request, batch))
     except OptionError as error:
         return batch_page(request, batch, options=options_sent(request, batch, error))
     except BatchError as error:
@@ -149,11 +151,11 @@ def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
         if batch.is_draft and is_sent(request):
             options, known = sent_options(request, batch), optional.of_batch(batch)
             if options.judged != known.judged:
-                select.change(request.user, batch, options)
+                change_draft.change(request.user, batch, options)
                 messages.warning(request, CHANGED)
                 return redirect("replay_batch", pk=batch.pk)
             if options != known:
-                select.steer(request.user, batch, options)
+                change_draft.change_sending(request.user, batch, options)
         batches.start(request.user, batch, despite_verdict=typed == "yes")
     except OptionError as error:
         return batch_page(request, batch, options=options_sent(request, batch, error))

@@ -11,9 +11,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
-from delayboard.dead_letters.replay.edit import LARGEST_BODY, edit, shown_headers, undo
-from delayboard.dead_letters.replay.header_values import TYPES
-from delayboard.dead_letters.replay.headers import EditError, Header, Typed
+from delayboard.dead_letters.replay.draft.edit_message import (
+    LARGEST_BODY,
+    edit,
+    shown_headers,
+    undo,
+)
+from delayboard.dead_letters.replay.publish.edit_headers import EditError, Header, Typed
+from delayboard.dead_letters.replay.publish.header_values import TYPES
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays.batches import with_batch
 from topology import audit, latest, redaction

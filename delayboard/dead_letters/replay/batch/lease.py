@@ -1,0 +1,144 @@
+"""A worker's hold on a batch: what it may still do, and how it lets go; each is one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+from django.db import transaction
+from django.utils import timezone
+
+from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.batch import claims
+from delayboard.models import BatchState, ReplayBatch
+from topology import work
+from topology.models import Work, WorkState
+
+Wish: TypeAlias = Literal["", "pause", "cancel", "lost"]
+
+RETRY_AFTER = timedelta(seconds=5)
+NOT_ANSWERED = "The broker did not answer all of it: what is open is sent again."
+
+
+class Lost(Exception):
+    """Another worker has the work, or nobody shall: nothing more may be written."""
+
+
+class Hold:
+    """The lease of a batch's work. Whoever writes for the batch calls `keep` first."""
+
+    def __init__(self, claimed: Work, batch: ReplayBatch) -> None:
+        self.batch = batch
+        self._work_id, self.lease = claimed.pk, work.lease_of(claimed)
+
+    def keep(self) -> Wish:
+        """Renew the lease and lock the work, in the caller's transaction; what people want.
+
+        Raises Lost: then the caller's transaction must not write.
+        """
+        batch = self.batch
+        kept = self._ours().update(
+            leased_until_at=timezone.now() + work.LEASE,
+            done=batch.to_send - batch.pending,
+            total=batch.to_send,
+            error="",
+        )
+        if not kept:
+            raise Lost
+        return self.wish()
+
+    def lock(self) -> None:
+        """Lock the work in the caller's transaction, whoever has it."""
+        Work.objects.select_for_update().get(pk=self._work_id)
+
+    def wish(self) -> Wish:
+        """What people want of it."""
+        rows = ReplayBatch.objects.filter(pk=self.batch.pk)
+        found = rows.values_list(
+            "state", "pause_wanted", "work__cancel_wanted", "work__fence", "work__state"
+        )
+        state, pause, cancel, fence, work_state = found.get()
+        if fence != self.lease.fence or work_state != WorkState.RUNNING:
+            return "lost"
+        if cancel or state == BatchState.CANCELLED:
+            return "cancel"
+        return "pause" if pause else ""
+
+    def become(self, state: BatchState, why: str = "", **values: Any) -> None:
+        """Change the batch's state; not when people want it otherwise. Raises Lost."""
+        with transaction.atomic():
+            if not self.keep():
+                self._update(state=state, state_at=timezone.now(), state_why=why, **values)
+
+    def rest(self, why: str, **values: Any) -> None:
+        """Pause it, by itself; not when people want it cancelled. Raises Lost."""
+        with transaction.atomic():
+            if self.keep() == "cancel":
+                return
+            self._update(**values)
+            batches.rest(self.batch, why)
+
+    def pause(self) -> None:
+        """Pause it as people want. Raises Lost."""
+        with transaction.atomic():
+            if self.keep() == "pause":
+                self.batch.refresh_from_db(fields=["state_why"])
+                batches.rest(self.batch, self.batch.state_why)
+
+    def end(self) -> None:
+        """It is done; not when people want it cancelled. Raises Lost."""
+        with transaction.atomic():
+            if self.keep() == "cancel":
+                return
+            why = claims.left_out(self.batch)
+            self._update(
+                state=BatchState.DONE, state_at=timezone.now(), state_why=why, pause_wanted=False
+            )
+            self.lease.end(WorkState.DONE)
+
+    def cancel(self, alive: Callable[[], None], is_stopping: Callable[[], bool]) -> None:
+        """Give back what is not published, a chunk in each transaction. Raises Lost."""
+        with transaction.atomic():
+            self.keep()
+            ended = {"state": BatchState.CANCELLED, "pause_wanted": False}
+            rows = ReplayBatch.objects.filter(pk=self.batch.pk)
+            rows.exclude(state=BatchState.CANCELLED).update(state_at=timezone.now(), **ended)
+        last = 0
+        while not is_stopping():
+            with transaction.atomic():
+                self.keep()
+                last = claims.release_chunk(self.batch, last)
+                if not last:
+                    self.lease.end(WorkState.CANCELLED)
+                    return
+            alive()
+        self.give_back("", after=timedelta(0))
+
+    def give_back(self, error: str, *, after: timedelta) -> None:
+        """Let it be tried again later; at once when people want something of it."""
+        with transaction.atomic():
+            if self._ours().update(error=error):
+                self.lease.give_back(error, after=timedelta(0) if self.wish() else after)
+
+    def tell(self, error: str) -> None:
+        """What keeps it from going on; "" when nothing does."""
+        self._ours().update(error=error)
+
+    def until(self, moment: datetime) -> None:
+        """Let it be tried again at that moment."""
+        self.give_back("", after=max(timedelta(0), moment - timezone.now()))
+
+    def _ours(self) -> Any:
+        return Work.objects.filter(
+            pk=self._work_id,
+            fence=self.lease.fence,
+            owner=self.lease.owner,
+            state=WorkState.RUNNING,
+        )
+
+    def _update(self, **values: Any) -> None:
+        if values:
+            ReplayBatch.objects.filter(pk=self.batch.pk).update(**values)
+            for name, value in values.items():
+                setattr(self.batch, name, value)

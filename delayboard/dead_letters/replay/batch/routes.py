@@ -1,0 +1,79 @@
+"""The routes of a batch as rows: equal ones are one, and each counts its items."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from django.db.models import F
+
+from delayboard.dead_letters.parked import store
+from delayboard.models import ReplayBatch, ReplayRoute
+
+# Beyond so many, equal ones may be several rows.
+MOST_KNOWN = 20_000
+
+
+class Judged(NamedTuple):
+    """A target with what the dry run says of it: the columns of a ReplayRoute.
+
+    Both names are empty where there is no target.
+    """
+
+    exchange: str
+    routing_key: str
+    why: str
+    verdict: str
+    ending: str
+    is_good: bool
+    after_ms: int
+
+    @property
+    def has_target(self) -> bool:
+        return bool(self.exchange or self.routing_key)
+
+
+class Routes:
+    """Those of one batch; whoever rolls a transaction back makes a new one.
+
+    A row without items is left of an earlier dry run, and is written over before one is added:
+    to delete it, the database would look through all items for one that has it.
+    """
+
+    def __init__(self, batch: ReplayBatch) -> None:
+        self._batch = batch
+        rows = batch.routes.order_by("pk")
+        used = rows.filter(items_number__gt=0).values_list(*Judged._fields, "pk")
+        self._known = {Judged(*row[:-1]): row[-1] for row in used[:MOST_KNOWN]}
+        self._free = list(rows.filter(items_number=0).values_list("pk", flat=True)[:MOST_KNOWN])
+
+    def add(self, counted: Counter[Judged]) -> Mapping[Judged, int]:
+        """Count so many items in; the key of each one's route. In the caller's transaction."""
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+        new = [judged for judged in counted if judged not in self._known]
+        for judged in (judged for judged in counted if judged in self._known):
+            rows = ReplayRoute.objects.filter(pk=self._known[judged])
+            rows.update(items_number=F("items_number") + counted[judged])
+        while new and self._free:
+            judged, key = new.pop(0), self._free.pop(0)
+            values = {**judged._asdict(), "items_number": counted[judged]}
+            ReplayRoute.objects.filter(pk=key).update(**values)
+            self._known[judged] = key
+        rows_new = [{**one._asdict(), "items_number": counted[one]} for one in new]
+        keys = store.insert(ReplayRoute(batch=self._batch), rows_new)
+        self._known.update(zip(new, keys, strict=True))
+        return {judged: self._known[judged] for judged in counted}
+
+
+def clear(batch: ReplayBatch) -> None:
+    """Its routes have no items any more."""
+    batch.routes.update(items_number=0)
+
+
+def leave(route: int | None) -> None:
+    """One item less goes this way."""
+    ReplayRoute.objects.filter(pk=route or 0, items_number__gt=0).update(
+        items_number=F("items_number") - 1
+    )

@@ -1,0 +1,87 @@
+"""Changing a draft: other options, with targets and verdicts made anew where they depend on them.
+
+Raises BatchError or OptionError, and then nothing was changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, BatchError
+from delayboard.dead_letters.replay.batch.items import count_excluded, frozen, reroute
+from delayboard.dead_letters.replay.batch.options import Options, columns, of_batch
+from delayboard.dead_letters.replay.batch.routes import Routes, clear
+from delayboard.dead_letters.replay.check.check_full_queues import finish
+from delayboard.dead_letters.replay.check.checker import Desk, look_anew
+from delayboard.dead_letters.replay.draft.create_draft import refuse_delay, whole_queue
+from delayboard.dead_letters.replay.draft.freeze_selection import AT_ONCE, aimless_of
+from delayboard.dead_letters.replay.draft.missing_messages import lacking
+from delayboard.models import BatchState, ReplayBatch, ReplayEdit, Source
+from topology import audit, work
+
+ONLY_A_DRAFT = "Only a draft can be changed: this replay was started or has ended."
+
+
+def change(user: Any, batch: ReplayBatch, options: Options) -> None:
+    """What was frozen stays; targets and verdicts are made anew, at once if these are few."""
+    if batch.source == Source.QUEUE:
+        refuse_delay(options)
+    found = look_anew(batch.broker, is_late_good=True)
+    desk = Desk(batch.broker, options, found.snapshot)
+    edits = _edits(batch)
+    is_small = batch.selected <= AT_ONCE
+    items = frozen(batch, 0, AT_ONCE) if is_small and batch.source == Source.JOURNAL else []
+    judged = [
+        desk.item(i.group, i.queue or "", i.edited or i.properties, is_repeat=i.is_repeat)
+        for i in items
+    ]
+    if items and (why := aimless_of(judged)):
+        raise BatchError(why)
+    values = {**columns(options), "limit": batch.limit}
+    if items:
+        values["state_why"] = " ".join(filter(None, (lacking(batch), found.age_said)))
+        values["excluded"] = count_excluded(judged)
+    with transaction.atomic():
+        locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
+        if not locked.is_draft:
+            raise BatchError(ONLY_A_DRAFT)
+        if _edits(batch) != edits:
+            raise BatchError("A message was edited at this moment: try again.")
+        clear(locked)
+        if items:
+            reroute(items, judged, Routes(locked))
+            finish(locked, desk)
+        elif locked.source == Source.QUEUE:
+            Routes(locked).add(Counter({whole_queue(desk, locked.queue): locked.selected}))
+            finish(locked, desk)
+        else:
+            asked = work.ask(
+                KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=batch.selected
+            )
+            values |= {"state": BatchState.PREPARING, "prepared_to": 0, "work": asked}
+        ReplayBatch.objects.filter(pk=batch.pk).update(**values)
+        details = {"batch": batch.pk, "target": options.mode.value}
+        audit.record(user, "replay changed", broker=batch.broker, what=batch.said, details=details)
+    batch.refresh_from_db()
+
+
+def change_sending(user: Any, batch: ReplayBatch, options: Options) -> None:
+    """How a draft is to be sent, its targets and verdicts as they are. Raises BatchError."""
+    if options.judged != of_batch(batch).judged:
+        raise BatchError("Its targets are others now: it has to be judged again.")
+    drafts = ReplayBatch.objects.filter(pk=batch.pk, state=BatchState.DRAFT)
+    with transaction.atomic():
+        if not drafts.update(**columns(options)):
+            raise BatchError(ONLY_A_DRAFT)
+        details = {"batch": batch.pk}
+        audit.record(user, "replay changed", broker=batch.broker, what=batch.said, details=details)
+    batch.refresh_from_db()
+
+
+def _edits(batch: ReplayBatch) -> list[tuple[int, datetime]]:
+    rows = ReplayEdit.objects.filter(item__batch=batch).order_by("item")
+    return list(rows.values_list("item_id", "edited_at"))

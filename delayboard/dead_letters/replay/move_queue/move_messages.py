@@ -1,0 +1,286 @@
+"""A replay straight through: what lies in a live queue goes to its target, as it is.
+
+Nothing is parked and no message has a row: only the counts of the batch tell how far it is. A
+message is acknowledged after the broker has confirmed its copy, and what was not taken goes back.
+
+In the batch, numbers up to `claimed_to` may have been given out as replay ids. While a run sends,
+`prepared_to` is a lower one: where a run finds them so, the one before it broke off, and of what
+went under the numbers between them nobody knows whether it is back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import timedelta
+from threading import Event
+from typing import Any
+
+from django import db
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+from delayboard.dead_letters.replay.batch.lease import NOT_ANSWERED, RETRY_AFTER, Hold, Lost, Wish
+from delayboard.dead_letters.replay.batch.options import OptionError
+from delayboard.dead_letters.replay.move_queue import counts as straight_told
+from delayboard.dead_letters.replay.move_queue.counts import COUNTED, SENT, counts_of
+from delayboard.dead_letters.replay.move_queue.delivery_limit import Costly, prefetch_of
+from delayboard.dead_letters.replay.move_queue.outgoing_message import Deciding
+from delayboard.dead_letters.replay.move_queue.queue_source import EMPTY_SECONDS, StraightSource
+from delayboard.dead_letters.replay.move_queue.watch_queue import Watch
+from delayboard.dead_letters.replay.publish.rate import Bucket
+from delayboard.dead_letters.replay.publish.tap_check import After
+from delayboard.models import BatchState, ReplayBatch
+from topology import work
+from topology.broker.amqp.depths import live_depths
+from topology.broker.amqp.fast_consumer import Intake, intake
+from topology.broker.amqp.pipeline import Pipeline, pipeline
+from topology.broker.errors import NotFound
+from topology.broker.management.client import PATIENCE_SECONDS, Management
+from topology.models import Work, WorkState
+from topology.transfer.move import move
+
+# So many numbers are reserved at once.
+RESERVED = 50_000
+LOOK_SECONDS = 0.25
+COMMIT_SECONDS = 1.0
+# After a run that broke off the broker may still hold its messages for so long (seconds).
+LINGER_SECONDS = 15.0
+
+
+def run(batch: ReplayBatch, lease: work.Lease, *, stop: Event, alive: Callable[[], None]) -> None:
+    """Send until all is through, it is paused or cancelled, or `stop`; then let the work go.
+
+    `alive` is called every second. Raises BrokerError and db.Error, with what was answered
+    written down as far as that goes; running again goes on.
+    """
+    claimed = Work.objects.get(pk=lease.work_id)
+    if claimed.fence != lease.fence:
+        return
+    with suppress(Lost):
+        hold = Hold(claimed, batch)
+        running = _Run(batch, hold, stop, alive)
+        try:
+            if not batch.is_ended:
+                running.prepare()
+                running.send()
+        except (OptionError, Costly) as error:
+            hold.rest(str(error))
+        else:
+            running.end(lease)
+
+
+class _Run:
+    def __init__(
+        self, batch: ReplayBatch, hold: Hold, stop: Event, alive: Callable[[], None]
+    ) -> None:
+        self._batch, self._hold, self._stop, self._alive = batch, hold, stop, alive
+        self._wish: Wish = ""
+        self._looked_at = self._committed_at = 0.0
+        self._empty_seconds = EMPTY_SECONDS
+        self._source: StraightSource | None = None
+        self._is_through = batch.pending == 0
+        self._taking: Intake | None = None
+        self._base: dict[str, int] = {}
+
+    def prepare(self) -> None:
+        """Count what there is, in one commit. Raises BrokerError.
+
+        What was refused before is tried again. What an earlier run may have doubled is there
+        again, beside what it had not taken.
+        """
+        batch = self._batch
+        depth = live_depths(batch.broker.address, [batch.queue]).get(batch.queue)
+        if depth is None:
+            raise NotFound(f"There is no queue “{batch.queue}” any more.")
+        if not batch.claimed_to and not sum(getattr(batch, name) for name in SENT):
+            selected = depth if batch.limit is None else min(depth, batch.limit)
+            self._write(selected=selected)
+        left = batch.selected - batch.done - batch.cancelled
+        if batch.prepared_to == batch.claimed_to:
+            self._write(returned=0, nacked=0, failed=0)
+            return
+        given_out = batch.claimed_to - batch.prepared_to
+        unsure = min(batch.in_flight, given_out, batch.selected - batch.cancelled)
+        again = max(0, min(unsure, depth - left))
+        self._empty_seconds = LINGER_SECONDS
+        doubled = min(batch.selected + again, batch.doubled + unsure)
+        self._write(
+            returned=0,
+            nacked=0,
+            failed=0,
+            selected=batch.selected + again,
+            doubled=doubled,
+            state_why=straight_told.doubled(doubled),
+            prepared_to=batch.claimed_to,
+        )
+
+    def send(self) -> None:
+        """Raises BrokerError, db.Error, Lost; what was answered is written down then too.
+
+        Raises OptionError where its target is none any more, Costly where taking messages
+        destroys some.
+        """
+        batch = self._batch
+        address = batch.broker.address
+        self._is_through = batch.pending == 0
+        if self._is_through or self._is_stopping():
+            return
+        with Management(address, seconds=PATIENCE_SECONDS) as management:
+            watch = Watch(management, batch.queue)
+            deciding = Deciding(batch, watch.definitions)
+            window = settings.MESSAGES_IN_FLIGHT
+            # A kill that comes before any other commit finds what it may have duplicated.
+            self._write(in_flight=window)
+            prefetch = prefetch_of(2 * window, batch.rate, watch.average())
+            self._base = {name: getattr(batch, name) for name in COUNTED}
+            begun = batch.claimed_to
+            try:
+                with (
+                    pipeline(address, f"replay {batch.pk}") as channel,
+                    intake(address, batch.queue, prefetch=prefetch) as taking,
+                ):
+                    self._taking = taking
+                    self._source = StraightSource(
+                        taking,
+                        deciding,
+                        lambda: After(management, watch.definitions),
+                        Bucket(batch.rate, time.monotonic()),
+                        self._reserve,
+                        left=batch.pending,
+                        window=window,
+                        prefetch=prefetch,
+                        number=begun,
+                        limit=watch.limit,
+                        empty_seconds=self._empty_seconds,
+                    )
+                    self._move(self._source, channel, watch)
+                self._is_through = self._source.is_through
+            finally:
+                self._let_go(begun)
+            if self._source.costly and not self._is_through:
+                raise Costly(self._source.costly)
+
+    def _move(self, source: StraightSource, channel: Pipeline[Any], watch: Watch) -> None:
+        def turn() -> None:
+            source.attend()
+            if watch.is_due:
+                with self._attended():
+                    source.costly = source.costly or watch.costly()
+            self._turn()
+
+        window = self._batch.in_flight
+        try:
+            move(source, channel, window=window, is_stopping=self._is_stopping, turn=turn)
+        finally:
+            source.flush()
+
+    def _let_go(self, begun: int) -> None:
+        """Write down how it ended: what is sure, and how much is not where the queue broke off."""
+        source, taking, self._taking = self._source, self._taking, None
+        if source is None or taking is None:
+            return
+        number = source.number
+        if taking.is_given_back:
+            source.counts["doubled"] += source.unsure
+            self._commit(claimed_to=number, prepared_to=number)
+        else:
+            self._commit(
+                claimed_to=number, prepared_to=number - min(self._batch.in_flight, number - begun)
+            )
+
+    def end(self, lease: work.Lease) -> None:
+        """Let the work go as people want it, or as it came out. Raises Lost."""
+        self._wish = self._hold.wish()
+        if self._wish == "lost":
+            raise Lost
+        if self._wish == "cancel":
+            self._hold.cancel(self._alive, self._stop.is_set)
+        elif self._is_through:
+            self._done(lease)
+        elif self._wish == "pause":
+            self._hold.pause()
+        elif self._stop.is_set():
+            self._hold.give_back("", after=timedelta(0))
+        elif self._source and self._source.is_held_long:
+            self._go_round(self._source)
+        else:
+            self._hold.give_back(NOT_ANSWERED, after=RETRY_AFTER)
+
+    def _go_round(self, source: StraightSource) -> None:
+        """What was refused is back in the queue: try it and the rest again, if any went."""
+        if source.counts["done"]:
+            self._hold.give_back(straight_told.REFUSED_AGAIN, after=timedelta(0))
+        else:
+            self._hold.rest(straight_told.stuck(source.error))
+
+    def _done(self, lease: work.Lease) -> None:
+        batch = self._batch
+        gone = batch.pending
+        error = self._source.error if self._source else ""
+        told = (
+            straight_told.refused(batch, error),
+            straight_told.gone(gone, batch.queue),
+            straight_told.doubled(batch.doubled),
+        )
+        why = " ".join(sentence for sentence in told if sentence)
+        ended = {"state": BatchState.DONE, "state_at": timezone.now(), "pause_wanted": False}
+        with transaction.atomic():
+            if self._hold.keep() == "cancel":
+                return
+            ReplayBatch.objects.filter(pk=batch.pk).update(
+                cancelled=batch.cancelled + gone, state_why=why, **ended
+            )
+            lease.end(WorkState.DONE)
+
+    def _is_stopping(self) -> bool:
+        source = self._source
+        if self._stop.is_set() or self._wish:
+            return True
+        if source is not None and (source.costly or source.is_held_long):
+            return True
+        now = time.monotonic()
+        if now - self._looked_at > LOOK_SECONDS:
+            self._looked_at = now
+            with suppress(db.Error):
+                self._wish = self._hold.wish()
+        return bool(self._wish)
+
+    def _turn(self) -> None:
+        """A database that fails for a moment is asked again; what it missed is kept until then."""
+        now = time.monotonic()
+        if now - self._committed_at < COMMIT_SECONDS:
+            return
+        self._committed_at = now
+        try:
+            self._commit()
+        except db.Error:
+            connection.close_if_unusable_or_obsolete()
+        self._alive()
+
+    def _reserve(self) -> int:
+        self._commit(claimed_to=self._batch.claimed_to + RESERVED)
+        return self._batch.claimed_to
+
+    def _commit(self, **values: Any) -> None:
+        """Write down what was counted. Raises Lost.
+
+        Whole numbers, for a commit whose answer is lost is made again.
+        """
+        counted = self._source.counts if self._source else None
+        counts = {} if counted is None else counts_of(self._batch, self._base, counted)
+        with self._attended():
+            self._write(**counts, **values)
+
+    def _attended(self) -> AbstractContextManager[None]:
+        return self._taking.attended() if self._taking else nullcontext()
+
+    def _write(self, **values: Any) -> None:
+        with transaction.atomic():
+            self._hold.keep()
+            if values:
+                ReplayBatch.objects.filter(pk=self._batch.pk).update(**values)
+        if values:
+            self._batch.refresh_from_db(fields=list(values))

@@ -1,0 +1,184 @@
+"""The headers of a message as a person edits them: names, types, texts; pure.
+
+What is not changed keeps its bytes and its place; what is changed keeps its AMQP type, the width
+of a number too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from delayboard.dead_letters.replay.publish.header_values import NAMES, TYPES, text_of, value_of
+from topology.broker.properties.field_values import FieldError, Reader, table_entries, write_entry
+from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER
+
+# A header frame is no longer than what a connection agrees on, 128 KiB by default.
+MOST_BYTES = 120_000
+HEADERS_FLAG = 1 << 13
+_BROKER_S = DEATH_HEADERS | {"CC", "BCC"}
+_OURS = {
+    REPLAY_HEADER: "which replay sent the message",
+    REPLAYS_HEADER: "how often the message was replayed",
+}
+
+
+class EditError(ValueError):
+    """Nothing was changed. `problems` maps a header, or "body", to a sentence; "" is the whole."""
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        super().__init__(" ".join(problems.values()))
+        self.problems = dict(problems)
+
+
+class Typed(NamedTuple):
+    """A value as a text of one of TYPES; the type "" is the one that the header has."""
+
+    type: str
+    text: str
+
+
+class Header(NamedTuple):
+    """`lock` says why it cannot be changed, "" when it can."""
+
+    name: str
+    type: str
+    text: str
+    lock: str = ""
+
+
+class _Entry(NamedTuple):
+    name: str
+    tag: bytes
+    value: Any
+    data: bytes
+
+
+def headers_of(raw: bytes) -> tuple[Header, ...]:
+    """The headers in their order. Raises EditError when they cannot be taken apart."""
+    return tuple(
+        Header(entry.name, _type(entry), text_of(entry.value), _lock(entry))
+        for entry in _entries(raw)
+    )
+
+
+def edited(
+    raw: bytes, set_headers: Mapping[str, Typed], drop_headers: Collection[str] = ()
+) -> bytes:
+    """The properties' bytes with these headers set and those dropped. Raises EditError."""
+    entries = _entries(raw)
+    known = {entry.name: entry for entry in entries}
+    problems: dict[str, str] = {}
+    written: dict[str, bytes] = {}
+    for name in (*set_headers, *drop_headers):
+        entry = known.get(name)
+        if lock := locked(name) or (_lock(entry) if entry and name in set_headers else ""):
+            problems[name] = lock
+    for name, typed in set_headers.items():
+        try:
+            if name not in problems:
+                written[name] = _written(name, typed, known.get(name))
+        except ValueError as error:
+            problems[name] = str(error)
+    if problems:
+        raise EditError(problems)
+    dropped = set(drop_headers) - set(set_headers)
+    kept = [
+        written.pop(entry.name, b"") if entry.name in set_headers else entry.data
+        for entry in entries
+        if entry.name not in dropped
+    ]
+    inner = b"".join([*kept, *written.values()])
+    if inner == b"".join([entry.data for entry in entries]):
+        return raw
+    found = _with_headers(raw, inner)
+    if len(found) > max(MOST_BYTES, len(raw)):
+        raise EditError({"": f"All headers together can have {MOST_BYTES:,} bytes at most."})
+    return found
+
+
+def locked(name: str) -> str:
+    """Why nobody edits a header of this name; "" when it may be."""
+    if name in _BROKER_S or name.startswith("x-opt-"):
+        return "The broker writes it, and a replay leaves it out."
+    if name in _OURS:
+        return f"Delayboard writes it at every replay: it tells {_OURS[name]}."
+    return ""
+
+
+def _lock(entry: _Entry) -> str:
+    if why := locked(entry.name):
+        return why
+    if isinstance(entry.value, (Mapping, list)) and not _is_plain(entry.value):
+        return "It holds values that cannot be typed, such as times, decimals or bytes."
+    return ""
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON tells all of it."""
+    match value:
+        case Mapping():
+            return all(_is_plain(item) for item in value.values())
+        case list():
+            return all(_is_plain(item) for item in value)
+    return value is None or isinstance(value, (str, bool, int, float))
+
+
+def _type(entry: _Entry) -> str:
+    return "bytes" if isinstance(entry.value, bytes) else NAMES.get(entry.tag, "text")
+
+
+def _written(name: str, typed: Typed, old: _Entry | None) -> bytes:
+    """The whole entry. Raises ValueError with a sentence."""
+    if not name and old is None:
+        raise ValueError("A header needs a name.")
+    if old is not None and typed.type in ("", _type(old)):
+        if typed.text == text_of(old.value):
+            return old.data
+        head = old.data[: 1 + old.data[0]]
+        return head + value_of(_type(old), old.tag, typed.text)
+    if typed.type not in TYPES:
+        raise ValueError(f"Its type is one of {', '.join(TYPES)}.")
+    head = write_entry(name, None)[:-1]
+    return head + value_of(typed.type, TYPES[typed.type], typed.text, is_new=True)
+
+
+def _entries(raw: bytes) -> Sequence[_Entry]:
+    """Raises EditError."""
+    try:
+        start, size = _place(raw)
+        return [
+            _Entry(
+                name.decode("utf-8", "backslashreplace"),
+                data[1 + len(name) : 2 + len(name)],
+                value,
+                data,
+            )
+            for name, value, data in table_entries(raw[start + 4 : start + size])
+        ]
+    except FieldError as error:
+        said = f"Its properties cannot be taken apart, so that nothing in them is edited: {error}."
+        raise EditError({"": said}) from error
+
+
+def _place(raw: bytes) -> tuple[int, int]:
+    """Where the table of headers begins, and how many bytes it has; none where there is none."""
+    reader = Reader(raw)
+    flags = reader.number(">H")
+    for place in (15, 14):
+        if flags & 1 << place:
+            reader.short_string()
+    start = reader.position
+    if flags & HEADERS_FLAG:
+        reader.long_string()
+    return start, reader.position - start
+
+
+def _with_headers(raw: bytes, inner: bytes) -> bytes:
+    """The same properties with this table; without one where it is empty."""
+    start, size = _place(raw)
+    (flags,) = struct.unpack_from(">H", raw)
+    flags = flags | HEADERS_FLAG if inner else flags & ~HEADERS_FLAG
+    table = struct.pack(">I", len(inner)) + inner if inner else b""
+    return struct.pack(">H", flags) + raw[2:start] + table + raw[start + size :]
