@@ -34,7 +34,7 @@ def now(request: HttpRequest) -> HttpResponse:
         "background_tasks": background_tasks,
         "live": live,
         "stream_taps": list_stream_taps(request.user, brokers),
-        "batches": summary.lines(request.user, seen.batches),
+        "batches": summary.make_lines(request.user, seen.batches),
     }
     return render(request, "delayboard/now.html", context)
 

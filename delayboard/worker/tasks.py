@@ -83,12 +83,12 @@ def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
 
 
 def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
-    prepared = partial(_work_off, change_state.KIND_PREPARE, owner, prepare_draft.run)
+    prepared = partial(_work_off, change_state.KIND_PREPARE, owner, prepare_draft.prepare_draft)
     parked = partial(_work_off, park_queue.KIND, owner, park_queue.park)
     changed = partial(_work_off, discard.KIND, owner, discard.run)
     return (
         ("replay-prepare", "Prepares replays", prepared),
-        ("replay-outcomes", "Follows what was replayed", outcome.follow),
+        ("replay-outcomes", "Follows what was replayed", outcome.follow_batches),
         (PARKING, "Parks what was asked for", parked),
         (PARKED_MESSAGES, "Discards and restores", changed),
         ("parked-message-index", "Index of parked messages", keep_indexed),

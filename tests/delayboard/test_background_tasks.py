@@ -116,7 +116,7 @@ def test_a_firehose_that_is_wanted_is_recorded() -> None:
     [
         ("replay", "replay", "send.send_batch.replay"),
         ("replay-2", "replay", "send.send_batch.replay"),
-        ("replay-prepare", "replay-prepare", "draft.prepare_draft.run"),
+        ("replay-prepare", "replay-prepare", "draft.prepare_draft.prepare_draft"),
     ],
 )
 def test_the_replay_background_tasks_carry_out_what_they_claim(

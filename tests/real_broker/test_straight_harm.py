@@ -9,10 +9,8 @@ import pytest
 from django.db import DatabaseError
 
 from delayboard.dead_letters.replay.move_queue import (
-    counts as straight_told,
-)
-from delayboard.dead_letters.replay.move_queue import (
     move_messages,
+    moved_counts,
     queue_source,
     watch_queue,
 )
@@ -161,7 +159,7 @@ def test_what_is_refused_is_given_back_before_the_broker_misses_its_ack(
     with monkeypatch.context() as patched:
         patched.setattr(queue_source, "HELD_SECONDS", 1.0)
         run(batch)
-    assert (batch.work and batch.work.error) == straight_told.REFUSED_AGAIN
+    assert (batch.work and batch.work.error) == moved_counts.REFUSED_AGAIN
     assert counts(batch)["failed"] == 5
     assert 0 < batch.done < 400
     eventually(lambda: depth(vhost, "dead") == 405 - batch.done, "all others are back")

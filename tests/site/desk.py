@@ -56,9 +56,7 @@ def draft(broker: Broker, *, key: str = "parked-work") -> ReplayBatch:
     know(broker, Queue("parked"), Queue("parked-work"))
     found = [Message("", "parked", Properties(), body) for body in (b"1", b"2")]
     keys = [row.pk for row in parked(broker, *found, queue="parked")]
-    return create_draft.of_parked_messages(
-        None, broker, keys, Options(mode=TargetMode.TYPED, key=key)
-    )
+    return create_draft.draft_messages(None, broker, keys, Options(mode=TargetMode.TYPED, key=key))
 
 
 def text_of(answer: Any) -> str:

@@ -51,13 +51,13 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
         if not locked.is_draft:
-            raise BatchError(_not_a_draft(locked))
+            raise BatchError(_explain_no_draft(locked))
         if locked.excluded and not locked.pending:
             raise BatchError(ONLY_REPEATS)
-        bad = bad_verdicts(locked)
+        bad = count_bad_verdicts(locked)
         if bad and not despite_verdict:
-            raise BatchError(f"{_told(bad)} Type “yes” to replay them all the same.")
-        _begin(user, locked)
+            raise BatchError(f"{_describe_bad(bad)} Type “yes” to replay them all the same.")
+        _begin_work(user, locked)
         audit.record(
             user,
             "replay started",
@@ -73,16 +73,16 @@ def pause(user: Any, batch: ReplayBatch) -> None:
     A worker that is at it stops within a second; until then only `pause_wanted` says so.
     """
     with transaction.atomic():
-        locked = _locked(batch)
+        locked = _lock_batch(batch)
         if locked.is_ended or locked.started_at is None:
-            raise BatchError(_not_running(locked))
+            raise BatchError(_explain_not_running(locked))
         assert locked.work is not None
         if locked.state == BatchState.PAUSED:
             raise BatchError("This replay is paused already.")
-        if is_held(locked.work):
-            _update(locked, pause_wanted=True, state_why=f"Paused by {_name(user)}.")
+        if is_leased(locked.work):
+            _update(locked, pause_wanted=True, state_why=f"Paused by {_name_user(user)}.")
         else:
-            rest(locked, f"Paused by {_name(user)}.")
+            set_paused(locked, f"Paused by {_name_user(user)}.")
         _record(user, "replay paused", locked)
 
 
@@ -93,21 +93,24 @@ def resume(user: Any, batch: ReplayBatch) -> None:
     stops again when as many more did.
     """
     with transaction.atomic():
-        locked = _locked(batch)
+        locked = _lock_batch(batch)
         if locked.state not in (BatchState.PAUSED, BatchState.WATCHING) or locked.work is None:
-            raise BatchError(_not_paused(locked))
+            raise BatchError(_explain_not_paused(locked))
         if locked.work.cancel_wanted:
             raise BatchError("This replay is being cancelled already.")
         now = timezone.now()
         waits = locked.publish_at is not None and locked.publish_at > now
-        changes: dict[str, Any] = {"pause_wanted": False, "state_why": claims.left_out(locked)}
+        changes: dict[str, Any] = {
+            "pause_wanted": False,
+            "state_why": claims.describe_unavailable(locked),
+        }
         if locked.stop_after and locked.died >= locked.stop_after:
             changes["stop_after"] = locked.died + locked.stop_after
         if locked.canary_until is not None:
             changes["canary_until"] = min(now, locked.canary_until)
         changes["state"] = BatchState.WAITING if waits else BatchState.RUNNING
         _update(locked, state_at=now, **changes)
-        _free(locked, locked.publish_at if waits else None)
+        _release_work(locked, locked.publish_at if waits else None)
         Work.objects.filter(pk=locked.work.pk).update(error="")
         _record(user, "replay resumed", locked)
 
@@ -118,38 +121,38 @@ def cancel(user: Any, batch: ReplayBatch) -> None:
     A worker that is at it stops within a second; many messages are given back by the worker.
     """
     with transaction.atomic():
-        locked = _locked(batch)
+        locked = _lock_batch(batch)
         if locked.is_ended:
-            raise BatchError(_not_running(locked))
+            raise BatchError(_explain_not_running(locked))
         if locked.work is not None and locked.work.cancel_wanted:
             raise BatchError("This replay is being cancelled already.")
         if locked.state == BatchState.PREPARING and locked.work is not None:
             work.cancel(locked.work)
-        _stop_for_good(user, locked)
+        _cancel_work(user, locked)
         _record(user, "replay cancelled", locked)
 
 
-def bad_verdicts(batch: ReplayBatch) -> dict[str, int]:
+def count_bad_verdicts(batch: ReplayBatch) -> dict[str, int]:
     """How many items have a bad verdict, by how the dry run says that they end."""
     bad = batch.routes.filter(is_good=False).order_by().values_list("ending")
     return {ending: number for ending, number in bad.annotate(Sum("items_number")) if number}
 
 
-def is_held(of: Work) -> bool:
+def is_leased(of: Work) -> bool:
     """Whether a worker is at it: its lease has not run out."""
     until = of.leased_until_at
     return of.state == WorkState.RUNNING and until is not None and until > timezone.now()
 
 
-def rest(batch: ReplayBatch, why: str) -> None:
+def set_paused(batch: ReplayBatch, why: str) -> None:
     """It is paused, and nobody can claim its work; the caller has locked that."""
-    _free(batch, NEVER)
+    _release_work(batch, NEVER)
     _update(
         batch, state=BatchState.PAUSED, state_at=timezone.now(), state_why=why, pause_wanted=False
     )
 
 
-def _begin(user: Any, batch: ReplayBatch) -> None:
+def _begin_work(user: Any, batch: ReplayBatch) -> None:
     now = timezone.now()
     waits = batch.undo_seconds > 0
     batch.state = BatchState.WAITING if waits else BatchState.RUNNING
@@ -165,9 +168,9 @@ def _begin(user: Any, batch: ReplayBatch) -> None:
         Work.objects.filter(pk=batch.work.pk).update(not_before_at=batch.publish_at)
 
 
-def _stop_for_good(user: Any, batch: ReplayBatch) -> None:
-    why = f"Cancelled by {_name(user)}."
-    if batch.work is not None and batch.work.kind == KIND and is_held(batch.work):
+def _cancel_work(user: Any, batch: ReplayBatch) -> None:
+    why = f"Cancelled by {_name_user(user)}."
+    if batch.work is not None and batch.work.kind == KIND and is_leased(batch.work):
         Work.objects.filter(pk=batch.work.pk).update(cancel_wanted=True)
         _update(batch, state_why=why)
         return
@@ -178,12 +181,12 @@ def _stop_for_good(user: Any, batch: ReplayBatch) -> None:
         claims.release_chunk(batch, number=AT_ONCE)
         Work.objects.filter(pk=batch.work.pk).update(state=WorkState.CANCELLED, ended_at=now)
     else:
-        _free(batch, None)
+        _release_work(batch, None)
         Work.objects.filter(pk=batch.work.pk).update(cancel_wanted=True)
     _update(batch, state=BatchState.CANCELLED, state_at=now, state_why=why, work=batch.work)
 
 
-def _free(batch: ReplayBatch, not_before: datetime | None) -> None:
+def _release_work(batch: ReplayBatch, not_before: datetime | None) -> None:
     """Its work waits, whoever held it: the fence keeps a worker out whose lease has run out."""
     assert batch.work is not None
     Work.objects.filter(pk=batch.work.pk).update(
@@ -194,17 +197,17 @@ def _free(batch: ReplayBatch, not_before: datetime | None) -> None:
     )
 
 
-def _locked(batch: ReplayBatch) -> ReplayBatch:
+def _lock_batch(batch: ReplayBatch) -> ReplayBatch:
     """The batch as it is, with its work locked; a draft, that has none to lock, itself."""
     while True:
         with transaction.atomic():
-            if (found := _held(batch)) is not None:
+            if (found := _lock_once(batch)) is not None:
                 return found
             # Gives up what is locked: the worker locks the work, then the batch.
             transaction.set_rollback(True)
 
 
-def _held(batch: ReplayBatch) -> ReplayBatch | None:
+def _lock_once(batch: ReplayBatch) -> ReplayBatch | None:
     """None when it was started meanwhile: its work is another then, which is not locked."""
     rows = ReplayBatch.objects.filter(pk=batch.pk).select_related("broker", "work")
     held = rows.get().work_id
@@ -217,14 +220,14 @@ def _held(batch: ReplayBatch) -> ReplayBatch | None:
     return found if found.work_id == held else None
 
 
-def _told(bad: dict[str, int]) -> str:
+def _describe_bad(bad: dict[str, int]) -> str:
     named = [f"{bad[ending]} {words}" for ending, words in _BAD.items() if ending in bad]
     if other := sum(number for ending, number in bad.items() if ending not in _BAD):
         named.append(f"{other} would not arrive")
     return f"{sum(bad.values())} messages have a bad verdict: {', '.join(named)}."
 
 
-def _not_a_draft(batch: ReplayBatch) -> str:
+def _explain_no_draft(batch: ReplayBatch) -> str:
     match batch.state:
         case BatchState.PREPARING:
             return "This replay is still being prepared: start it when its dry run is there."
@@ -235,19 +238,19 @@ def _not_a_draft(batch: ReplayBatch) -> str:
     return "This replay was started already."
 
 
-def _not_running(batch: ReplayBatch) -> str:
+def _explain_not_running(batch: ReplayBatch) -> str:
     if batch.is_ended:
         return f"This replay has ended: it is {batch.get_state_display()}."
     return "This replay is not running: it was not started yet."
 
 
-def _not_paused(batch: ReplayBatch) -> str:
+def _explain_not_paused(batch: ReplayBatch) -> str:
     if batch.is_ended or batch.started_at is None:
-        return _not_running(batch)
+        return _explain_not_running(batch)
     return f"This replay is not paused: it is {batch.get_state_display()}."
 
 
-def _name(user: Any) -> str:
+def _name_user(user: Any) -> str:
     return str(user) if user is not None else "a command"
 
 

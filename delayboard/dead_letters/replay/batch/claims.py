@@ -67,7 +67,7 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
     ]
     shared_ids.assign_ids(batch, taken, families)
     if missed:
-        _leave_out(batch, missed, at)
+        _cancel_items(batch, missed, at)
     batch.claimed_to = last
     batch.cancelled += len(missed)
     changes: dict[str, Any] = {"claimed_to": last}
@@ -75,7 +75,7 @@ def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
         changes["cancelled"] = F("cancelled") + len(missed)
     if last == batch.selected and batch.cancelled:
         # All items are read for it, so not for each chunk.
-        batch.state_why = changes["state_why"] = left_out(batch)
+        batch.state_why = changes["state_why"] = describe_unavailable(batch)
     ReplayBatch.objects.filter(pk=batch.pk).update(**changes)
     return looked
 
@@ -95,7 +95,7 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
     if not found:
         return 0
     at = timezone.now()
-    let_go(
+    release_messages(
         [
             parked_message
             for _, parked_message, _, position in found
@@ -122,16 +122,18 @@ def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> in
     return found[-1][3]
 
 
-def let_go(parked_messages: Collection[int], batch: ReplayBatch, at: datetime) -> None:
+def release_messages(parked_messages: Collection[int], batch: ReplayBatch, at: datetime) -> None:
     """What this batch had claimed is parked, or what another replay made of it."""
     wanted = {
         **dict.fromkeys(parked_messages, ParkedState.PARKED),
-        **gone_before(batch, parked_messages),
+        **find_earlier_states(batch, parked_messages),
     }
     change_each(wanted, (ParkedState.REPLAYING,), by=batch.started_by_id, at=at)
 
 
-def gone_before(batch: ReplayBatch, parked_messages: Collection[int]) -> dict[int, ParkedState]:
+def find_earlier_states(
+    batch: ReplayBatch, parked_messages: Collection[int]
+) -> dict[int, ParkedState]:
     """Those that another replay had given to a delay before this one claimed them.
 
     Replayed are those of them that came out of it since, be it to die again.
@@ -147,7 +149,7 @@ def gone_before(batch: ReplayBatch, parked_messages: Collection[int]) -> dict[in
     return found
 
 
-def left_out(batch: ReplayBatch) -> str:
+def describe_unavailable(batch: ReplayBatch) -> str:
     """How many of its messages it could not have, and why; "" when it has all."""
     if not batch.cancelled:
         return ""
@@ -157,8 +159,8 @@ def left_out(batch: ReplayBatch) -> str:
     return f"Messages are left out: {', '.join(told)}." if told else ""
 
 
-def _leave_out(batch: ReplayBatch, missed: Mapping[int, int | None], at: datetime) -> None:
-    why = _reasons(
+def _cancel_items(batch: ReplayBatch, missed: Mapping[int, int | None], at: datetime) -> None:
+    why = _find_reasons(
         batch, {parked_message for parked_message in missed.values() if parked_message is not None}
     )
     by_reason: dict[str, list[int]] = {}
@@ -170,7 +172,7 @@ def _leave_out(batch: ReplayBatch, missed: Mapping[int, int | None], at: datetim
         )
 
 
-def _reasons(batch: ReplayBatch, parked_messages: set[int]) -> dict[int, str]:
+def _find_reasons(batch: ReplayBatch, parked_messages: set[int]) -> dict[int, str]:
     """Why each of these messages is not free; none for one that is no longer there."""
     rows = ParkedMessage.objects.filter(pk__in=parked_messages).order_by()
     states = dict(rows.values_list("pk", "state"))
@@ -187,12 +189,12 @@ def _reasons(batch: ReplayBatch, parked_messages: set[int]) -> dict[int, str]:
         **dict(claimed.values_list("parked_message_id", "batch_id")),
     }
     return {
-        parked_message: _reason(state, inside.get(parked_message))
+        parked_message: _describe_reason(state, inside.get(parked_message))
         for parked_message, state in states.items()
     }
 
 
-def _reason(state: str, other: int | None) -> str:
+def _describe_reason(state: str, other: int | None) -> str:
     where = f"replay {other}" if other is not None else "another replay"
     match state:
         case ParkedState.DISCARDED:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from django.db.models import Min, Sum
 
 from delayboard.dead_letters.parked import store
-from delayboard.dead_letters.replay.batch.routes import Judged, Routes
-from delayboard.dead_letters.replay.batch.selection import Row
+from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
+from delayboard.dead_letters.replay.batch.selection import SelectedMessage
 from delayboard.models import ItemState, ReplayBatch, ReplayItem
 
 
-class Frozen(NamedTuple):
+class FrozenItem(NamedTuple):
     """An item of a draft with what it is judged by.
 
     `edited` and `properties` are None where there is none.
@@ -47,7 +47,10 @@ _COLUMNS = (
 
 
 def insert_items(
-    batch: ReplayBatch, rows: Sequence[Row], judged: Sequence[Judged | None], routes: Routes
+    batch: ReplayBatch,
+    rows: Sequence[SelectedMessage],
+    judged: Sequence[CheckedTarget | None],
+    routes: Routes,
 ) -> None:
     """Add items behind the `selected` ones, in the caller's transaction.
 
@@ -61,7 +64,7 @@ def insert_items(
                 "position": position,
                 "parked_message_id": row.pk,
                 "route_id": None if one is None else keys[one],
-                "state": _state(one),
+                "state": _choose_state(one),
                 "is_repeat": row.is_repeat,
                 "message_id": row.message_id,
                 "size": row.size,
@@ -73,32 +76,34 @@ def insert_items(
     )
 
 
-def frozen(batch: ReplayBatch, after: int, number: int) -> list[Frozen]:
+def read_items(batch: ReplayBatch, after: int, number: int) -> list[FrozenItem]:
     """The next items after this position."""
     rows = batch.items.filter(position__gt=after).order_by("position")
-    return [Frozen(*row) for row in rows.values_list(*_COLUMNS)[:number]]
+    return [FrozenItem(*row) for row in rows.values_list(*_COLUMNS)[:number]]
 
 
-def firsts(batch: ReplayBatch) -> Mapping[int, tuple[int, int]]:
+def find_first_items(batch: ReplayBatch) -> Mapping[int, tuple[int, int]]:
     """The first position of each route that has items, and the bytes of all its bodies."""
     rows = batch.items.filter(route__isnull=False).order_by().values("route")
     found = rows.annotate(first=Min("position"), size_of_all=Sum("size"))
     return {row["route"]: (row["first"], row["size_of_all"]) for row in found}
 
 
-def frozen_at(batch: ReplayBatch, positions: Collection[int]) -> Mapping[int, Frozen]:
+def read_items_at(batch: ReplayBatch, positions: Collection[int]) -> Mapping[int, FrozenItem]:
     """The items at these positions, by them."""
     rows = batch.items.filter(position__in=positions).values_list(*_COLUMNS)
-    return {row[1]: Frozen(*row) for row in rows}
+    return {row[1]: FrozenItem(*row) for row in rows}
 
 
-def reroute(items: Sequence[Frozen], judged: Sequence[Judged | None], routes: Routes) -> None:
+def reroute_items(
+    items: Sequence[FrozenItem], judged: Sequence[CheckedTarget | None], routes: Routes
+) -> None:
     """Each goes as it was judged, in the caller's transaction; None excludes it."""
     keys = routes.add(Counter(one for one in judged if one is not None))
     alike: dict[tuple[int | None, ItemState], list[int]] = {}
     for item, one in zip(items, judged, strict=True):
         route = None if one is None else keys[one]
-        alike.setdefault((route, _state(one)), []).append(item.pk)
+        alike.setdefault((route, _choose_state(one)), []).append(item.pk)
     if len(alike) <= len(items) // 10 + 1:
         for (route, state), some in alike.items():
             ReplayItem.objects.filter(pk__in=some).update(route=route, state=state)
@@ -111,9 +116,9 @@ def reroute(items: Sequence[Frozen], judged: Sequence[Judged | None], routes: Ro
     ReplayItem.objects.bulk_update(changed, ["route", "state"])
 
 
-def count_excluded(judged: Sequence[Judged | None]) -> int:
+def count_excluded(judged: Sequence[CheckedTarget | None]) -> int:
     return sum(one is None for one in judged)
 
 
-def _state(judged: Judged | None) -> ItemState:
+def _choose_state(judged: CheckedTarget | None) -> ItemState:
     return ItemState.EXCLUDED if judged is None else ItemState.PENDING

@@ -9,30 +9,29 @@ from typing import Any, Literal, TypeAlias
 from django.db import transaction
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch import change_state as batches
-from delayboard.dead_letters.replay.batch import claims
+from delayboard.dead_letters.replay.batch import change_state, claims
 from delayboard.models import BatchState, ReplayBatch
 from topology import work
 from topology.models import Work, WorkState
 
-Wish: TypeAlias = Literal["", "pause", "cancel", "lost"]
+Request: TypeAlias = Literal["", "pause", "cancel", "lost"]
 
 RETRY_AFTER = timedelta(seconds=5)
 NOT_ANSWERED = "The broker did not answer all of it: what is open is sent again."
 
 
-class Lost(Exception):
+class LeaseLost(Exception):
     """Another worker has the work, or nobody shall: nothing more may be written."""
 
 
-class Hold:
+class BatchLease:
     """The lease of a batch's work. Whoever writes for the batch calls `keep` first."""
 
     def __init__(self, claimed: Work, batch: ReplayBatch) -> None:
         self.batch = batch
         self._work_id, self.lease = claimed.pk, work.lease_of(claimed)
 
-    def keep(self) -> Wish:
+    def renew(self) -> Request:
         """Renew the lease and lock the work, in the caller's transaction; what people want.
 
         Raises Lost: then the caller's transaction must not write.
@@ -45,14 +44,14 @@ class Hold:
             error="",
         )
         if not kept:
-            raise Lost
-        return self.wish()
+            raise LeaseLost
+        return self.read_request()
 
-    def lock(self) -> None:
+    def lock_work(self) -> None:
         """Lock the work in the caller's transaction, whoever has it."""
         Work.objects.select_for_update().get(pk=self._work_id)
 
-    def wish(self) -> Wish:
+    def read_request(self) -> Request:
         """What people want of it."""
         rows = ReplayBatch.objects.filter(pk=self.batch.pk)
         found = rows.values_list(
@@ -65,33 +64,33 @@ class Hold:
             return "cancel"
         return "pause" if pause else ""
 
-    def become(self, state: BatchState, why: str = "", **values: Any) -> None:
+    def set_state(self, state: BatchState, why: str = "", **values: Any) -> None:
         """Change the batch's state; not when people want it otherwise. Raises Lost."""
         with transaction.atomic():
-            if not self.keep():
+            if not self.renew():
                 self._update(state=state, state_at=timezone.now(), state_why=why, **values)
 
-    def rest(self, why: str, **values: Any) -> None:
+    def pause_itself(self, why: str, **values: Any) -> None:
         """Pause it, by itself; not when people want it cancelled. Raises Lost."""
         with transaction.atomic():
-            if self.keep() == "cancel":
+            if self.renew() == "cancel":
                 return
             self._update(**values)
-            batches.rest(self.batch, why)
+            change_state.set_paused(self.batch, why)
 
-    def pause(self) -> None:
+    def pause_as_requested(self) -> None:
         """Pause it as people want. Raises Lost."""
         with transaction.atomic():
-            if self.keep() == "pause":
+            if self.renew() == "pause":
                 self.batch.refresh_from_db(fields=["state_why"])
-                batches.rest(self.batch, self.batch.state_why)
+                change_state.set_paused(self.batch, self.batch.state_why)
 
-    def end(self) -> None:
+    def complete(self) -> None:
         """It is done; not when people want it cancelled. Raises Lost."""
         with transaction.atomic():
-            if self.keep() == "cancel":
+            if self.renew() == "cancel":
                 return
-            why = claims.left_out(self.batch)
+            why = claims.describe_unavailable(self.batch)
             self._update(
                 state=BatchState.DONE, state_at=timezone.now(), state_why=why, pause_wanted=False
             )
@@ -100,14 +99,14 @@ class Hold:
     def cancel(self, alive: Callable[[], None], is_stopping: Callable[[], bool]) -> None:
         """Give back what is not published, a chunk in each transaction. Raises Lost."""
         with transaction.atomic():
-            self.keep()
+            self.renew()
             ended = {"state": BatchState.CANCELLED, "pause_wanted": False}
             rows = ReplayBatch.objects.filter(pk=self.batch.pk)
             rows.exclude(state=BatchState.CANCELLED).update(state_at=timezone.now(), **ended)
         last = 0
         while not is_stopping():
             with transaction.atomic():
-                self.keep()
+                self.renew()
                 last = claims.release_chunk(self.batch, last)
                 if not last:
                     self.lease.end(WorkState.CANCELLED)
@@ -119,13 +118,13 @@ class Hold:
         """Let it be tried again later; at once when people want something of it."""
         with transaction.atomic():
             if self._ours().update(error=error):
-                self.lease.give_back(error, after=timedelta(0) if self.wish() else after)
+                self.lease.give_back(error, after=timedelta(0) if self.read_request() else after)
 
-    def tell(self, error: str) -> None:
+    def report(self, error: str) -> None:
         """What keeps it from going on; "" when nothing does."""
         self._ours().update(error=error)
 
-    def until(self, moment: datetime) -> None:
+    def wait_until(self, moment: datetime) -> None:
         """Let it be tried again at that moment."""
         self.give_back("", after=max(timedelta(0), moment - timezone.now()))
 

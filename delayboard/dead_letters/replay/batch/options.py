@@ -66,7 +66,7 @@ class Options:
     include_repeats: bool = False
 
     @property
-    def judged(self) -> tuple[object, ...]:
+    def checked_values(self) -> tuple[object, ...]:
         """What verdicts depend on; the rest says how the sending goes."""
         target = (self.mode, self.exchange, self.key, self.topology_id, self.delay)
         return (*target, self.most_replays, self.limit, self.include_repeats)
@@ -75,7 +75,7 @@ class Options:
 DEFAULTS = Options()
 
 
-def read(values: Mapping[str, str]) -> Options:
+def read_options(values: Mapping[str, str]) -> Options:
     """Options from texts by their names; what is missing or empty is as by default.
 
     The topology is its number in `topology`; `delay`, `canary_seconds` and `undo_seconds` are
@@ -96,13 +96,13 @@ def read(values: Mapping[str, str]) -> Options:
             if text := values.get(name, "").strip():
                 found[field] = parse(text)
     options = Options(**found)
-    problems = {**_target_problems(options, problems), **problems}
+    problems = {**_find_target_problems(options, problems), **problems}
     if problems:
         raise OptionError(problems)
     return options
 
 
-def written(options: Options) -> dict[str, str]:
+def format_options(options: Options) -> dict[str, str]:
     """The inverse of `read`: the texts of a form."""
     waits = "" if options.delay is None else format_delay(options.delay)
     return {
@@ -124,7 +124,7 @@ def written(options: Options) -> dict[str, str]:
     }
 
 
-def columns(options: Options) -> dict[str, Any]:
+def make_columns(options: Options) -> dict[str, Any]:
     """The same as the columns of a batch."""
     return {
         "target_mode": options.mode,
@@ -145,7 +145,7 @@ def columns(options: Options) -> dict[str, Any]:
     }
 
 
-def of_batch(batch: ReplayBatch) -> Options:
+def read_batch_options(batch: ReplayBatch) -> Options:
     """The options that a batch was prepared with."""
     waits = None if batch.delay_ms is None else timedelta(milliseconds=batch.delay_ms)
     return Options(
@@ -167,16 +167,16 @@ def of_batch(batch: ReplayBatch) -> Options:
     )
 
 
-def target_problems(exchange: str, key: str) -> dict[str, str]:
+def find_target_problems(exchange: str, key: str) -> dict[str, str]:
     """Why nothing can be sent to this exchange and key, by the field; {} when it can."""
     problems = {}
     for name, text in (("exchange", exchange), ("key", key)):
         if len(text.encode("utf-8", "replace")) > MAXIMUM_KEY_BYTES:
             problems[name] = (
-                f"This has more than {MAXIMUM_KEY_BYTES} bytes, which AMQP cannot hold."
+                f"This has more than {MAXIMUM_KEY_BYTES} bytes, which AMQP cannot lease."
             )
         elif not is_encodable(text):
-            problems[name] = "This holds a sign that no name can hold."
+            problems[name] = "This holds a sign that no name can lease."
     if not exchange and not key:
         problems["key"] = (
             "Type an exchange and a key, or the name of a queue as the key without an exchange."
@@ -186,19 +186,19 @@ def target_problems(exchange: str, key: str) -> dict[str, str]:
     return problems
 
 
-def _target_problems(options: Options, problems: Mapping[str, str]) -> dict[str, str]:
+def _find_target_problems(options: Options, problems: Mapping[str, str]) -> dict[str, str]:
     match options.mode:
         case TargetMode.TYPED:
-            return target_problems(options.exchange, options.key)
+            return find_target_problems(options.exchange, options.key)
         case TargetMode.DELAY:
-            return _delay_problems(options)
+            return _find_delay_problems(options)
         case _ if "mode" not in problems and (options.exchange or options.key):
             name = "exchange" if options.exchange else "key"
             return {name: "An exchange and a key are for the target “this exchange and key” only."}
     return {}
 
 
-def _delay_problems(options: Options) -> dict[str, str]:
+def _find_delay_problems(options: Options) -> dict[str, str]:
     problems = {}
     if options.topology_id is None:
         problems["topology"] = "Choose the topology whose delay they go through."
@@ -207,7 +207,7 @@ def _delay_problems(options: Options) -> dict[str, str]:
     if options.exchange:
         problems["exchange"] = "A delay leads to a destination: type it as the key alone."
     elif options.key:
-        problems |= target_problems("", options.key)
+        problems |= find_target_problems("", options.key)
     return problems
 
 

@@ -15,7 +15,7 @@ from delayboard.models import ReplayBatch, ReplayRoute
 MOST_KNOWN = 20_000
 
 
-class Judged(NamedTuple):
+class CheckedTarget(NamedTuple):
     """A target with what the dry run says of it: the columns of a ReplayRoute.
 
     Both names are empty where there is no target.
@@ -44,11 +44,11 @@ class Routes:
     def __init__(self, batch: ReplayBatch) -> None:
         self._batch = batch
         rows = batch.routes.order_by("pk")
-        used = rows.filter(items_number__gt=0).values_list(*Judged._fields, "pk")
-        self._known = {Judged(*row[:-1]): row[-1] for row in used[:MOST_KNOWN]}
+        used = rows.filter(items_number__gt=0).values_list(*CheckedTarget._fields, "pk")
+        self._known = {CheckedTarget(*row[:-1]): row[-1] for row in used[:MOST_KNOWN]}
         self._free = list(rows.filter(items_number=0).values_list("pk", flat=True)[:MOST_KNOWN])
 
-    def add(self, counted: Counter[Judged]) -> Mapping[Judged, int]:
+    def add(self, counted: Counter[CheckedTarget]) -> Mapping[CheckedTarget, int]:
         """Count so many items in; the key of each one's route. In the caller's transaction."""
         if len(self._known) > MOST_KNOWN:
             self._known.clear()
@@ -67,12 +67,12 @@ class Routes:
         return {judged: self._known[judged] for judged in counted}
 
 
-def clear(batch: ReplayBatch) -> None:
+def clear_routes(batch: ReplayBatch) -> None:
     """Its routes have no items any more."""
     batch.routes.update(items_number=0)
 
 
-def leave(route: int | None) -> None:
+def remove_item(route: int | None) -> None:
     """One item less goes this way."""
     ReplayRoute.objects.filter(pk=route or 0, items_number__gt=0).update(
         items_number=F("items_number") - 1

@@ -22,7 +22,7 @@ FREE = (ParkedState.PARKED, ParkedState.HANDED)
 Pulse = Callable[[], None]
 
 
-class Row(NamedTuple):
+class SelectedMessage(NamedTuple):
     """What is frozen and judged of a message; `properties` None where it is gone.
 
     `repeat_of` is the earlier message that it may be a repeat of.
@@ -41,7 +41,7 @@ class Row(NamedTuple):
         return self.repeat_of is not None
 
 
-class Chosen:
+class Selection:
     """Those of one batch. `is_limited` where its limit counts; `groups` is how many they are of."""
 
     def __init__(
@@ -64,17 +64,17 @@ class Chosen:
         self.limit = batch.limit if is_limited else None
         self._from_the_end = batch.order == Order.NEWEST
 
-    def room(self, number: int) -> int:
+    def count_room(self, number: int) -> int:
         """How many more there may be beside `number`."""
         return SLICE if self.limit is None else max(0, self.limit - number)
 
-    def floor(self, pulse: Pulse) -> int:
+    def find_floor(self, pulse: Pulse) -> int:
         """The id below the newest ones if only so many of these are meant, else 0."""
         if self.limit is None or not self._from_the_end:
             return 0
         left = self.limit
-        top = self._top()
-        lowest = self._lowest()
+        top = self._find_top()
+        lowest = self._find_lowest()
         while top >= lowest:
             pulse()
             rows = self._rows.filter(pk__gt=top - SLICE, pk__lte=top).order_by("-pk")
@@ -85,79 +85,83 @@ class Chosen:
             top -= SLICE
         return 0
 
-    def next(self, after: int, number: int, pulse: Pulse | None = None) -> list[Row]:
+    def read_next(
+        self, after: int, number: int, pulse: Pulse | None = None
+    ) -> list[SelectedMessage]:
         """The next ones after the id `after`, at most `number`; none when there are no more.
 
         With a `pulse` a search goes on slice by slice, and calls it before each.
         """
         if self._ids is not None:
-            return self._next_of_ids(after, number)
+            return self._read_next_of_ids(after, number)
         rows = self._rows if self._newest is None else self._rows.filter(pk__lte=self._newest)
         if pulse is None or not self._is_slow:
-            return _read(rows.filter(pk__gt=after), number)
-        found: list[Row] = []
-        begin, top = max(after + 1, self._lowest()), self._top()
+            return _read_rows(rows.filter(pk__gt=after), number)
+        found: list[SelectedMessage] = []
+        begin, top = max(after + 1, self._find_lowest()), self._find_top()
         while begin <= top and not found:
             pulse()
-            found = _read(rows.filter(pk__gte=begin, pk__lt=begin + SLICE), number)
+            found = _read_rows(rows.filter(pk__gte=begin, pk__lt=begin + SLICE), number)
             begin += SLICE
         return found
 
-    def newest(self, number: int) -> list[Row]:
+    def read_newest(self, number: int) -> list[SelectedMessage]:
         """The newest ones, at most `number`."""
         rows = self._rows if self._newest is None else self._rows.filter(pk__lte=self._newest)
         keys = list(rows.order_by("-pk").values_list("pk", flat=True)[:number])
-        return _read(ParkedMessage.objects.filter(pk__in=keys), number)
+        return _read_rows(ParkedMessage.objects.filter(pk__in=keys), number)
 
-    def _next_of_ids(self, after: int, number: int) -> list[Row]:
+    def _read_next_of_ids(self, after: int, number: int) -> list[SelectedMessage]:
         assert self._ids is not None
         place = bisect_right(self._ids, after)
         while place < len(self._ids):
             some = self._ids[place : place + number]
-            if found := _read(self._rows.filter(pk__in=some), number):
+            if found := _read_rows(self._rows.filter(pk__in=some), number):
                 return found
             place += number
         return []
 
-    def _lowest(self) -> int:
+    def _find_lowest(self) -> int:
         rows = ParkedMessage.objects.filter(broker=self._broker)
         return rows.aggregate(lowest=Min("pk"))["lowest"] or 0
 
-    def _top(self) -> int:
+    def _find_top(self) -> int:
         return self._newest or 0
 
 
-def chosen_of(batch: ReplayBatch) -> Chosen:
+def find_selection(batch: ReplayBatch) -> Selection:
     """Raises BatchError, QueryError where they may no longer be chosen so."""
     free = ParkedMessage.objects.filter(broker=batch.broker)
     parked = free.filter(state=ParkedState.PARKED)
     if batch.parked_messages is not None:
-        return Chosen(free.filter(state__in=FREE), batch, is_limited=False)
+        return Selection(free.filter(state__in=FREE), batch, is_limited=False)
     if batch.parking is not None:
-        return Chosen(parked.filter(session__parking=batch.parking), batch, is_limited=False)
+        return Selection(parked.filter(session__parking=batch.parking), batch, is_limited=False)
     if batch.group is not None:
         groups = batch.group.member_ids
-        return Chosen(parked.filter(group__in=groups), batch, is_limited=True, groups=len(groups))
+        return Selection(
+            parked.filter(group__in=groups), batch, is_limited=True, groups=len(groups)
+        )
     if not batch.query:
         raise BatchError("The group of these parked messages is gone: choose them again.")
-    found = _search(batch).messages().filter(state=ParkedState.PARKED)
-    return Chosen(found, batch, is_limited=True)
+    found = _repeat_search(batch).messages().filter(state=ParkedState.PARKED)
+    return Selection(found, batch, is_limited=True)
 
 
-def not_searchable(batch: ReplayBatch) -> int:
+def count_unindexed(batch: ReplayBatch) -> int:
     """How many messages it may mean that no search finds yet; COUNTED at most.
 
     Raises BatchError, QueryError.
     """
     if not batch.query:
         return 0
-    rows = _search(batch).not_indexed().filter(state=ParkedState.PARKED)
+    rows = _repeat_search(batch).not_indexed().filter(state=ParkedState.PARKED)
     if batch.newest is not None:
         rows = rows.filter(pk__lte=batch.newest)
     return rows.values("pk")[:COUNTED].count()
 
 
-def _search(batch: ReplayBatch) -> Search:
+def _repeat_search(batch: ReplayBatch) -> Search:
     return search_parked(batch.created_by, batch.broker, batch.query, batch.created_at)
 
 
@@ -175,9 +179,9 @@ def search_parked(user: Any, broker: Broker, text: str, now: datetime | None = N
     return search
 
 
-def _read(rows: QuerySet[ParkedMessage], number: int) -> list[Row]:
+def _read_rows(rows: QuerySet[ParkedMessage], number: int) -> list[SelectedMessage]:
     found = rows.order_by("pk").values_list(*_COLUMNS)[:number]
-    return [Row(*row) for row in found]
+    return [SelectedMessage(*row) for row in found]
 
 
 _COLUMNS: Sequence[str] = (

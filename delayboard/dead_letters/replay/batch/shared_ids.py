@@ -49,7 +49,7 @@ def find_families(parked_messages: Collection[int]) -> dict[int, int]:
     known: set[int] = set()
     fresh = set(parked_messages)
     for _ in range(LONGEST_CHAIN):
-        links = _links(fresh)
+        links = _find_links(fresh)
         parents |= links
         known |= fresh
         fresh = {*links, *links.values()} - known
@@ -79,7 +79,7 @@ def assign_ids(batch: ReplayBatch, claimed: Sequence[Claimed], families: Mapping
     related = [one for one in claimed if one.parked_message in families]
     if not related:
         return
-    published = _published(families)
+    published = _find_published(families)
     changed = []
     for one in sorted(related, key=lambda one: one.position):
         family = published.setdefault(families[one.parked_message], [])
@@ -113,10 +113,10 @@ def find_sharing(broker: int, names: Collection[str]) -> dict[str, list[ReplayIt
     found: dict[str, list[ReplayItem]] = {}
     for item in rows.select_related("batch").defer("batch__parked_messages").order_by("pk"):
         found.setdefault(item.shared_replay_id, []).append(item)
-    return {name: [*_owner(broker, name), *items] for name, items in found.items()}
+    return {name: [*_find_owner(broker, name), *items] for name, items in found.items()}
 
 
-def _owner(broker: int, name: str) -> Iterable[ReplayItem]:
+def _find_owner(broker: int, name: str) -> Iterable[ReplayItem]:
     """The item whose own replay id this is, if it was published; one at most."""
     parsed = parse_replay_id(name)
     if parsed is None:
@@ -127,7 +127,7 @@ def _owner(broker: int, name: str) -> Iterable[ReplayItem]:
     return rows.filter(shared_replay_id="").select_related("batch").defer("batch__parked_messages")
 
 
-def _links(parked_messages: Collection[int]) -> dict[int, int]:
+def _find_links(parked_messages: Collection[int]) -> dict[int, int]:
     """What each of these is a repeat of, and which are repeats of them."""
     found: dict[int, int] = {}
     of: Q | Func
@@ -145,7 +145,7 @@ def _find_first(parked_message: int, parents: Mapping[int, int]) -> int:
     return parked_message
 
 
-def _published(families: Mapping[int, int]) -> dict[int, list[Published]]:
+def _find_published(families: Mapping[int, int]) -> dict[int, list[Published]]:
     """What was published of each family, or is claimed to be, the oldest item first."""
     is_claimed = Q(state__in=OPEN, position__lte=F("batch__claimed_to"))
     rows = ReplayItem.objects.filter(

@@ -7,17 +7,17 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch.options import OptionError, target_problems
+from delayboard.dead_letters.replay.batch.options import OptionError, find_target_problems
 from delayboard.models import MessageGroup, RedirectRule
 from topology import audit
 
 
-def redirect(user: Any, group: MessageGroup, exchange: str, key: str) -> RedirectRule:
+def redirect_group(user: Any, group: MessageGroup, exchange: str, key: str) -> RedirectRule:
     """From now on its messages go there by default, also those of drafts that are changed.
 
     Raises OptionError.
     """
-    if problems := target_problems(exchange, key):
+    if problems := find_target_problems(exchange, key):
         raise OptionError(problems)
     with transaction.atomic():
         rule, _ = RedirectRule.objects.update_or_create(
@@ -39,7 +39,7 @@ def redirect(user: Any, group: MessageGroup, exchange: str, key: str) -> Redirec
     return rule
 
 
-def clear(user: Any, group: MessageGroup) -> bool:
+def clear_redirect(user: Any, group: MessageGroup) -> bool:
     """Its messages go where they came from again; whether there was a rule."""
     with transaction.atomic():
         deleted, _ = RedirectRule.objects.filter(group=group).delete()

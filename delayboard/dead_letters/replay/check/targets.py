@@ -9,8 +9,8 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from delayboard.dead_letters.replay.batch.options import OptionError, Options, of_batch
-from delayboard.dead_letters.replay.check.verdict import Target, died, target_of
+from delayboard.dead_letters.replay.batch.options import OptionError, Options, read_batch_options
+from delayboard.dead_letters.replay.check.verdict import Target, find_first_death, find_target
 from delayboard.models import MessageGroup, RedirectRule, ReplayBatch, TargetMode
 from topology.deaths import Death, read_history
 from topology.definitions import Definitions
@@ -29,7 +29,7 @@ GONE = "The queue “{queue}”, in which it first died, is gone: type where to 
 _REDIRECTED = "where its group is redirected to"
 
 
-class Aim(NamedTuple):
+class Destination(NamedTuple):
     """Where a message goes, and the `way` into a delay if it goes through one.
 
     Without a target `refusal` says why there is none.
@@ -40,7 +40,7 @@ class Aim(NamedTuple):
     refusal: str = ""
 
 
-def delay_queues(broker: Broker) -> set[str]:
+def find_delay_queues(broker: Broker) -> set[str]:
     """The queues in which a message of an applied topology waits out a delay."""
     found: set[str] = set()
     for topology in Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN):
@@ -64,51 +64,53 @@ class Targets:
         self._waits: Collection[str] = ()
         self._redirects: Mapping[int, Target] = {}
         if options.mode == TargetMode.DELAY:
-            self._delay = delay_of(broker, options)
+            self._delay = find_delay(broker, options)
             self._delay.check(index.definitions)
         if options.mode == TargetMode.DEFAULT:
-            self._redirects = redirects(broker)
+            self._redirects = read_redirects(broker)
         if options.mode != TargetMode.TYPED:
-            self._waits = delay_queues(broker)
-        self._known: dict[tuple[str, str, str], Aim] = {}
+            self._waits = find_delay_queues(broker)
+        self._known: dict[tuple[str, str, str], Destination] = {}
 
     @cached_property
-    def common(self) -> Aim | None:
+    def shared(self) -> Destination | None:
         """Where every message goes, whatever it is; None where each has its own target."""
         if self._options.mode == TargetMode.TYPED:
-            return Aim(Target(self._options.exchange, self._options.key, "typed"))
+            return Destination(Target(self._options.exchange, self._options.key, "typed"))
         if self._delay is not None and self._delay.typed:
-            return self._delay.aim(self._delay.typed, self._index.definitions)
+            return self._delay.choose(self._delay.typed, self._index.definitions)
         return None
 
-    def of(self, headers: Headers, group: int | None = None) -> Aim:
+    def choose(self, headers: Headers, group: int | None = None) -> Destination:
         """Of a message with these headers in this group."""
         if (redirected := self._redirects.get(group or 0)) is not None:
-            return Aim(redirected)
-        if self.common is not None:
-            return self.common
-        death = died(read_history(headers), self._waits)
+            return Destination(redirected)
+        if self.shared is not None:
+            return self.shared
+        death = find_first_death(read_history(headers), self._waits)
         if death is None:
-            return Aim(None, refusal=NOT_TOLD)
+            return Destination(None, refusal=NOT_TOLD)
         key = death.routing_keys[0] if death.routing_keys else ""
         known_as = (death.exchange, key, death.queue)
         if known_as not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[known_as] = self._aim(death)
+            self._known[known_as] = self._find(death)
         return self._known[known_as]
 
-    def _aim(self, death: Death) -> Aim:
+    def _find(self, death: Death) -> Destination:
         if self._delay is not None:
-            return self._delay.aim(death.queue, self._index.definitions)
+            return self._delay.choose(death.queue, self._index.definitions)
         if self._options.mode == TargetMode.FIRST_QUEUE:
             if not death.queue:
-                return Aim(None, refusal=NOT_TOLD)
-            return Aim(Target("", death.queue, "the queue in which it first died"))
-        target = target_of(death, self._index)
+                return Destination(None, refusal=NOT_TOLD)
+            return Destination(Target("", death.queue, "the queue in which it first died"))
+        target = find_target(death, self._index)
         if target is not None:
-            return Aim(target)
-        return Aim(None, refusal=GONE.format(queue=death.queue) if death.queue else NOT_TOLD)
+            return Destination(target)
+        return Destination(
+            None, refusal=GONE.format(queue=death.queue) if death.queue else NOT_TOLD
+        )
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Delay:
     params: Any
     delay: timedelta
     typed: str = ""
-    _aims: dict[str, Aim] = field(default_factory=dict, compare=False)
+    _aims: dict[str, Destination] = field(default_factory=dict, compare=False)
 
     @property
     def targets(self) -> Sequence[str]:
@@ -151,37 +153,41 @@ class Delay:
             names = {"target": "key", "delay": "delay"}
             problems = {names.get(name, ""): said for name, said in error.problems.items()}
             raise OptionError(problems) from error
-        if self.typed and (refusal := self.aim(target, found).refusal):
+        if self.typed and (refusal := self.choose(target, found).refusal):
             raise OptionError({"key": refusal})
 
-    def aim(self, target: str, found: Definitions) -> Aim:
+    def choose(self, target: str, found: Definitions) -> Destination:
         """Of the messages that go to this target, or that first died in a queue of this name."""
         if target not in self._aims:
             if len(self._aims) >= MOST_KNOWN:
                 self._aims.clear()
-            self._aims[target] = self._aimed(target, found)
+            self._aims[target] = self._choose(target, found)
         return self._aims[target]
 
-    def _aimed(self, target: str, found: Definitions) -> Aim:
+    def _choose(self, target: str, found: Definitions) -> Destination:
         if not target:
-            return Aim(None, refusal="Nothing in it tells where it came from: type the target.")
+            return Destination(
+                None, refusal="Nothing in it tells where it came from: type the target."
+            )
         pattern = self.topology.pattern
         if self.targets and target not in self.targets:
             few = ", ".join(self.targets[:5])
             said = f"The delay leads to {few}, and not to “{target}”: type one of them."
-            return Aim(None, refusal=said)
+            return Destination(None, refusal=said)
         try:
             way = self.route(target)
         except ParamsError as error:
-            return Aim(None, refusal=str(error))
-        if refusal := pattern.target_problem(self.params, target, found) or _nowhere(way, found):
-            return Aim(None, refusal=refusal)
+            return Destination(None, refusal=str(error))
+        if refusal := pattern.target_problem(self.params, target, found) or _explain_no_queue(
+            way, found
+        ):
+            return Destination(None, refusal=refusal)
         time = format_delay(pattern.achievable(self.params, self.delay))
         why = f"through the delay “{self.topology.name}” for {time}, then to {target}"
-        return Aim(Target("", target, why), way)
+        return Destination(Target("", target, why), way)
 
 
-def delay_of(broker: Broker, options: Options) -> Delay:
+def find_delay(broker: Broker, options: Options) -> Delay:
     """The delay that was chosen. Raises OptionError when there is none (any more)."""
     row = Topology.objects.filter(pk=options.topology_id or 0, broker=broker).first()
     if row is None:
@@ -196,15 +202,15 @@ def delay_of(broker: Broker, options: Options) -> Delay:
         raise OptionError({"topology": f"{row.name} cannot be read: {error}"}) from error
 
 
-def way_of(batch: ReplayBatch, target: str) -> Route:
+def find_delay_route(batch: ReplayBatch, target: str) -> Route:
     """How a message of a batch of the mode `delay` gets to its route's key, the delay's target.
 
     Raises OptionError, ParamsError when the topology was changed or torn down since.
     """
-    return delay_of(batch.broker, of_batch(batch)).route(target)
+    return find_delay(batch.broker, read_batch_options(batch)).route(target)
 
 
-def redirects(broker: Broker) -> dict[int, Target]:
+def read_redirects(broker: Broker) -> dict[int, Target]:
     """Where the messages of redirected groups go, by group; merged ones as the one they are in."""
     rules = RedirectRule.objects.filter(group__broker=broker, group__merged_into=None)
     found = {rule.group_id: Target(rule.exchange, rule.routing_key, _REDIRECTED) for rule in rules}
@@ -212,7 +218,7 @@ def redirects(broker: Broker) -> dict[int, Target]:
     return {**found, **{pk: found[into] for pk, into in merged if into is not None}}
 
 
-def _nowhere(way: Route, found: Definitions) -> str:
+def _explain_no_queue(way: Route, found: Definitions) -> str:
     """Why what it declares cannot be declared; "" when it can."""
     there = found | way.declares
     for binding in way.declares.bindings:

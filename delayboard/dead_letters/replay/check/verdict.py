@@ -45,12 +45,12 @@ class Verdict:
     enters: tuple[tuple[str, bool], ...] = field(default=(), compare=False)
 
 
-def refused(why: str) -> Verdict:
+def make_refused(why: str) -> Verdict:
     """It cannot be published at all."""
     return Verdict(False, why, "refused")
 
 
-def guarded(verdict: Verdict, replays: int) -> Verdict:
+def make_guarded(verdict: Verdict, replays: int) -> Verdict:
     """The same of a message that was replayed too often already."""
     if verdict.ending == "refused":
         return verdict
@@ -60,7 +60,7 @@ def guarded(verdict: Verdict, replays: int) -> Verdict:
     return replace(verdict, is_good=False, sentence=said, ending="guarded")
 
 
-def default_target(
+def find_default_target(
     history: History, found: Definitions | Index, delay_queues: Collection[str]
 ) -> Target | None:
     """The exchange and key of the earliest death that was no expiry; None without one.
@@ -69,18 +69,18 @@ def default_target(
     there reaches any other queue than the one it died in, that queue itself, through the
     default exchange, so that a fanout does not hand copies to those that had theirs.
     """
-    death = died(history, delay_queues)
-    return None if death is None else target_of(death, Index.of(found))
+    death = find_first_death(history, delay_queues)
+    return None if death is None else find_target(death, Index.of(found))
 
 
-def died(history: History, delay_queues: Collection[str]) -> Death | None:
+def find_first_death(history: History, delay_queues: Collection[str]) -> Death | None:
     """The death that tells where a message came from."""
     return history.first_failure or next(
         (death for death in history.deaths if death.queue not in delay_queues), None
     )
 
 
-def target_of(death: Death, index: Index) -> Target | None:
+def find_target(death: Death, index: Index) -> Target | None:
     """The default target of a message that died so; None where there is no such queue any more."""
     if reaches_only(index, death):
         key = death.routing_keys[0] if death.routing_keys else ""
@@ -99,12 +99,12 @@ def reaches_only(index: Index, death: Death) -> bool:
     return first == {death.queue}
 
 
-def sent(headers: Headers) -> Headers:
+def keep_replayed_headers(headers: Headers) -> Headers:
     """Those of a message that a replay sends again."""
     return {name: value for name, value in headers.items() if not is_left_out(name)}
 
 
-def judge(
+def check_target(
     target: Target,
     source: str,
     found: Definitions | Index,
@@ -126,21 +126,21 @@ def judge(
         target.exchange,
         target.routing_key,
         version=version,
-        headers=sent(message.headers) if message else {},
+        headers=keep_replayed_headers(message.headers) if message else {},
         expiration=message.properties.expiration if message else None,
         consumed=frozenset(consumed),
         waiters=waiters,
         now_ms=now_ms,
     )
-    return verdict_of(walked, source)
+    return make_verdict(walked, source)
 
 
-def verdict_of(walked: Walk, source: str) -> Verdict:
+def make_verdict(walked: Walk, source: str) -> Verdict:
     """What a walk means for a message that lay in the queue `source`."""
-    return replace(_verdict_of(walked, source), enters=_enters(walked))
+    return replace(_make_verdict(walked, source), enters=_find_entered(walked))
 
 
-def _enters(walked: Walk) -> tuple[tuple[str, bool], ...]:
+def _find_entered(walked: Walk) -> tuple[tuple[str, bool], ...]:
     found: dict[str, bool] = {}
     for outcome in walked.outcomes:
         for place, hop in enumerate(outcome.hops):
@@ -148,7 +148,7 @@ def _enters(walked: Walk) -> tuple[tuple[str, bool], ...]:
     return tuple(found.items())
 
 
-def _verdict_of(walked: Walk, source: str) -> Verdict:
+def _make_verdict(walked: Walk, source: str) -> Verdict:
     endings = {outcome.ending for outcome in walked.outcomes}
     if not walked.is_routed:
         first = walked.outcomes[0]
@@ -157,7 +157,7 @@ def _verdict_of(walked: Walk, source: str) -> Verdict:
         return Verdict(False, f"No route: {kept}{first.why}.", ending)
     worst = next(said for ending, said in _WORST.items() if ending in endings)
     after_ms = max(milliseconds(outcome.after) for outcome in walked.outcomes)
-    told = " ".join(_ends(walked))
+    told = " ".join(_describe_outcomes(walked))
     if walked.is_only_kept:
         return Verdict(False, f"{told} {GIVEN_BACK}", "unroutable")
     if any(hop.queue == source for hop in walked.hops):
@@ -165,12 +165,12 @@ def _verdict_of(walked: Walk, source: str) -> Verdict:
     return Verdict(worst == "delivered", told, worst, after_ms)
 
 
-def _ends(walked: Walk) -> list[str]:
-    return [_end(outcome) for outcome in walked.outcomes]
+def _describe_outcomes(walked: Walk) -> list[str]:
+    return [_describe_outcome(outcome) for outcome in walked.outcomes]
 
 
-def _end(outcome: Outcome) -> str:
-    told = _told(outcome)
+def _describe_outcome(outcome: Outcome) -> str:
+    told = _describe_ending(outcome)
     return (
         f"{outcome.kept[0].upper()}{outcome.kept[1:]}, then {told[0].lower()}{told[1:]}"
         if outcome.kept
@@ -178,7 +178,7 @@ def _end(outcome: Outcome) -> str:
     )
 
 
-def _told(outcome: Outcome) -> str:
+def _describe_ending(outcome: Outcome) -> str:
     after = format_delay(outcome.after)
     if outcome.ending == "delivered":
         on = f": {outcome.goes_on}" if outcome.goes_on else ""

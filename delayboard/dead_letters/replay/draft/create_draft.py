@@ -16,17 +16,17 @@ from django.db.models import Max
 from delayboard.dead_letters.parking import park_request as parking
 from delayboard.dead_letters.replay.batch.change_state import BatchError
 from delayboard.dead_letters.replay.batch.options import OptionError, Options
-from delayboard.dead_letters.replay.batch.routes import Judged, Routes
+from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
 from delayboard.dead_letters.replay.batch.selection import search_parked
-from delayboard.dead_letters.replay.check.check_full_queues import finish
-from delayboard.dead_letters.replay.check.checker import Desk, seen
+from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
+from delayboard.dead_letters.replay.check.message_checker import MessageChecker, observe_broker
 from delayboard.dead_letters.replay.draft.freeze_selection import (
-    frozen_of,
+    freeze_selection,
     leave_to_worker,
-    new_batch,
-    record,
+    make_batch,
+    record_draft,
 )
-from delayboard.dead_letters.replay.move_queue.delivery_limit import costly
+from delayboard.dead_letters.replay.move_queue.delivery_limit import explain_costly
 from delayboard.dead_letters.replay.move_queue.outgoing_message import DELAY
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import (
@@ -52,7 +52,7 @@ MOST_CHOSEN = 10_000
 EVERYTHING = "state:parked"
 
 
-def of_parked_messages(
+def draft_messages(
     user: Any, broker: Broker, ids: Collection[int], options: Options
 ) -> ReplayBatch:
     """These messages, where they are parked or handed to a delay."""
@@ -64,21 +64,23 @@ def of_parked_messages(
     said = (
         "1 chosen parked message" if len(chosen) == 1 else f"{len(chosen):,} chosen parked messages"
     )
-    return frozen_of(user, new_batch(user, broker, said, options, parked_messages=chosen), options)
+    return freeze_selection(
+        user, make_batch(user, broker, said, options, parked_messages=chosen), options
+    )
 
 
-def of_group(
+def draft_group(
     user: Any, group: MessageGroup, options: Options, newest: int | None = None
 ) -> ReplayBatch:
     """All of the group that are parked, up to the message `newest`."""
-    newest = _newest(group.broker) if newest is None else newest
+    newest = _find_newest(group.broker) if newest is None else newest
     # Its cause may be hidden from who reads this.
-    said = f"the group {group.pk}{_limited(options)}"
-    batch = new_batch(user, group.broker, said, options, group=group, newest=newest)
-    return frozen_of(user, batch, options)
+    said = f"the group {group.pk}{_describe_limit(options)}"
+    batch = make_batch(user, group.broker, said, options, group=group, newest=newest)
+    return freeze_selection(user, batch, options)
 
 
-def of_query(
+def draft_query(
     user: Any, broker: Broker, query: str, options: Options, newest: int | None = None
 ) -> ReplayBatch:
     """All parked messages that match, up to the message `newest`."""
@@ -87,20 +89,20 @@ def of_query(
         search = search_parked(user, broker, text)
     except QueryError as error:
         raise BatchError(str(error)) from error
-    newest = _newest(broker) if newest is None else newest
-    said = f"what a search found{_limited(options)}"
-    batch = new_batch(user, broker, said, options, query=text, newest=newest)
+    newest = _find_newest(broker) if newest is None else newest
+    said = f"what a search found{_describe_limit(options)}"
+    batch = make_batch(user, broker, said, options, query=text, newest=newest)
     parked = ParkedMessage.objects.filter(broker=broker, state=ParkedState.PARKED)
     is_long = search.reads_messages and parked[: FEW + 1].count() > FEW
-    return frozen_of(user, batch, options, by_worker=is_long)
+    return freeze_selection(user, batch, options, by_worker=is_long)
 
 
-def of_look(
+def draft_peeked(
     user: Any, broker: Broker, queue: str, handles: Sequence[str], options: Options
 ) -> ReplayBatch:
     """Messages of a live queue, named as a look has named them: they are parked first."""
-    snapshot = seen(broker)
-    Desk(broker, options, snapshot)
+    snapshot = observe_broker(broker)
+    MessageChecker(broker, options, snapshot)
     with transaction.atomic():
         try:
             parks = parking.park_these(user, broker, queue, snapshot, handles)
@@ -108,27 +110,27 @@ def of_look(
             raise BatchError(str(error)) from error
         number = len(parks.handles or ())
         said = f"{number:,} chosen message{'' if number == 1 else 's'} of {queue}"
-        batch = new_batch(user, broker, said, options, parking=parks)
+        batch = make_batch(user, broker, said, options, parking=parks)
         leave_to_worker(user, batch, number)
     return batch
 
 
-def of_queue(user: Any, broker: Broker, queue: str, options: Options) -> ReplayBatch:
+def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> ReplayBatch:
     """All that lies in a live queue, straight through: nothing is frozen or kept in the journal."""
-    snapshot = seen(broker)
+    snapshot = observe_broker(broker)
     row = DeadLetterQueue.objects.filter(broker=broker, queue=queue).first()
     found = snapshot.definitions.queue(queue)
-    if why := _not_straight(found) or parking.refusal(row, found):
+    if why := _explain_unmovable(found) or parking.refusal(row, found):
         raise BatchError(why)
     assert found is not None
-    if why := costly(found, snapshot.version_tuple):
+    if why := explain_costly(found, snapshot.version_tuple):
         raise BatchError(why)
     refuse_delay(options)
-    desk = Desk(broker, options, snapshot)
-    judged = whole_queue(desk, queue)
+    checker = MessageChecker(broker, options, snapshot)
+    judged = check_whole_queue(checker, queue)
     if not judged.has_target and judged.ending == "refused":
         raise BatchError(judged.verdict)
-    depth = _depth(broker, queue)
+    depth = _count_messages(broker, queue)
     if not depth:
         raise BatchError(f"There is no message in “{queue}” now that could be taken.")
     number = depth if options.limit is None else min(depth, options.limit)
@@ -137,22 +139,24 @@ def of_queue(user: Any, broker: Broker, queue: str, options: Options) -> ReplayB
         if number == depth
         else (f"{number:,} messages of {queue}, straight through")
     )
-    batch = new_batch(
+    batch = make_batch(
         user, broker, said, options, source=Source.QUEUE, queue=queue, selected=number
     )
     batch.state, batch.state_why = BatchState.DRAFT, parking.warning(found, snapshot)
     with transaction.atomic():
         batch.save()
         Routes(batch).add(Counter({judged: number}))
-        finish(batch, desk)
-        record(user, batch, number)
+        check_full_queues(batch, checker)
+        record_draft(user, batch, number)
     return batch
 
 
-def whole_queue(desk: Desk, queue: str) -> Judged:
+def check_whole_queue(checker: MessageChecker, queue: str) -> CheckedTarget:
     """What is said of all that lies in a queue, where nobody has looked into it."""
     said = "Each message's own target is worked out as it goes; what cannot go stays in the queue."
-    return desk.all_of(queue) or Judged("", "", "each message's own", said, "", True, 0)
+    return checker.check_queue(queue) or CheckedTarget(
+        "", "", "each message's own", said, "", True, 0
+    )
 
 
 def refuse_delay(options: Options) -> None:
@@ -160,14 +164,14 @@ def refuse_delay(options: Options) -> None:
         raise OptionError({"mode": DELAY})
 
 
-def _depth(broker: Broker, queue: str) -> int:
+def _count_messages(broker: Broker, queue: str) -> int:
     try:
         return live_depths(broker.address, [queue]).get(queue, 0)
     except BrokerError as error:
         raise BatchError(f"How many messages “{queue}” has is not known: {error}") from error
 
 
-def _not_straight(queue: Queue | None) -> str:
+def _explain_unmovable(queue: Queue | None) -> str:
     """What is said otherwise of a parking."""
     if queue is not None and queue.type == "stream":
         return "A stream is not replayed: reading it takes nothing out."
@@ -176,11 +180,11 @@ def _not_straight(queue: Queue | None) -> str:
     return ""
 
 
-def _newest(broker: Broker) -> int:
+def _find_newest(broker: Broker) -> int:
     return ParkedMessage.objects.filter(broker=broker).aggregate(newest=Max("pk"))["newest"] or 0
 
 
-def _limited(options: Options) -> str:
+def _describe_limit(options: Options) -> str:
     if options.limit is None:
         return ""
     first = "newest" if options.order == Order.NEWEST else "oldest"

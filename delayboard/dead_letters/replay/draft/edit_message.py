@@ -12,30 +12,28 @@ from django.utils import timezone
 
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.replay.batch.change_state import BatchError
-from delayboard.dead_letters.replay.batch.options import OptionError, of_batch
-from delayboard.dead_letters.replay.batch.routes import Judged, Routes, leave
-from delayboard.dead_letters.replay.check.check_full_queues import finish
-from delayboard.dead_letters.replay.check.checker import Desk, seen
+from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
+from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes, remove_item
+from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
+from delayboard.dead_letters.replay.check.message_checker import MessageChecker, observe_broker
 from delayboard.dead_letters.replay.publish.edit_headers import (
     EditError,
     Header,
     Typed,
-    edited,
-    headers_of,
+    edit_headers,
+    read_headers,
 )
 from delayboard.models import Body, ItemState, ParkedMessage, ReplayBatch, ReplayEdit, ReplayItem
 from topology import audit, redaction
 from topology.broker.properties.read import read_properties
 from topology.redaction import NOTHING, Redaction
 
-__all__ = ["EditError", "Header", "Typed", "edit", "shown_headers", "undo"]
-
 LARGEST_BODY = 8_000_000
 EXCLUDED = "It is excluded as a possible repeat. Include possible repeats, then edit it."
 HIDDEN = "It is hidden from you: only who may see it may change it."
 
 
-def edit(
+def edit_message(
     user: Any,
     item: ReplayItem,
     *,
@@ -48,18 +46,18 @@ def edit(
     `body` None leaves the body. Headers keep their AMQP types, and their bytes where they are not
     changed. None when it is the message again. Raises EditError.
     """
-    parked_message, wanted = _parked_message(item), dict(set_headers or {})
+    parked_message, wanted = _find_parked_message(item), dict(set_headers or {})
     earlier = ReplayEdit.objects.filter(item=item).first()
     _refuse_hidden(user, item, wanted, drop_headers, body)
-    raw = edited(bytes((earlier or parked_message).properties), wanted, drop_headers)
+    raw = edit_headers(bytes((earlier or parked_message).properties), wanted, drop_headers)
     key = (earlier or parked_message).body_id if body is None else hashlib.sha256(body).hexdigest()
     if raw == bytes(parked_message.properties) and key == parked_message.body_id:
-        undo(user, item)
+        undo_edit(user, item)
         return None
-    desk = _desk(item.batch)
-    judged = desk.parked_message(parked_message.group_id, parked_message.queue, raw)
+    checker = _make_checker(item.batch)
+    judged = checker.check_message(parked_message.group_id, parked_message.queue, raw)
     with transaction.atomic():
-        _lock(item)
+        _lock_draft(item)
         if body is not None:
             row = {"sha256": key, "data": body, "size": len(body)}
             store.insert(Body(), [row], ignore_conflicts=True)
@@ -68,58 +66,58 @@ def edit(
             item=item, defaults={**values, "edited_at": timezone.now()}
         )
         size = Body.objects.values_list("size", flat=True).get(pk=key)
-        _put(item, judged, size)
+        _write_route(item, judged, size)
         details = {
-            **_what(item),
+            **_describe_item(item),
             "headers": sorted(wanted),
             "dropped": sorted(drop_headers),
             "body": body is not None,
         }
         _record(user, "replay message edited", item.batch, details)
-    finish(item.batch, desk)
+    check_full_queues(item.batch, checker)
     return made
 
 
-def undo(user: Any, item: ReplayItem) -> None:
+def undo_edit(user: Any, item: ReplayItem) -> None:
     """The item is the message again. Raises EditError; nothing happens where it was not edited."""
-    parked_message = _parked_message(item)
+    parked_message = _find_parked_message(item)
     if not ReplayEdit.objects.filter(item=item).exists():
         return
-    desk = _desk(item.batch)
-    judged = desk.parked_message(
+    checker = _make_checker(item.batch)
+    judged = checker.check_message(
         parked_message.group_id, parked_message.queue, bytes(parked_message.properties)
     )
     with transaction.atomic():
-        _lock(item)
+        _lock_draft(item)
         if ReplayEdit.objects.filter(item=item).delete()[0]:
-            _put(item, judged, parked_message.size)
-            _record(user, "replay message no longer edited", item.batch, _what(item))
-    finish(item.batch, desk)
+            _write_route(item, judged, parked_message.size)
+            _record(user, "replay message no longer edited", item.batch, _describe_item(item))
+    check_full_queues(item.batch, checker)
 
 
-def shown_headers(item: ReplayItem, hidden: Redaction = NOTHING) -> tuple[Header, ...]:
+def read_shown_headers(item: ReplayItem, hidden: Redaction = NOTHING) -> tuple[Header, ...]:
     """The headers as they are edited now; what is hidden is locked. Raises EditError."""
-    raw = _raw(item)
-    names = hidden_headers(raw, hidden)
+    raw = _read_raw(item)
+    names = find_hidden_headers(raw, hidden)
     return tuple(
         header._replace(text=redaction.HIDDEN, lock=HIDDEN) if header.name in names else header
-        for header in headers_of(raw)
+        for header in read_headers(raw)
     )
 
 
-def hidden_headers(raw: bytes, hidden: Redaction) -> frozenset[str]:
+def find_hidden_headers(raw: bytes, hidden: Redaction) -> frozenset[str]:
     """The headers of which a rule hides anything."""
     headers = read_properties(raw).headers
     shown = hidden.headers(headers)
     return frozenset(name for name, value in headers.items() if shown[name] != value)
 
 
-def _raw(item: ReplayItem) -> bytes:
-    source = ReplayEdit.objects.filter(item=item).first() or _parked_message(item)
+def _read_raw(item: ReplayItem) -> bytes:
+    source = ReplayEdit.objects.filter(item=item).first() or _find_parked_message(item)
     return bytes(source.properties)
 
 
-def _parked_message(item: ReplayItem) -> ParkedMessage:
+def _find_parked_message(item: ReplayItem) -> ParkedMessage:
     if item.parked_message is None:
         raise EditError({"": "Its parked message was deleted from the journal."})
     if item.state == ItemState.EXCLUDED:
@@ -136,7 +134,7 @@ def _refuse_hidden(
 ) -> None:
     """What is hidden from somebody is not theirs to replace."""
     hidden = NOTHING if user is None else redaction.rules_for(user, item.batch.broker)
-    names = hidden_headers(_raw(item), hidden)
+    names = find_hidden_headers(_read_raw(item), hidden)
     problems = {
         name: HIDDEN for name in (*wanted, *dropped) if name in names or hidden.hides_header(name)
     }
@@ -150,30 +148,30 @@ def _refuse_hidden(
         raise EditError(problems)
 
 
-def _desk(batch: ReplayBatch) -> Desk:
+def _make_checker(batch: ReplayBatch) -> MessageChecker:
     try:
-        return Desk(batch.broker, of_batch(batch), seen(batch.broker))
+        return MessageChecker(batch.broker, read_batch_options(batch), observe_broker(batch.broker))
     except (BatchError, OptionError) as error:
         raise EditError({"": str(error)}) from error
 
 
-def _lock(item: ReplayItem) -> None:
+def _lock_draft(item: ReplayItem) -> None:
     """Raises EditError where it is no draft's item any more."""
     batch = ReplayBatch.objects.select_for_update().get(pk=item.batch_id)
     if not batch.is_draft:
         raise EditError({"": "Only a draft can be edited: this replay was started or has ended."})
-    if of_batch(batch) != of_batch(item.batch):
+    if read_batch_options(batch) != read_batch_options(item.batch):
         raise EditError({"": "The replay got other options at this moment: try again."})
 
 
-def _put(item: ReplayItem, judged: Judged, size: int) -> None:
-    leave(ReplayItem.objects.values_list("route", flat=True).get(pk=item.pk))
+def _write_route(item: ReplayItem, judged: CheckedTarget, size: int) -> None:
+    remove_item(ReplayItem.objects.values_list("route", flat=True).get(pk=item.pk))
     keys = Routes(item.batch).add(Counter([judged]))
     item.route_id, item.size = keys[judged], size
     item.save(update_fields=["route", "size"])
 
 
-def _what(item: ReplayItem) -> dict[str, Any]:
+def _describe_item(item: ReplayItem) -> dict[str, Any]:
     return {
         "batch": item.batch_id,
         "position": item.position,

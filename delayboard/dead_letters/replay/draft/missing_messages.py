@@ -12,26 +12,26 @@ NOTHING = "There is nothing to replay: what was chosen is discarded, replayed or
 LEFT_OUT = re.compile(r"[0-9,]+ messages? (?:is|are) left out: no search finds [^.]*\.")
 
 
-def waiting(number: int) -> str:
-    return f"{_messages(number, 'are not', 'is not')} searchable yet."
+def describe_waiting(number: int) -> str:
+    return f"{_count_messages(number, 'are not', 'is not')} searchable yet."
 
 
-def left_out(number: int) -> str:
-    said = _messages(number, "are", "is")
+def describe_unindexed(number: int) -> str:
+    said = _count_messages(number, "are", "is")
     return f"{said} left out: no search finds them yet, for the worker's index does not grow."
 
 
-def nothing(batch: ReplayBatch) -> str:
+def explain_nothing(batch: ReplayBatch) -> str:
     """Why there is nothing in it."""
     if batch.parking is None:
-        return f"{NOTHING} {lacking(batch)}".strip() if batch.query else NOTHING
-    if in_journal := _in_journal(parked_elsewhere(batch.parking)):
+        return f"{NOTHING} {describe_missing(batch)}".strip() if batch.query else NOTHING
+    if in_journal := _describe_parked(parked_elsewhere(batch.parking)):
         return f"None of the chosen messages could be parked: {in_journal}"
     error = batch.parking.work.error if batch.parking.work else ""
     return f"None of the chosen messages could be parked. {error}".strip()
 
 
-def lacking(batch: ReplayBatch) -> str:
+def describe_missing(batch: ReplayBatch) -> str:
     """How many of the chosen ones are not in it; "" for none, or where nobody counted them.
 
     Of a search that is what was found to be left out when it was frozen.
@@ -44,14 +44,14 @@ def lacking(batch: ReplayBatch) -> str:
         why = "were not found in the queue any more"
         if parks is not None and parks.error:
             why = f"could not be parked: {parks.error.rstrip('.')}"
-        return _missing((batch.parking.asked or 0) - batch.selected, why)
+        return _describe_number((batch.parking.asked or 0) - batch.selected, why)
     if batch.parked_messages is not None:
         missing = len(set(batch.parked_messages)) - batch.selected
-        return _missing(missing, "are left out: they are discarded, replayed or gone")
+        return _describe_number(missing, "are left out: they are discarded, replayed or gone")
     return ""
 
 
-def aimless(batch: ReplayBatch) -> str:
+def explain_no_route(batch: ReplayBatch) -> str:
     """Why none of its items has a target; "" when one has, or all are excluded."""
     used = batch.routes.filter(items_number__gt=0)
     if used.exclude(exchange="", routing_key="").exists():
@@ -62,7 +62,7 @@ def aimless(batch: ReplayBatch) -> str:
     return said.pop() if len(said) == 1 else ALL_NOT_TOLD
 
 
-def _in_journal(elsewhere: Elsewhere) -> str:
+def _describe_parked(elsewhere: Elsewhere) -> str:
     """Where the messages are that were not found; "" where nobody knows."""
     if not elsewhere.number:
         return ""
@@ -74,9 +74,9 @@ def _in_journal(elsewhere: Elsewhere) -> str:
     return f"{said} in the journal already, in {replays} {named}."
 
 
-def _messages(number: int, many: str, one: str) -> str:
+def _count_messages(number: int, many: str, one: str) -> str:
     return f"1 message {one}" if number == 1 else f"{number:,} messages {many}"
 
 
-def _missing(number: int, said: str) -> str:
+def _describe_number(number: int, said: str) -> str:
     return f"{number:,} of the chosen messages {said}." if number > 0 else ""

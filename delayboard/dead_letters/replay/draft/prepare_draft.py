@@ -12,26 +12,34 @@ from django.db.models import Max
 from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch import claims
-from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, BatchError
-from delayboard.dead_letters.replay.batch.items import count_excluded, frozen, insert_items, reroute
-from delayboard.dead_letters.replay.batch.options import OptionError, of_batch
+from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.items import (
+    count_excluded,
+    insert_items,
+    read_items,
+    reroute_items,
+)
+from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
 from delayboard.dead_letters.replay.batch.routes import Routes
-from delayboard.dead_letters.replay.batch.selection import chosen_of, not_searchable
-from delayboard.dead_letters.replay.check.check_full_queues import finish
-from delayboard.dead_letters.replay.check.checker import Desk, NotSeen, Seen, look_anew
+from delayboard.dead_letters.replay.batch.selection import count_unindexed, find_selection
+from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
+from delayboard.dead_letters.replay.check.message_checker import (
+    BrokerState,
+    BrokerUnknown,
+    MessageChecker,
+    poll_broker,
+)
 from delayboard.dead_letters.replay.draft.missing_messages import (
-    aimless,
-    lacking,
-    left_out,
-    nothing,
-    waiting,
+    describe_missing,
+    describe_unindexed,
+    describe_waiting,
+    explain_no_route,
+    explain_nothing,
 )
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import BatchState, ReplayBatch
 from topology import work
 from topology.models import Work, WorkState
-
-__all__ = ["KIND_PREPARE", "run"]
 
 # A transaction writes for some hundredths of a second, then others may.
 CHUNK = 500
@@ -50,7 +58,7 @@ class _NotYet(Exception):
     """It is tried again after a second; the sentence says what it waits for."""
 
 
-def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
+def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
     """Prepare a batch to its draft, or judge the items of a changed one anew.
 
     Given back while its messages are still being parked, and while the broker does not answer.
@@ -63,14 +71,14 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
         if batch.parking is not None and not batch.parking.is_ended:
             lease.give_back(PARKS, after=LOOK_AGAIN_AFTER)
         else:
-            at_it.act()
+            at_it.run()
     except work.Stopped as stopped:
         lease.end(WorkState.CANCELLED, str(stopped))
     except _Ending:
         lease.give_back("", after=timedelta(0))
     except _NotYet as error:
         lease.give_back(str(error), after=LOOK_AGAIN_AFTER)
-    except NotSeen as error:
+    except BrokerUnknown as error:
         lease.give_back(str(error), after=RETRY_AFTER)
 
 
@@ -91,35 +99,35 @@ class _Preparing:
         self._stop = stop
         self._alive = alive
         self._done = claimed.done
-        self._seen: Seen | None = None
+        self._seen: BrokerState | None = None
 
-    def act(self) -> None:
+    def run(self) -> None:
         """Raises Stopped, _Ending, _NotYet, NotSeen."""
         try:
             if self._batch.selected and not self._batch.prepared_to:
-                self._judge_anew()
+                self._check_again()
             else:
                 self._freeze()
-        except NotSeen:
+        except BrokerUnknown:
             raise
         except (BatchError, OptionError, QueryError) as error:
             # Rights, redaction rules and topologies may have changed since.
             self._fail(str(error))
 
     def _freeze(self) -> None:
-        batch, chosen = self._batch, chosen_of(self._batch)
+        batch, chosen = self._batch, find_selection(self._batch)
         self._done = batch.selected
         if not batch.prepared_to:
             self._await_index()
-        desk, routes = self._desk(), Routes(batch)
-        after = batch.prepared_to or chosen.floor(self._pulse)
-        while number := min(CHUNK, chosen.room(batch.selected)):
+        checker, routes = self._make_checker(), Routes(batch)
+        after = batch.prepared_to or chosen.find_floor(self._pulse)
+        while number := min(CHUNK, chosen.count_room(batch.selected)):
             self._pulse()
-            rows = chosen.next(after, number, self._pulse)
+            rows = chosen.read_next(after, number, self._pulse)
             if not rows:
                 break
             judged = [
-                desk.item(row.group, row.queue, row.properties, is_repeat=row.is_repeat)
+                checker.check_item(row.group, row.queue, row.properties, is_repeat=row.is_repeat)
                 for row in rows
             ]
             batch.repeats += sum(row.is_repeat for row in rows)
@@ -132,8 +140,8 @@ class _Preparing:
                 self._write(selected=self._done, prepared_to=after, **counts)
             batch.selected = self._done
         if not batch.selected:
-            raise BatchError(nothing(batch))
-        finish(batch, desk, self._pulse)
+            raise BatchError(explain_nothing(batch))
+        check_full_queues(batch, checker, self._pulse)
         self._end(state_why=self._why())
 
     def _await_index(self) -> None:
@@ -142,26 +150,26 @@ class _Preparing:
         `state_at` is when their number was another for the last time.
         """
         batch = self._batch
-        number = not_searchable(batch)
+        number = count_unindexed(batch)
         if not number:
             return
-        waits, now = waiting(number), timezone.now()
+        waits, now = describe_waiting(number), timezone.now()
         if batch.state_why != waits:
             self._write(state_why=waits, state_at=now)
             raise _NotYet(waits)
         if now - batch.state_at < STANDS_STILL:
             raise _NotYet(waits)
-        batch.state_why = left_out(number)
+        batch.state_why = describe_unindexed(number)
         self._write(state_why=batch.state_why)
 
-    def _judge_anew(self) -> None:
+    def _check_again(self) -> None:
         """How far it got is in the work alone: the items were all frozen before."""
         batch = self._batch
-        desk, routes = self._desk(), Routes(batch)
-        while items := frozen(batch, self._done, CHUNK):
+        checker, routes = self._make_checker(), Routes(batch)
+        while items := read_items(batch, self._done, CHUNK):
             self._pulse()
             judged = [
-                desk.item(
+                checker.check_item(
                     item.group,
                     item.queue or "",
                     item.edited or item.properties,
@@ -172,15 +180,17 @@ class _Preparing:
             batch.excluded += count_excluded(judged) - sum(item.is_excluded for item in items)
             with transaction.atomic():
                 self._advance(items[-1].position - self._done)
-                reroute(items, judged, routes)
+                reroute_items(items, judged, routes)
                 self._write(excluded=batch.excluded)
-        finish(batch, desk, self._pulse)
+        check_full_queues(batch, checker, self._pulse)
         last = batch.items.aggregate(last=Max("parked_message"))["last"]
         self._end(state_why=self._why(), prepared_to=last or 1)
 
     def _why(self) -> str:
         age = self._seen.age_said if self._seen else ""
-        return " ".join(filter(None, (aimless(self._batch), lacking(self._batch), age)))
+        return " ".join(
+            filter(None, (explain_no_route(self._batch), describe_missing(self._batch), age))
+        )
 
     def _fail(self, why: str) -> None:
         """What was frozen is cancelled; nothing of it was ever claimed."""
@@ -194,9 +204,11 @@ class _Preparing:
             if self._lease.end(WorkState.FAILED, why):
                 self._write(state=BatchState.FAILED, state_at=timezone.now(), state_why=why)
 
-    def _desk(self) -> Desk:
-        self._seen = look_anew(self._batch.broker)
-        return Desk(self._batch.broker, of_batch(self._batch), self._seen.snapshot)
+    def _make_checker(self) -> MessageChecker:
+        self._seen = poll_broker(self._batch.broker)
+        return MessageChecker(
+            self._batch.broker, read_batch_options(self._batch), self._seen.snapshot
+        )
 
     def _pulse(self) -> None:
         """Between chunks. Raises _Ending when the worker ends, Stopped when it was cancelled."""

@@ -18,7 +18,7 @@ from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.replay.batch import shared_ids
 from delayboard.dead_letters.replay.follow import match_messages, outcome_rows
 from delayboard.dead_letters.replay.follow.outcome_rows import Mark
-from delayboard.dead_letters.replay.publish.content import contents
+from delayboard.dead_letters.replay.publish.content import read_contents
 from delayboard.models import ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import Outcome, replay_id
 from topology.deaths import read_history
@@ -63,19 +63,19 @@ def is_recorded(batch: ReplayBatch) -> bool:
     return any(row.has_tap for row in applied)
 
 
-def open_items(batch: ReplayBatch, after: int) -> list[Item]:
+def read_open_items(batch: ReplayBatch, after: int) -> list[Item]:
     """The next ones behind that position of which nothing more was seen, at most CHUNK."""
     rows = batch.items.filter(_IS_FOLLOWED, position__gt=after).order_by("position")
     return [Item(*values) for values in rows.values_list(*Item._fields)[:CHUNK]]
 
 
-def note(batch: ReplayBatch, items: Iterable[Item]) -> int:
+def record_arrivals(batch: ReplayBatch, items: Iterable[Item]) -> int:
     """Write down which of these were seen to arrive; how many."""
     named: dict[str, list[Item]] = {}
     for item in items:
         name = item.shared_replay_id or replay_id(batch.uid, item.position)
         named.setdefault(f"{REPLAYED}{name}", []).append(item)
-    moments = {item.pk: at for item, at in _seen(batch, named)}
+    moments = {item.pk: at for item, at in _find_arrived(batch, named)}
     if not moments:
         return 0
     handed = {
@@ -85,15 +85,17 @@ def note(batch: ReplayBatch, items: Iterable[Item]) -> int:
         if item.pk in moments and item.parked_message_id and item.outcome == Outcome.HANDED
     }
     with transaction.atomic():
-        replayed(batch, handed, max(moments.values()))
+        mark_replayed(batch, handed, max(moments.values()))
         rows = ReplayItem.objects.filter(pk__in=moments, outcome__in=OPEN_OUTCOMES)
         fresh = list(rows.order_by("pk").select_for_update().values_list("pk", flat=True))
-        outcome_rows.write([Mark(item, Outcome.DELIVERED, moments[item]) for item in fresh])
+        outcome_rows.write_marks([Mark(item, Outcome.DELIVERED, moments[item]) for item in fresh])
         ReplayBatch.objects.filter(pk=batch.pk).update(delivered=F("delivered") + len(fresh))
     return len(fresh)
 
 
-def _seen(batch: ReplayBatch, named: Mapping[str, Sequence[Item]]) -> list[tuple[Item, datetime]]:
+def _find_arrived(
+    batch: ReplayBatch, named: Mapping[str, Sequence[Item]]
+) -> list[tuple[Item, datetime]]:
     """Which of these came out of a delay or past every one, or were refused by a consumer.
 
     What names an item and is another message is passed over.
@@ -102,21 +104,21 @@ def _seen(batch: ReplayBatch, named: Mapping[str, Sequence[Item]]) -> list[tuple
     arrived: dict[str, list[tuple[datetime, ScheduledMessage]]] = {}
     # Said as the index has it, or the index is not used.
     for row in rows.exclude(tracking_id="").only(*_SEEN):
-        if (at := _arrived_at(row)) is not None:
+        if (at := _find_arrival_time(row)) is not None:
             arrived.setdefault(row.tracking_id, []).append((at, row))
     found: list[tuple[Item, datetime]] = []
     nameless: list[tuple[Item, datetime, ScheduledMessage]] = []
-    for item, at, row in _paired(batch, named, arrived):
+    for item, at, row in _pair_items(batch, named, arrived):
         if (row.message_id, row.size) != (item.message_id, item.size):
             continue
         if item.message_id:
             found.append((item, at))
         else:
             nameless.append((item, at, row))
-    return found + _equal(batch, nameless)
+    return found + _match_contents(batch, nameless)
 
 
-def _paired(
+def _pair_items(
     batch: ReplayBatch,
     named: Mapping[str, Sequence[Item]],
     arrived: Mapping[str, Sequence[tuple[datetime, ScheduledMessage]]],
@@ -143,14 +145,14 @@ def _paired(
         yield from ((item, *one) for item, one in zip(named[text], fresh, strict=False))
 
 
-def _equal(
+def _match_contents(
     batch: ReplayBatch, seen: Sequence[tuple[Item, datetime, ScheduledMessage]]
 ) -> list[tuple[Item, datetime]]:
     """Those that have no message id, and all of whose content is what was sent."""
     if not seen:
         return []
-    steering = match_messages.steering_headers(batch)
-    sent = contents([(item.pk, item.parked_message_id) for item, _, _ in seen], edits=True)
+    steering = match_messages.find_steering_headers(batch)
+    sent = read_contents([(item.pk, item.parked_message_id) for item, _, _ in seen], edits=True)
     return [
         (item, at)
         for item, at, row in seen
@@ -161,7 +163,7 @@ def _equal(
     ]
 
 
-def _arrived_at(row: ScheduledMessage) -> datetime | None:
+def _find_arrival_time(row: ScheduledMessage) -> datetime | None:
     """None as long as it was seen to go into its delay only."""
     if row.left_at is None and row.entered_at is not None and _has_failed(row.headers_json):
         return row.entered_at
@@ -173,7 +175,7 @@ def _has_failed(headers_json: str) -> bool:
     return read_history(orjson.loads(headers_json)).first_failure is not None
 
 
-def replayed(batch: ReplayBatch, parked_messages: Iterable[int], at: datetime) -> None:
+def mark_replayed(batch: ReplayBatch, parked_messages: Iterable[int], at: datetime) -> None:
     """These messages were handed to a delay, and have arrived. In the caller's transaction."""
     change_parked_messages(
         parked_messages, (ParkedState.HANDED,), ParkedState.REPLAYED, by=batch.started_by_id, at=at

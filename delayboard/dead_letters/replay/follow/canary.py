@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from delayboard.dead_letters.replay.follow import follower, observers
+from delayboard.dead_letters.replay.follow import batch_follower, observers
 from delayboard.models import ItemState, ReplayBatch
 from delayboard.models.replay import Order, Outcome
 from topology import latest
@@ -16,61 +16,63 @@ from topology.delays import format_delay
 # Items that were not free to be sent do not count among the first.
 BETWEEN = 5000
 # So long after they were published dead ones may lie in a queue that is looked at now and then.
-LOOKS_TAKE = follower.LOOK_EVERY + follower.SCENE_LASTS
+LOOKS_TAKE = batch_follower.LOOK_EVERY + batch_follower.SCENE_LASTS
 
 What = Literal["wait", "go on", "stop", "ask"]
 
 
 @dataclass(frozen=True)
-class Judged:
+class CanaryResult:
     """What the first ones say of the rest; `ask`: a person has to decide. `why` is a sentence."""
 
     what: What
     why: str
 
 
-def longest_round(batch: ReplayBatch) -> timedelta:
+def estimate_round(batch: ReplayBatch) -> timedelta:
     """How long it may take until a message of it has died again. Raises BrokerError."""
-    return observers.longest_round(batch, latest.recent(batch.broker))
+    return observers.estimate_round(batch, latest.recent(batch.broker))
 
 
-def until(batch: ReplayBatch, now: datetime) -> datetime:
+def find_watch_end(batch: ReplayBatch, now: datetime) -> datetime:
     """So long the first ones are watched that were published just now. Raises BrokerError."""
-    return now + max(timedelta(seconds=batch.canary_seconds), longest_round(batch))
+    return now + max(timedelta(seconds=batch.canary_seconds), estimate_round(batch))
 
 
-def judged(batch: ReplayBatch, now: datetime) -> Judged:
+def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
     """Whether the rest may follow the first ones, which were published before `canary_until`."""
-    first = _first(batch)
+    first = _read_first(batch)
     number = len(first)
     died = sum(outcome == Outcome.DIED for _, outcome in first)
     if died:
-        return Judged("stop", f"{died} of the first {number} died again.")
+        return CanaryResult("stop", f"{died} of the first {number} died again.")
     refused = sum(state != ItemState.DONE for state, _ in first)
     if number and refused == number:
-        return Judged("ask", f"None of the first {number} was taken by the broker.")
+        return CanaryResult("ask", f"None of the first {number} was taken by the broker.")
     if batch.canary_until is not None and now < batch.canary_until:
-        return Judged("wait", _waiting(batch, number, batch.canary_until))
+        return CanaryResult("wait", _describe_waiting(batch, number, batch.canary_until))
     quiet = f"None of the first {number} was seen to die again."
     if refused:
-        return Judged("ask", f"{refused} of the first {number} were not taken by the broker.")
+        return CanaryResult("ask", f"{refused} of the first {number} were not taken by the broker.")
     if not batch.canary_goes_on:
-        return Judged("ask", f"{quiet} It goes on when somebody says so.")
+        return CanaryResult("ask", f"{quiet} It goes on when somebody says so.")
     try:
-        scene = observers.scene(batch, latest.recent(batch.broker))
+        scene = observers.make_scene(batch, latest.recent(batch.broker))
     except BrokerError as error:
-        return Judged("ask", f"{quiet} Whether anybody would have seen it is not known: {error}")
-    if blind := observers.deaths_unseen(batch, scene):
-        return Judged("ask", f"{quiet} {blind}")
+        return CanaryResult(
+            "ask", f"{quiet} Whether anybody would have seen it is not known: {error}"
+        )
+    if blind := observers.explain_unseen_deaths(batch, scene):
+        return CanaryResult("ask", f"{quiet} {blind}")
     if (
-        observers.free_to_look(batch.broker, scene)
+        observers.find_peekable(batch.broker, scene)
         and now < (batch.canary_until or now) + LOOKS_TAKE
     ):
-        return Judged("wait", f"{quiet} Its dead-letter queues are looked at once more.")
-    return Judged("go on", quiet)
+        return CanaryResult("wait", f"{quiet} Its dead-letter queues are looked at once more.")
+    return CanaryResult("go on", quiet)
 
 
-def _first(batch: ReplayBatch) -> list[tuple[str, str]]:
+def _read_first(batch: ReplayBatch) -> list[tuple[str, str]]:
     """The states and outcomes of those that were sent; some others may lie between them."""
     way = "-position" if batch.order == Order.NEWEST else "position"
     rows = (
@@ -81,7 +83,7 @@ def _first(batch: ReplayBatch) -> list[tuple[str, str]]:
     return [(state, outcome) for state, outcome, tries in rows[: batch.canary + BETWEEN] if tries]
 
 
-def _waiting(batch: ReplayBatch, number: int, until: datetime) -> str:
+def _describe_waiting(batch: ReplayBatch, number: int, until: datetime) -> str:
     span = format_delay(timedelta(seconds=batch.canary_seconds))
     return (
         f"The first {number} are watched until {until:%Y-%m-%d %H:%M:%S} UTC: for {span}, and as "

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay.batch import shared_ids
 from delayboard.dead_letters.replay.batch.options import OptionError
-from delayboard.dead_letters.replay.check.targets import way_of
+from delayboard.dead_letters.replay.check.targets import find_delay_route
 from delayboard.dead_letters.replay.publish.content import Content
 from delayboard.models import ReplayBatch, ReplayItem, TargetMode
 from delayboard.models.replay import Outcome, parse_replay_id
@@ -22,7 +22,7 @@ from topology.models import Broker
 from topology.patterns.pattern import ParamsError
 
 
-def by_position(
+def group_by_position(
     named: Iterable[tuple[str, ReturnedMessage]],
 ) -> dict[UUID, dict[int, list[ReturnedMessage]]]:
     """What names an item, by its batch's uid and its position, in the order it came; pure."""
@@ -43,19 +43,21 @@ def find_sent(
     several items under one replay id each is found once: the message tells no more.
     """
     sharing = shared_ids.find_sharing(broker.pk, [name for name, _ in named])
-    plain = by_position(one for one in named if one[0] not in sharing)
+    plain = group_by_position(one for one in named if one[0] not in sharing)
     found: dict[int, dict[int, int | None]] = {}
     batches = ReplayBatch.objects.filter(broker=broker, uid__in=plain).defer("parked_messages")
     for batch in batches:
-        if positions := sent_by(batch, plain[batch.uid]):
+        if positions := find_sent_positions(batch, plain[batch.uid]):
             found[batch.pk] = positions
     for name, items in sharing.items():
-        for item, parked_message in _deal([came for other, came in named if other == name], items):
+        for item, parked_message in _assign_messages(
+            [came for other, came in named if other == name], items
+        ):
             found.setdefault(item.batch_id, {})[item.position] = parked_message
     return sorted(found.items())
 
 
-def _deal(
+def _assign_messages(
     came: Sequence[ReturnedMessage], items: Sequence[ReplayItem]
 ) -> Iterator[tuple[ReplayItem, int | None]]:
     """Each of the messages to one of the items that it may be of.
@@ -67,13 +69,13 @@ def _deal(
     waiting.sort(key=lambda item: item.outcome != Outcome.DIED)
     for one in came:
         for item in waiting:
-            if item.position in sent_by(item.batch, {item.position: [one]}):
+            if item.position in find_sent_positions(item.batch, {item.position: [one]}):
                 waiting.remove(item)
                 yield item, one.parked_message
                 break
 
 
-def sent_by(
+def find_sent_positions(
     batch: ReplayBatch, came: Mapping[int, Sequence[ReturnedMessage]]
 ) -> dict[int, int | None]:
     """The positions of which one of these messages is what was sent, and the first one's message.
@@ -93,8 +95,8 @@ def sent_by(
     left = came.keys() - found.keys()
     if not left:
         return found
-    steering = steering_headers(batch)
-    for position, key, properties in _sent(items.filter(position__in=left)):
+    steering = find_steering_headers(batch)
+    for position, key, properties in _read_sent(items.filter(position__in=left)):
         for one in came[position]:
             if one.sha256 == key and _is_same(properties, one.properties, steering):
                 found.setdefault(position, one.parked_message)
@@ -104,25 +106,25 @@ def sent_by(
 def is_arrival(content: Content, seen_id: str, headers: Headers, steering: Collection[str]) -> bool:
     """Whether what a tap saw, with these headers and this content id, is this content."""
     steered = {name: headers[name] for name in steering if name in headers}
-    sent = _without(content.properties, steering)
+    sent = _drop_headers(content.properties, steering)
     properties = kept_by_streams(replace(sent, headers={**sent.headers, **steered}))
     return content_id(properties, content.body) == seen_id
 
 
-def steering_headers(batch: ReplayBatch) -> frozenset[str]:
+def find_steering_headers(batch: ReplayBatch) -> frozenset[str]:
     """The headers that say where or when a message goes, or how often it failed."""
     names = {ATTEMPT_HEADER, DELAY_HEADER}
     if batch.target_mode == TargetMode.DELAY:
         for key in batch.routes.values_list("routing_key", flat=True)[:1]:
             try:
-                way = way_of(batch, key)
+                way = find_delay_route(batch, key)
             except (OptionError, ParamsError):
                 continue
             names |= {*way.headers, way.due_header} - {""}
     return frozenset(names)
 
 
-def _sent(items: QuerySet[ReplayItem]) -> Iterator[tuple[int, str, Properties]]:
+def _read_sent(items: QuerySet[ReplayItem]) -> Iterator[tuple[int, str, Properties]]:
     """By position: the body's sha256 and the properties, of the edit where there is one."""
     columns = (
         "parked_message__body",
@@ -142,9 +144,11 @@ def _is_same(sent: Properties, came: Properties, left_out: Collection[str]) -> b
     """Of two with equal bodies."""
     if sent.message_id and sent.message_id == came.message_id:
         return True
-    return content_id(_without(sent, left_out), b"") == content_id(_without(came, left_out), b"")
+    return content_id(_drop_headers(sent, left_out), b"") == content_id(
+        _drop_headers(came, left_out), b""
+    )
 
 
-def _without(properties: Properties, headers: Collection[str]) -> Properties:
+def _drop_headers(properties: Properties, headers: Collection[str]) -> Properties:
     kept = {name: value for name, value in properties.headers.items() if name not in headers}
     return replace(properties, headers=kept)

@@ -12,12 +12,12 @@ from delayboard.dead_letters.queues.candidates import find_obstacle
 from delayboard.dead_letters.queues.confirmed import destinations
 from delayboard.dead_letters.queues.feeds import Feeds, feeds
 from delayboard.dead_letters.replay.follow.retry_rounds import (
+    Paths,
     Reached,
-    Ways,
-    dead_ends,
-    longest,
-    reached,
-    ways,
+    estimate_longest,
+    find_dead_ends,
+    find_paths,
+    find_reached,
 )
 from delayboard.models import BackgroundTask, DeadLetterQueue, ReplayBatch, ReplayRoute
 from delayboard.models.background_task import parker_key
@@ -52,17 +52,17 @@ class Scene:
     routes: Sequence[ReplayRoute]
     starts: Sequence[Reached]
     fed: Feeds
-    leading: Ways
+    leading: Paths
     ends: Sequence[str]
 
 
-def scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
+def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
     # In the order of the index routes_by_number, and no further, or all would be sorted.
     routes = list(batch.routes.order_by("-items_number")[:MOST_ROUTES])
     fed = feeds(snapshot)
-    leading = ways(snapshot, fed)
-    starts = reached(snapshot, [(route.exchange, route.routing_key) for route in routes])
-    found = set(dead_ends(leading, {one.queue for one in starts})) | _parked_from(batch)
+    leading = find_paths(snapshot, fed)
+    starts = find_reached(snapshot, [(route.exchange, route.routing_key) for route in routes])
+    found = set(find_dead_ends(leading, {one.queue for one in starts})) | _find_source_queues(batch)
     rows = DeadLetterQueue.objects.filter(broker=batch.broker)
     said = dict(rows.values_list("queue", "is_confirmed"))
     ends = [
@@ -73,31 +73,32 @@ def scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
     return Scene(snapshot, routes, starts, fed, leading, ends)
 
 
-def _parked_from(batch: ReplayBatch) -> set[str]:
+def _find_source_queues(batch: ReplayBatch) -> set[str]:
     """Whatever the structure says, there its messages were found dead."""
     items = batch.items.filter(position__lte=MOST_ITEMS, parked_message__isnull=False).order_by()
     return set(items.values_list("parked_message__queue", flat=True))
 
 
-def longest_round(batch: ReplayBatch, snapshot: Snapshot) -> timedelta:
+def estimate_round(batch: ReplayBatch, snapshot: Snapshot) -> timedelta:
     """How long a message may be on its way to its target, and from a failure there to its death."""
-    return round_of(batch, scene(batch, snapshot))
+    return estimate_round_in(batch, make_scene(batch, snapshot))
 
 
-def round_of(batch: ReplayBatch, seen: Scene) -> timedelta:
+def estimate_round_in(batch: ReplayBatch, seen: Scene) -> timedelta:
     delay = max((timedelta(milliseconds=route.after_ms) for route in seen.routes), default=ZERO)
-    known = _known_rounds(batch.broker)
+    known = _read_topology_rounds(batch.broker)
     rounds = [
         max(one.after, delay)
         + max(
-            longest(seen.snapshot, seen.leading, one.queue, seen.ends), known.get(one.queue, ZERO)
+            estimate_longest(seen.snapshot, seen.leading, one.queue, seen.ends),
+            known.get(one.queue, ZERO),
         )
         for one in seen.starts
     ]
     return min(max(rounds, default=delay), LONGEST_ROUND)
 
 
-def _known_rounds(broker: Broker) -> dict[str, timedelta]:
+def _read_topology_rounds(broker: Broker) -> dict[str, timedelta]:
     """By work queue: what its topology lets a message wait; where consumers choose, at most that.
 
     A busy-waiting queue is none of them: it lets wait for years.
@@ -116,7 +117,7 @@ def _known_rounds(broker: Broker) -> dict[str, timedelta]:
     return found
 
 
-def arrivals_unseen(batch: ReplayBatch, seen: Scene) -> str:
+def explain_unseen_arrivals(batch: ReplayBatch, seen: Scene) -> str:
     """Why nobody sees them arrive; "" where a tap does, or behind a delay the firehose."""
     broker = batch.broker
     is_delayed = any(route.after_ms for route in seen.routes)
@@ -125,12 +126,12 @@ def arrivals_unseen(batch: ReplayBatch, seen: Scene) -> str:
     applied = Topology.objects.filter(broker=broker, state=State.APPLIED).select_related("broker")
     taps = {row.tap_queue for row in applied if row.observes_arrivals}
     index = Index(seen.snapshot.definitions)
-    if taps and any(_passes(seen.snapshot, index, route, taps) for route in seen.routes):
+    if taps and any(_passes_tap(seen.snapshot, index, route, taps) for route in seen.routes):
         return ""
     return "Nobody sees these messages arrive: no tap of a topology is on their way."
 
 
-def _passes(snapshot: Snapshot, index: Index, route: ReplayRoute, taps: set[str]) -> bool:
+def _passes_tap(snapshot: Snapshot, index: Index, route: ReplayRoute, taps: set[str]) -> bool:
     way = walk(
         index,
         route.exchange,
@@ -141,7 +142,7 @@ def _passes(snapshot: Snapshot, index: Index, route: ReplayRoute, taps: set[str]
     return any(one.queue in taps for one in way.outcomes)
 
 
-def deaths_unseen(batch: ReplayBatch, seen: Scene) -> str:
+def explain_unseen_deaths(batch: ReplayBatch, seen: Scene) -> str:
     """Why they may die again and nobody sees it; "" where all such queues are being parked."""
     if not seen.ends:
         return (
@@ -150,39 +151,41 @@ def deaths_unseen(batch: ReplayBatch, seen: Scene) -> str:
         )
     rows = DeadLetterQueue.objects.filter(broker=batch.broker, queue__in=seen.ends)
     confirmed = {row.queue: row for row in rows if row.is_confirmed}
-    free = {queue.name for queue in free_to_look(batch.broker, seen)}
+    free = {queue.name for queue in find_peekable(batch.broker, seen)}
     unseen = [
         name
         for name in seen.ends
         if name not in free and not (name in confirmed and confirmed[name].is_watched)
     ]
     if unseen:
-        return _advise(batch.broker, seen, unseen, confirmed)
+        return _advise_watch(batch.broker, seen, unseen, confirmed)
     watched = (row for row in confirmed.values() if row.is_watched)
-    return next(filter(None, map(_parker_problem, watched)), "")
+    return next(filter(None, map(_explain_parker, watched)), "")
 
 
-def _advise(broker: Broker, seen: Scene, unseen: Sequence[str], confirmed: Collection[str]) -> str:
+def _advise_watch(
+    broker: Broker, seen: Scene, unseen: Sequence[str], confirmed: Collection[str]
+) -> str:
     """What to do about queues that nobody watches: only dead-letter queues are to be watched."""
-    obstacles = _obstacles(broker, seen, unseen, confirmed)
+    obstacles = _find_obstacles(broker, seen, unseen, confirmed)
     proposed = [name for name in unseen if not obstacles[name]]
     told = []
     if proposed:
         do = "watch" if all(name in confirmed for name in proposed) else "confirm and watch"
         be, it = ("is", "it") if len(proposed) == 1 else ("are", "them")
         told.append(
-            f"Nobody would see them die again into {_listed(proposed)}, which {be} not watched: "
-            f"{do} {it} under Dead letters, Queues."
+            f"Nobody would see them die again into {_list_queues(proposed)}, which {be} not "
+            f"watched: {do} {it} under Dead letters, Queues."
         )
     if others := [f"“{name}” ({why})" for name, why in obstacles.items() if why]:
         told.append(
-            f"Deaths into {_joined(others)} are not observed: Delayboard parks only dead-letter "
-            "queues."
+            f"Deaths into {_join_names(others)} are not observed: Delayboard parks only "
+            "dead-letter queues."
         )
     return " ".join(told)
 
 
-def _obstacles(
+def _find_obstacles(
     broker: Broker, seen: Scene, names: Sequence[str], confirmed: Collection[str]
 ) -> dict[str, str]:
     """Why each of these is not to be watched; "" for a dead-letter queue.
@@ -206,33 +209,33 @@ def _obstacles(
     return found
 
 
-def _listed(names: Sequence[str]) -> str:
-    return _joined([f"“{name}”" for name in names])
+def _list_queues(names: Sequence[str]) -> str:
+    return _join_names([f"“{name}”" for name in names])
 
 
-def _joined(told: Sequence[str]) -> str:
+def _join_names(told: Sequence[str]) -> str:
     more = len(told) - NAMED
     return ", ".join(told[:NAMED]) + (f" and {more} more queues" if more > 0 else "")
 
 
-def free_to_look(broker: Broker, seen: Scene) -> list[Queue]:
+def find_peekable(broker: Broker, seen: Scene) -> list[Queue]:
     """The confirmed queues among the ends that nobody parks, and of which a look costs nothing
     and shows all.
     """
     rows = DeadLetterQueue.objects.filter(broker=broker, queue__in=seen.ends, is_confirmed=True)
     names = rows.filter(is_watched=False).values_list("queue", flat=True)
     queues = [seen.snapshot.definitions.queue(name) for name in sorted(names)]
-    return [queue for queue in queues if queue is not None and _is_free(queue, seen.snapshot)]
+    return [queue for queue in queues if queue is not None and _is_peekable(queue, seen.snapshot)]
 
 
-def _is_free(queue: Queue, snapshot: Snapshot) -> bool:
+def _is_peekable(queue: Queue, snapshot: Snapshot) -> bool:
     numbers = snapshot.numbers.get(queue.name, QueueNumbers())
     allowed = peek.permission(queue, snapshot)
     is_small = numbers.messages is not None and numbers.messages <= peek.MAXIMUM_MESSAGES
     return allowed.allowed and allowed.budget is None and is_small and not numbers.consumers
 
 
-def _parker_problem(row: DeadLetterQueue) -> str:
+def _explain_parker(row: DeadLetterQueue) -> str:
     background_task = BackgroundTask.objects.filter(key=parker_key(row.pk)).first()
     if background_task is None or background_task.is_late:
         return f"What comes into “{row.queue}” is not being parked: the worker does not run."

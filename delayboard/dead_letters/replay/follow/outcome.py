@@ -13,9 +13,7 @@ from django.utils import timezone
 
 from delayboard.dead_letters.parked.store import ReturnedMessage
 from delayboard.dead_letters.replay.follow import (
-    follower as following,
-)
-from delayboard.dead_letters.replay.follow import (
+    batch_follower,
     match_messages,
     observers,
     outcome_rows,
@@ -43,10 +41,10 @@ def record_returned(
     what is not what an item of the broker sent is passed over.
     """
     for batch, positions in match_messages.find_sent(broker, list(named)):
-        died(batch, positions, at)
+        record_died(batch, positions, at)
 
 
-def died(batch: int, positions: Mapping[int, int | None], at: datetime) -> int:
+def record_died(batch: int, positions: Mapping[int, int | None], at: datetime) -> int:
     """Write down that these items of a batch died again, each as its message if it has one.
 
     In the caller's transaction. How many were not known to have; each counts once.
@@ -58,10 +56,10 @@ def died(batch: int, positions: Mapping[int, int | None], at: datetime) -> int:
     arrived = sum(item.outcome == Outcome.DELIVERED for item in fresh)
     # Seen dead by a look, and parked since.
     named = [item for item in found if item.outcome == Outcome.DIED and item.died_as is None]
-    outcome_rows.write(
+    outcome_rows.write_marks(
         [Mark(item.pk, Outcome.DIED, at, positions[item.position]) for item in fresh]
     )
-    outcome_rows.write(
+    outcome_rows.write_marks(
         [Mark(item.pk, Outcome.DIED, item.outcome_at, positions[item.position]) for item in named]
     )
     if fresh:
@@ -71,7 +69,7 @@ def died(batch: int, positions: Mapping[int, int | None], at: datetime) -> int:
     return len(fresh)
 
 
-def stops(batch: ReplayBatch) -> str:
+def explain_stop(batch: ReplayBatch) -> str:
     """Why a running batch must stop itself, "" as long as it need not."""
     number = ReplayBatch.objects.values_list("died", flat=True).get(pk=batch.pk)
     if not batch.stop_after or number < batch.stop_after:
@@ -79,48 +77,51 @@ def stops(batch: ReplayBatch) -> str:
     return f"{number} of its messages died again: look why before the others follow."
 
 
-def blind(batch: ReplayBatch) -> str:
+def explain_unseen(batch: ReplayBatch) -> str:
     """What nobody sees of its messages, in sentences; "" where all is seen."""
     known = latest.fresh(batch.broker)
-    return blind_in(
-        batch, observers.scene(batch, known.snapshot) if known.snapshot else None, known
+    return explain_unseen_in(
+        batch, observers.make_scene(batch, known.snapshot) if known.snapshot else None, known
     )
 
 
-def blind_in(batch: ReplayBatch, scene: Scene | None, known: Latest) -> str:
+def explain_unseen_in(batch: ReplayBatch, scene: Scene | None, known: Latest) -> str:
     """The same in a scene, which is None where nothing is known of the broker."""
     if batch.source == Source.QUEUE:
         return "What goes straight through is not followed message by message."
     if scene is None:
         return f"Whether anybody sees what becomes of its messages is not known: {known.error}"
-    unseen = (observers.arrivals_unseen(batch, scene), observers.deaths_unseen(batch, scene))
+    unseen = (
+        observers.explain_unseen_arrivals(batch, scene),
+        observers.explain_unseen_deaths(batch, scene),
+    )
     return " ".join(sentence for sentence in unseen if sentence)
 
 
-def follow(*, stop: Event, beat: Beat) -> None:
+def follow_batches(*, stop: Event, beat: Beat) -> None:
     """Follow what was replayed until `stop` is set. `beat` gets `followed`, how many batches."""
-    followers: dict[int, following.Follower] = {}
+    followers: dict[int, batch_follower.Follower] = {}
     while not stop.is_set():
         now = timezone.now()
-        batches = following.open_batches()
-        followers = {row.pk: followers.get(row.pk, following.Follower()) for row in batches}
+        batches = batch_follower.read_open_batches()
+        followers = {row.pk: followers.get(row.pk, batch_follower.Follower()) for row in batches}
         for batch in batches:
             if stop.is_set():
                 return
-            look_at(batch, followers[batch.pk], now)
+            follow_batch(batch, followers[batch.pk], now)
             beat({"followed": len(batches)})
         beat({"followed": len(batches)})
         stop.wait(PAUSE_SECONDS)
 
 
-def look_at(batch: ReplayBatch, follower: following.Follower, now: datetime) -> None:
+def follow_batch(batch: ReplayBatch, follower: batch_follower.Follower, now: datetime) -> None:
     """Write down what taps and looks tell of its messages since the last time."""
-    follower.arrivals(batch)
-    looked = follower.looked(batch, now)
+    follower.record_arrivals(batch)
+    looked = follower.peek_dead(batch, now)
     for found, positions in match_messages.find_sent(batch.broker, looked) if looked else ():
         if found == batch.pk:
             with transaction.atomic():
-                died(batch.pk, positions, now)
-    follower.resolve(batch, now)
+                record_died(batch.pk, positions, now)
+    follower.resolve_handed(batch, now)
     if follower.is_over(batch, now):
-        following.close(batch, now)
+        batch_follower.close_batch(batch, now)

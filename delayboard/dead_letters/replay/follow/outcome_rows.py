@@ -25,7 +25,7 @@ class Mark(NamedTuple):
     died_as: int | None = None
 
 
-def write(marks: Sequence[Mark]) -> None:
+def write_marks(marks: Sequence[Mark]) -> None:
     """In the caller's transaction, which has locked the items."""
     if not marks:
         return

@@ -19,7 +19,7 @@ MOST_RETRIES = 1000
 ZERO = timedelta(0)
 
 # The queues that messages die into, by the queue in which they die.
-Ways: TypeAlias = Mapping[str, Sequence[str]]
+Paths: TypeAlias = Mapping[str, Sequence[str]]
 
 
 class Reached(NamedTuple):
@@ -29,7 +29,7 @@ class Reached(NamedTuple):
     after: timedelta
 
 
-def ways(snapshot: Snapshot, fed: Feeds | None = None) -> Ways:
+def find_paths(snapshot: Snapshot, fed: Feeds | None = None) -> Paths:
     """Of every queue with a dead-letter exchange; Delayboard's taps aside.
 
     `fed` is what `feeds` found in this snapshot, for those who know it already.
@@ -42,7 +42,7 @@ def ways(snapshot: Snapshot, fed: Feeds | None = None) -> Ways:
     return {source: tuple(dict.fromkeys(targets)) for source, targets in found.items()}
 
 
-def reached(snapshot: Snapshot, targets: Iterable[tuple[str, str]]) -> list[Reached]:
+def find_reached(snapshot: Snapshot, targets: Iterable[tuple[str, str]]) -> list[Reached]:
     """Where publishes to these exchanges with these keys end."""
     index = Index(snapshot.definitions.without_taps())
     found: dict[Reached, None] = {}
@@ -54,7 +54,9 @@ def reached(snapshot: Snapshot, targets: Iterable[tuple[str, str]]) -> list[Reac
     return list(found)
 
 
-def longest(snapshot: Snapshot, leading: Ways, start: str, ends: Collection[str] = ()) -> timedelta:
+def estimate_longest(
+    snapshot: Snapshot, leading: Paths, start: str, ends: Collection[str] = ()
+) -> timedelta:
     """The longest time from a failure in `start` to where it dies for good or comes back.
 
     The sum of the stays on the longest way on which no queue comes twice; what lies in one of
@@ -70,13 +72,13 @@ def longest(snapshot: Snapshot, leading: Ways, start: str, ends: Collection[str]
             return ZERO
         further = leading.get(name, ())
         rest = [follow(to, passed | {name}) for to in further if to not in passed and to != name]
-        left = _stay(snapshot, queue) if further else ZERO
-        return left + max(rest, default=ZERO) + _retries(queue, snapshot.version_tuple)
+        left = _estimate_wait(snapshot, queue) if further else ZERO
+        return left + max(rest, default=ZERO) + _estimate_retries(queue, snapshot.version_tuple)
 
     return follow(start, frozenset())
 
 
-def dead_ends(leading: Ways, starts: Collection[str]) -> list[str]:
+def find_dead_ends(leading: Paths, starts: Collection[str]) -> list[str]:
     """The queues in which what fails in `starts` comes to lie for good."""
     seen, waiting = set(starts), list(starts)
     while waiting:
@@ -86,13 +88,13 @@ def dead_ends(leading: Ways, starts: Collection[str]) -> list[str]:
     return sorted(name for name in seen if name not in starts and not leading.get(name))
 
 
-def _stay(snapshot: Snapshot, queue: Queue) -> timedelta:
+def _estimate_wait(snapshot: Snapshot, queue: Queue) -> timedelta:
     """In a queue that nobody consumes its messages wait until they expire."""
     is_delay = queue.message_ttl_ms is not None and queue.name not in snapshot.consumed
     return timedelta(milliseconds=queue.message_ttl_ms or 0) if is_delay else ZERO
 
 
-def _retries(queue: Queue, version: tuple[int, ...]) -> timedelta:
+def _estimate_retries(queue: Queue, version: tuple[int, ...]) -> timedelta:
     """All waits within a quorum queue of RabbitMQ 4.3 that delays what is returned.
 
     It waits x-delayed-retry-min after the first failure, twice that after the second, and so on

@@ -19,7 +19,7 @@ class Costly(Exception):
     """Taking messages would destroy some; the sentence says what to do instead."""
 
 
-def costly(queue: Queue, version: tuple[int, ...]) -> str:
+def explain_costly(queue: Queue, version: tuple[int, ...]) -> str:
     """Why what lies in the queue does not go straight through; "" when it may.
 
     From 4.3 on only a crash costs a delivery, before that each message that is put back.
@@ -40,7 +40,7 @@ def costly(queue: Queue, version: tuple[int, ...]) -> str:
     return ""
 
 
-def near_its_end(arrival: Arrival, limit: int | None) -> str:
+def explain_near_limit(arrival: Arrival, limit: int | None) -> str:
     """Why this message is not held by a run that may crash; "" when it may be."""
     if limit is None or COUNTER.encode() not in arrival.raw:
         return ""
@@ -53,7 +53,7 @@ def near_its_end(arrival: Arrival, limit: int | None) -> str:
     )
 
 
-def prefetch_of(most: int, rate: float | None, average: int) -> int:
+def choose_prefetch(most: int, rate: float | None, average: int) -> int:
     """How many may come beforehand; `average` is the size of a body (bytes)."""
     at_rate = most if rate is None else ceil(rate * AHEAD_SECONDS)
     return max(1, min(most, at_rate, IN_FLIGHT_BYTES // max(1, average)))

@@ -22,16 +22,22 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch.lease import NOT_ANSWERED, RETRY_AFTER, Hold, Lost, Wish
+from delayboard.dead_letters.replay.batch.lease import (
+    NOT_ANSWERED,
+    RETRY_AFTER,
+    BatchLease,
+    LeaseLost,
+    Request,
+)
 from delayboard.dead_letters.replay.batch.options import OptionError
-from delayboard.dead_letters.replay.move_queue import counts as straight_told
-from delayboard.dead_letters.replay.move_queue.counts import COUNTED, SENT, counts_of
-from delayboard.dead_letters.replay.move_queue.delivery_limit import Costly, prefetch_of
-from delayboard.dead_letters.replay.move_queue.outgoing_message import Deciding
-from delayboard.dead_letters.replay.move_queue.queue_source import EMPTY_SECONDS, StraightSource
-from delayboard.dead_letters.replay.move_queue.watch_queue import Watch
+from delayboard.dead_letters.replay.move_queue import moved_counts
+from delayboard.dead_letters.replay.move_queue.delivery_limit import Costly, choose_prefetch
+from delayboard.dead_letters.replay.move_queue.moved_counts import COUNTED, SENT, add_counts
+from delayboard.dead_letters.replay.move_queue.outgoing_message import OutgoingMessages
+from delayboard.dead_letters.replay.move_queue.queue_source import EMPTY_SECONDS, LiveQueueSource
+from delayboard.dead_letters.replay.move_queue.watch_queue import QueueWatch
 from delayboard.dead_letters.replay.publish.rate import Bucket
-from delayboard.dead_letters.replay.publish.tap_check import After
+from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from delayboard.models import BatchState, ReplayBatch
 from topology import work
 from topology.broker.amqp.depths import live_depths
@@ -50,37 +56,37 @@ COMMIT_SECONDS = 1.0
 LINGER_SECONDS = 15.0
 
 
-def run(batch: ReplayBatch, lease: work.Lease, *, stop: Event, alive: Callable[[], None]) -> None:
+def run(batch: ReplayBatch, held: work.Lease, *, stop: Event, alive: Callable[[], None]) -> None:
     """Send until all is through, it is paused or cancelled, or `stop`; then let the work go.
 
     `alive` is called every second. Raises BrokerError and db.Error, with what was answered
     written down as far as that goes; running again goes on.
     """
-    claimed = Work.objects.get(pk=lease.work_id)
-    if claimed.fence != lease.fence:
+    claimed = Work.objects.get(pk=held.work_id)
+    if claimed.fence != held.fence:
         return
-    with suppress(Lost):
-        hold = Hold(claimed, batch)
-        running = _Run(batch, hold, stop, alive)
+    with suppress(LeaseLost):
+        lease = BatchLease(claimed, batch)
+        running = _Run(batch, lease, stop, alive)
         try:
             if not batch.is_ended:
                 running.prepare()
                 running.send()
         except (OptionError, Costly) as error:
-            hold.rest(str(error))
+            lease.pause_itself(str(error))
         else:
-            running.end(lease)
+            running.end()
 
 
 class _Run:
     def __init__(
-        self, batch: ReplayBatch, hold: Hold, stop: Event, alive: Callable[[], None]
+        self, batch: ReplayBatch, lease: BatchLease, stop: Event, alive: Callable[[], None]
     ) -> None:
-        self._batch, self._hold, self._stop, self._alive = batch, hold, stop, alive
-        self._wish: Wish = ""
+        self._batch, self._lease, self._stop, self._alive = batch, lease, stop, alive
+        self._request: Request = ""
         self._looked_at = self._committed_at = 0.0
         self._empty_seconds = EMPTY_SECONDS
-        self._source: StraightSource | None = None
+        self._source: LiveQueueSource | None = None
         self._is_through = batch.pending == 0
         self._taking: Intake | None = None
         self._base: dict[str, int] = {}
@@ -113,7 +119,7 @@ class _Run:
             failed=0,
             selected=batch.selected + again,
             doubled=doubled,
-            state_why=straight_told.doubled(doubled),
+            state_why=moved_counts.describe_doubled(doubled),
             prepared_to=batch.claimed_to,
         )
 
@@ -129,12 +135,12 @@ class _Run:
         if self._is_through or self._is_stopping():
             return
         with Management(address, seconds=PATIENCE_SECONDS) as management:
-            watch = Watch(management, batch.queue)
-            deciding = Deciding(batch, watch.definitions)
+            watch = QueueWatch(management, batch.queue)
+            deciding = OutgoingMessages(batch, watch.definitions)
             window = settings.MESSAGES_IN_FLIGHT
             # A kill that comes before any other commit finds what it may have duplicated.
             self._write(in_flight=window)
-            prefetch = prefetch_of(2 * window, batch.rate, watch.average())
+            prefetch = choose_prefetch(2 * window, batch.rate, watch.average())
             self._base = {name: getattr(batch, name) for name in COUNTED}
             begun = batch.claimed_to
             try:
@@ -143,10 +149,10 @@ class _Run:
                     intake(address, batch.queue, prefetch=prefetch) as taking,
                 ):
                     self._taking = taking
-                    self._source = StraightSource(
+                    self._source = LiveQueueSource(
                         taking,
                         deciding,
-                        lambda: After(management, watch.definitions),
+                        lambda: TapCheck(management, watch.definitions),
                         Bucket(batch.rate, time.monotonic()),
                         self._reserve,
                         left=batch.pending,
@@ -163,7 +169,7 @@ class _Run:
             if self._source.costly and not self._is_through:
                 raise Costly(self._source.costly)
 
-    def _move(self, source: StraightSource, channel: Pipeline[Any], watch: Watch) -> None:
+    def _move(self, source: LiveQueueSource, channel: Pipeline[Any], watch: QueueWatch) -> None:
         def turn() -> None:
             source.attend()
             if watch.is_due:
@@ -191,53 +197,53 @@ class _Run:
                 claimed_to=number, prepared_to=number - min(self._batch.in_flight, number - begun)
             )
 
-    def end(self, lease: work.Lease) -> None:
+    def end(self) -> None:
         """Let the work go as people want it, or as it came out. Raises Lost."""
-        self._wish = self._hold.wish()
-        if self._wish == "lost":
-            raise Lost
-        if self._wish == "cancel":
-            self._hold.cancel(self._alive, self._stop.is_set)
+        self._request = self._lease.read_request()
+        if self._request == "lost":
+            raise LeaseLost
+        if self._request == "cancel":
+            self._lease.cancel(self._alive, self._stop.is_set)
         elif self._is_through:
-            self._done(lease)
-        elif self._wish == "pause":
-            self._hold.pause()
+            self._done()
+        elif self._request == "pause":
+            self._lease.pause_as_requested()
         elif self._stop.is_set():
-            self._hold.give_back("", after=timedelta(0))
+            self._lease.give_back("", after=timedelta(0))
         elif self._source and self._source.is_held_long:
             self._go_round(self._source)
         else:
-            self._hold.give_back(NOT_ANSWERED, after=RETRY_AFTER)
+            self._lease.give_back(NOT_ANSWERED, after=RETRY_AFTER)
 
-    def _go_round(self, source: StraightSource) -> None:
+    def _go_round(self, source: LiveQueueSource) -> None:
         """What was refused is back in the queue: try it and the rest again, if any went."""
         if source.counts["done"]:
-            self._hold.give_back(straight_told.REFUSED_AGAIN, after=timedelta(0))
+            self._lease.give_back(moved_counts.REFUSED_AGAIN, after=timedelta(0))
         else:
-            self._hold.rest(straight_told.stuck(source.error))
+            self._lease.pause_itself(moved_counts.explain_stuck(source.error))
 
-    def _done(self, lease: work.Lease) -> None:
+    def _done(self) -> None:
         batch = self._batch
         gone = batch.pending
         error = self._source.error if self._source else ""
         told = (
-            straight_told.refused(batch, error),
-            straight_told.gone(gone, batch.queue),
-            straight_told.doubled(batch.doubled),
+            moved_counts.describe_refused(batch, error),
+            moved_counts.describe_gone(gone, batch.queue),
+            moved_counts.describe_doubled(batch.doubled),
         )
         why = " ".join(sentence for sentence in told if sentence)
         ended = {"state": BatchState.DONE, "state_at": timezone.now(), "pause_wanted": False}
         with transaction.atomic():
-            if self._hold.keep() == "cancel":
+            if self._lease.renew() == "cancel":
                 return
             ReplayBatch.objects.filter(pk=batch.pk).update(
                 cancelled=batch.cancelled + gone, state_why=why, **ended
             )
-            lease.end(WorkState.DONE)
+            self._lease.lease.end(WorkState.DONE)
 
     def _is_stopping(self) -> bool:
         source = self._source
-        if self._stop.is_set() or self._wish:
+        if self._stop.is_set() or self._request:
             return True
         if source is not None and (source.costly or source.is_held_long):
             return True
@@ -245,8 +251,8 @@ class _Run:
         if now - self._looked_at > LOOK_SECONDS:
             self._looked_at = now
             with suppress(db.Error):
-                self._wish = self._hold.wish()
-        return bool(self._wish)
+                self._request = self._lease.read_request()
+        return bool(self._request)
 
     def _turn(self) -> None:
         """A database that fails for a moment is asked again; what it missed is kept until then."""
@@ -270,7 +276,7 @@ class _Run:
         Whole numbers, for a commit whose answer is lost is made again.
         """
         counted = self._source.counts if self._source else None
-        counts = {} if counted is None else counts_of(self._batch, self._base, counted)
+        counts = {} if counted is None else add_counts(self._batch, self._base, counted)
         with self._attended():
             self._write(**counts, **values)
 
@@ -279,7 +285,7 @@ class _Run:
 
     def _write(self, **values: Any) -> None:
         with transaction.atomic():
-            self._hold.keep()
+            self._lease.renew()
             if values:
                 ReplayBatch.objects.filter(pk=self._batch.pk).update(**values)
         if values:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from delayboard.dead_letters.replay.batch.options import of_batch
-from delayboard.dead_letters.replay.check.refused_exchanges import Delicate
+from delayboard.dead_letters.replay.batch.options import read_batch_options
+from delayboard.dead_letters.replay.check.restricted_exchanges import RestrictedExchanges
 from delayboard.dead_letters.replay.check.targets import Targets
-from delayboard.dead_letters.replay.publish.stamp import replays_in, stamped, take_apart
+from delayboard.dead_letters.replay.publish.stamp import (
+    count_stated_replays,
+    stamp_properties,
+    strip_properties,
+)
 from delayboard.models import ReplayBatch
 from delayboard.models.replay import replay_id
 from topology.broker.amqp.deliveries import Arrival
@@ -26,7 +30,7 @@ class Unfit(Exception):
 
 
 @dataclass
-class Deciding:
+class OutgoingMessages:
     """`definitions` are those of the vhost, looked at when the run began. Raises OptionError."""
 
     batch: ReplayBatch
@@ -35,12 +39,14 @@ class Deciding:
 
     def __post_init__(self) -> None:
         self._targets = Targets(
-            self.batch.broker, of_batch(self.batch), Index(self.definitions.without_taps())
+            self.batch.broker,
+            read_batch_options(self.batch),
+            Index(self.definitions.without_taps()),
         )
         self._mark = self.batch.uid.hex.encode() + b"-"
         self._tapped = tapped_exchanges(self.definitions)
-        self._delicate = Delicate(self.definitions)
-        self._looked_into = self._delicate.exchanges | self._tapped
+        self._restricted = RestrictedExchanges(self.definitions)
+        self._looked_into = self._restricted.exchanges | self._tapped
 
     def is_own(self, arrival: Arrival) -> bool:
         """Whether this batch has sent it: it came back."""
@@ -53,20 +59,20 @@ class Deciding:
     def publish(self, arrival: Arrival, number: int) -> Publish:
         """What is sent, under the replay id of this number. Raises Unfit."""
         try:
-            stripped = take_apart(arrival.raw)
+            stripped = strip_properties(arrival.raw)
         except FieldError as error:
             raise Unfit(f"Its properties cannot be edited: {error}.") from error
-        replays = replays_in(stripped)
+        replays = count_stated_replays(stripped)
         if replays >= self.batch.most_replays:
             raise Unfit(f"It was replayed {replays} times already, and may be so no more.")
-        aim = self._targets.common or self._targets.of(arrival.message.headers)
+        aim = self._targets.shared or self._targets.choose(arrival.message.headers)
         if aim.target is None or aim.way is not None:
             raise Unfit(aim.refusal or DELAY)
         exchange, key = aim.target.exchange, aim.target.routing_key
-        properties = stamped(stripped, replay_id(self.batch.uid, number), replays + 1)
+        properties = stamp_properties(stripped, replay_id(self.batch.uid, number), replays + 1)
         if exchange not in self._looked_into:
             return Publish(exchange, key, properties, arrival.body)
         publish = Publish(exchange, key, read_properties(properties.raw), arrival.body)
-        if why := self._delicate.why_not(publish):
+        if why := self._restricted.explain_refusal(publish):
             raise Unfit(why)
         return publish

@@ -6,10 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from delayboard.dead_letters.replay.move_queue.delivery_limit import near_its_end
-from delayboard.dead_letters.replay.move_queue.outgoing_message import Deciding, Unfit
+from delayboard.dead_letters.replay.move_queue.delivery_limit import explain_near_limit
+from delayboard.dead_letters.replay.move_queue.outgoing_message import OutgoingMessages, Unfit
 from delayboard.dead_letters.replay.publish.rate import Bucket
-from delayboard.dead_letters.replay.publish.tap_check import After
+from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.fast_consumer import Intake
 from topology.broker.amqp.pipeline import Answer
@@ -28,7 +28,7 @@ _REFUSED = ("returned", "nacked", "failed")
 _COUNTED = {"confirmed": "done", "returned": "returned", "nacked": "nacked", "failed": "failed"}
 
 
-class StraightSource:
+class LiveQueueSource:
     """At most `left` messages. `counts` says how each ended since they were taken from it.
 
     `reserve` commits that numbers beyond those of before are given out, and returns up to which.
@@ -39,8 +39,8 @@ class StraightSource:
     def __init__(
         self,
         intake: Intake,
-        deciding: Deciding,
-        check: Callable[[], After],
+        deciding: OutgoingMessages,
+        check: Callable[[], TapCheck],
         bucket: Bucket,
         reserve: Callable[[], int],
         *,
@@ -145,10 +145,10 @@ class StraightSource:
             return {}
         after = self._check()
         with self._intake.attended():
-            return {tag: why for tag, publish in tapped if (why := after.lost(publish))}
+            return {tag: why for tag, publish in tapped if (why := after.explain_loss(publish))}
 
     def _decide(self, arrival: Arrival) -> tuple[Publish, Publish] | None:
-        self.costly = self.costly or near_its_end(arrival, self._limit)
+        self.costly = self.costly or explain_near_limit(arrival, self._limit)
         if self.costly or self._deciding.is_own(arrival):
             return None
         self.number += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from delayboard.dead_letters.replay.move_queue.delivery_limit import Costly, costly
+from delayboard.dead_letters.replay.move_queue.delivery_limit import Costly, explain_costly
 from topology.broker.errors import (
     Blocked,
     BrokerError,
@@ -25,7 +25,7 @@ LOOK_SECONDS = 5.0
 LOOK_PATIENCE_SECONDS = 2.0
 
 
-class Watch:
+class QueueWatch:
     """Looks at the whole vhost once, and then at this queue alone.
 
     Raises BrokerError, Blocked while the broker has an alarm: it would hand out messages and take
@@ -69,7 +69,7 @@ class Watch:
             return () if queue is None else (queue,)
 
     def _costly(self, queues: tuple[Queue, ...]) -> str:
-        found = (costly(queue, self._known.version_tuple) for queue in queues)
+        found = (explain_costly(queue, self._known.version_tuple) for queue in queues)
         return next(filter(None, found), "")
 
     def average(self) -> int:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.db.models import Count
 
 from delayboard.dead_letters.replay.batch import claims
-from delayboard.dead_letters.replay.present.items_page import Other, others
+from delayboard.dead_letters.replay.present.items_page import Other, find_other_replays
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import Source
 from topology.work import LEASE
@@ -23,7 +23,7 @@ BESIDE = "why stands beside each below"
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Unavailable:
     """So many that the replay could not have. `why` goes on after the name of `replay`, if any."""
 
     number: int
@@ -39,7 +39,7 @@ class Rest:
     """
 
     kept: int
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[Unavailable, ...]
 
 
 @dataclass(frozen=True)
@@ -61,27 +61,33 @@ class Silence:
     is_over: bool
 
 
-def rest(batch: ReplayBatch) -> Rest:
+def count_rest(batch: ReplayBatch) -> Rest:
     """Counts the items of the batch, if it did not replay all of them."""
-    found = _left_out(batch) if batch.cancelled else []
+    found = _count_unavailable(batch) if batch.cancelled else []
     gone = (
         batch.items.filter(state=ItemState.FAILED, parked_message=None).count()
         if batch.failed
         else 0
     )
     if gone:
-        found.append(LeftOut(gone, _it(gone, "it was", "they were") + " deleted from the journal"))
+        found.append(
+            Unavailable(
+                gone, _choose_form(gone, "it was", "they were") + " deleted from the journal"
+            )
+        )
     kept = batch.to_send - batch.done - sum(one.number for one in found)
     return Rest(max(0, kept), tuple(found))
 
 
-def why(batch: ReplayBatch) -> str:
+def explain_state(batch: ReplayBatch) -> str:
     """Why it is as it is, without what `rest` tells."""
     is_told = batch.source == Source.JOURNAL and batch.state == BatchState.DONE
-    return "" if is_told and batch.state_why == claims.left_out(batch) else batch.state_why
+    return (
+        "" if is_told and batch.state_why == claims.describe_unavailable(batch) else batch.state_why
+    )
 
 
-def twice(batch: ReplayBatch) -> Twice:
+def count_twice(batch: ReplayBatch) -> Twice:
     if not batch.doubled:
         return Twice(0, 0)
     refused = batch.items.filter(may_be_duplicated=True, state=ItemState.FAILED, attempts=1)
@@ -89,7 +95,7 @@ def twice(batch: ReplayBatch) -> Twice:
     return Twice(number, max(0, batch.doubled - number))
 
 
-def silence(batch: ReplayBatch, now: datetime) -> Silence | None:
+def find_silence(batch: ReplayBatch, now: datetime) -> Silence | None:
     """None while nobody works at it, and while who does is heard of."""
     if batch.is_ended or batch.work is None or batch.work.leased_until_at is None:
         return None
@@ -100,34 +106,36 @@ def silence(batch: ReplayBatch, now: datetime) -> Silence | None:
     return Silence(int(silent.total_seconds()), until, until <= now)
 
 
-def _left_out(batch: ReplayBatch) -> list[LeftOut]:
+def _count_unavailable(batch: ReplayBatch) -> list[Unavailable]:
     """The most frequent reason first."""
     rows = batch.items.filter(state=ItemState.CANCELLED)
     rows = rows.exclude(error__in=("", claims.MAYBE_PUBLISHED)).order_by()
     counted = rows.values_list("error").annotate(number=Count("pk")).order_by("-number", "error")
     found = list(counted)
-    known = others(batch, [error for error, _ in found[:REASONS]])
-    told = [_told(error, number, known.get(error)) for error, number in found[:REASONS]]
+    known = find_other_replays(batch, [error for error, _ in found[:REASONS]])
+    told = [
+        _describe_unavailable(error, number, known.get(error)) for error, number in found[:REASONS]
+    ]
     if further := sum(number for _, number in found[REASONS:]):
-        told.append(LeftOut(further, BESIDE))
+        told.append(Unavailable(further, BESIDE))
     return told
 
 
-def _told(error: str, number: int, other: Other | None) -> LeftOut:
-    them = _it(number, "it", "them")
+def _describe_unavailable(error: str, number: int, other: Other | None) -> Unavailable:
+    them = _choose_form(number, "it", "them")
     if other is not None:
         had = f"had replayed {them} already" if other.was_replayed else f"had {them}"
         if other.is_known:
-            return LeftOut(number, had, other.replay)
-        return LeftOut(number, f"replay {other.replay} {had}")
-    were = _it(number, "it was", "they were")
+            return Unavailable(number, had, other.replay)
+        return Unavailable(number, f"replay {other.replay} {had}")
+    were = _choose_form(number, "it was", "they were")
     match error:
         case claims.DISCARDED:
-            return LeftOut(number, f"{were} discarded")
+            return Unavailable(number, f"{were} discarded")
         case claims.DELETED:
-            return LeftOut(number, f"{were} deleted from the journal")
-    return LeftOut(number, BESIDE)
+            return Unavailable(number, f"{were} deleted from the journal")
+    return Unavailable(number, BESIDE)
 
 
-def _it(number: int, one: str, many: str) -> str:
+def _choose_form(number: int, one: str, many: str) -> str:
     return one if number == 1 else many

@@ -30,7 +30,7 @@ SHOWN = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class ItemFilter:
     """Which items: one of SHOWN or "", a route's id or None, those behind this position."""
 
     shown: str
@@ -78,16 +78,16 @@ def hides_targets(batch: ReplayBatch, rules: Redaction) -> bool:
     return batch.target_mode in _FOUND and hides_history(rules)
 
 
-def page(batch: ReplayBatch, asked: Asked) -> Items:
+def read_page(batch: ReplayBatch, asked: ItemFilter) -> Items:
     """In the order of their positions."""
-    rows = _fitting(batch, asked).filter(position__gt=asked.after)
+    rows = _filter_items(batch, asked).filter(position__gt=asked.after)
     edits = ReplayEdit.objects.filter(item=OuterRef("pk"))
     rows = rows.select_related("route", "parked_message__repeat_of")
     rows = rows.defer("parked_message__properties", "parked_message__repeat_of__properties")
     found = list(rows.annotate(is_edited=Exists(edits)).order_by("position")[: PAGE + 1])
     is_more = len(found) > PAGE
     left_out = [row.error for row in found if row.state == ItemState.CANCELLED]
-    known = others(batch, left_out)
+    known = find_other_replays(batch, left_out)
     shown = (
         Row(row, known.get(row.error) if row.state == ItemState.CANCELLED else None)
         for row in found[:PAGE]
@@ -95,7 +95,7 @@ def page(batch: ReplayBatch, asked: Asked) -> Items:
     return Items(tuple(shown), found[PAGE - 1].position if is_more else None)
 
 
-def others(batch: ReplayBatch, errors: Iterable[str]) -> dict[str, Other]:
+def find_other_replays(batch: ReplayBatch, errors: Iterable[str]) -> dict[str, Other]:
     """Those of these errors that name a replay, with that; only one of the same broker is known."""
     parsed = {error: found for error in errors if (found := _TAKEN.fullmatch(error))}
     numbers = {int(found[2]) for found in parsed.values()}
@@ -109,7 +109,7 @@ def others(batch: ReplayBatch, errors: Iterable[str]) -> dict[str, Other]:
     }
 
 
-def _fitting(batch: ReplayBatch, asked: Asked) -> QuerySet[ReplayItem]:
+def _filter_items(batch: ReplayBatch, asked: ItemFilter) -> QuerySet[ReplayItem]:
     rows = batch.items.all()
     if asked.route is not None:
         rows = rows.filter(route=asked.route)
@@ -128,7 +128,7 @@ def _fitting(batch: ReplayBatch, asked: Asked) -> QuerySet[ReplayItem]:
     return rows.filter(state=asked.shown) if asked.shown else rows
 
 
-def offered(batch: ReplayBatch, bad: int, asked: str) -> list[tuple[str, str, int | None]]:
+def list_filters(batch: ReplayBatch, bad: int, asked: str) -> list[tuple[str, str, int | None]]:
     """Values of SHOWN that something of the batch has, and the one asked for: with its words and
     how many there are, None where nobody counts.
     """
@@ -148,7 +148,7 @@ def offered(batch: ReplayBatch, bad: int, asked: str) -> list[tuple[str, str, in
     ]
 
 
-def masked(route: ReplayRoute) -> ReplayRoute:
+def redact_route(route: ReplayRoute) -> ReplayRoute:
     """The route to be shown, never to be saved, to whom its names are hidden."""
     return ReplayRoute(
         pk=route.pk,

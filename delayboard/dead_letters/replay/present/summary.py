@@ -96,10 +96,10 @@ class DryRun:
 
     @property
     def bar(self) -> tuple[Part, ...]:
-        return bar((one.kind, one.words, one.number) for one in self.endings)
+        return make_bar((one.kind, one.words, one.number) for one in self.endings)
 
 
-def bar(numbers: Iterable[tuple[str, str, int]]) -> tuple[Part, ...]:
+def make_bar(numbers: Iterable[tuple[str, str, int]]) -> tuple[Part, ...]:
     """Kinds, words and numbers as parts of one bar; what is none is left out."""
     some = [one for one in numbers if one[2] > 0]
     total = sum(number for _, _, number in some)
@@ -114,14 +114,17 @@ def bar(numbers: Iterable[tuple[str, str, int]]) -> tuple[Part, ...]:
     )
 
 
-def dry_run(batch: ReplayBatch) -> DryRun:
+def summarize_dry_run(batch: ReplayBatch) -> DryRun:
     """The routes of a batch, summed up by how they end."""
     rows = batch.routes.order_by().values("ending", "is_good").annotate(number=Sum("items_number"))
     arriving = batch.routes.filter(is_good=True)
     handed = arriving.filter(after_ms__gt=0).aggregate(number=Sum("items_number", default=0))
     endings = [
         Ending(
-            row["number"], _words(row["ending"], row["number"], batch.most_replays), False, False
+            row["number"],
+            _describe_ending(row["ending"], row["number"], batch.most_replays),
+            False,
+            False,
         )
         for row in rows
         if not row["is_good"] and row["number"]
@@ -144,7 +147,7 @@ def dry_run(batch: ReplayBatch) -> DryRun:
     return DryRun(good + bad, bad, tuple(found), routes, used.count() - len(routes))
 
 
-def no_longer_free(batch: ReplayBatch) -> int:
+def count_taken(batch: ReplayBatch) -> int:
     """How many that a draft would send are in another replay, or replayed, discarded, or gone.
 
     Only of those that are claimed while the page waits: more are not counted.
@@ -155,15 +158,15 @@ def no_longer_free(batch: ReplayBatch) -> int:
     return pending.exclude(parked_message__state__in=FREE).count()
 
 
-def _words(ending: str, number: int, most: int) -> str:
+def _describe_ending(ending: str, number: int, most: int) -> str:
     one, many = _ENDINGS.get(ending, _BAD)
     return (one if number == 1 else many).format(most=most)
 
 
-def progress(batch: ReplayBatch) -> tuple[Part, ...]:
+def make_progress_bar(batch: ReplayBatch) -> tuple[Part, ...]:
     """How its items ended, as the bar of a list."""
     refused = batch.returned + batch.nacked + batch.failed
-    return bar(
+    return make_bar(
         (
             ("ok", "replayed", batch.done),
             ("error", "not replayed", refused),
@@ -174,7 +177,7 @@ def progress(batch: ReplayBatch) -> tuple[Part, ...]:
 
 
 @dataclass(frozen=True)
-class Aftermath:
+class OutcomeCounts:
     """What was seen of those that were replayed: `handed` ones lie in a delay, of `unseen` ones
     nothing told.
     """
@@ -186,7 +189,7 @@ class Aftermath:
 
     @property
     def bar(self) -> tuple[Part, ...]:
-        return bar(
+        return make_bar(
             (
                 ("ok", "seen to arrive", self.delivered),
                 ("error", "died again", self.died),
@@ -196,15 +199,15 @@ class Aftermath:
         )
 
 
-def aftermath(batch: ReplayBatch) -> Aftermath:
+def count_outcomes(batch: ReplayBatch) -> OutcomeCounts:
     delayed = list(batch.routes.filter(after_ms__gt=0).order_by().values_list("pk", flat=True))
     rows = batch.items.filter(outcome=Outcome.HANDED)
     handed = rows.filter(route__in=delayed[:MOST_ROUTES]).count() if delayed else 0
     unseen = batch.done - batch.delivered - batch.died - handed
-    return Aftermath(batch.delivered, batch.died, handed, max(0, unseen))
+    return OutcomeCounts(batch.delivered, batch.died, handed, max(0, unseen))
 
 
-def said(batch: ReplayBatch, rules: Redaction) -> str:
+def describe_selection(batch: ReplayBatch, rules: Redaction) -> str:
     """What was chosen, in words, without what a rule hides from the person."""
     if batch.group is not None:
         return f"the group “{seen_group(batch.group, rules)}”"
@@ -213,8 +216,11 @@ def said(batch: ReplayBatch, rules: Redaction) -> str:
     return batch.said
 
 
-def lines(user: User, batches: Sequence[ReplayBatch]) -> list[Line]:
+def make_lines(user: User, batches: Sequence[ReplayBatch]) -> list[Line]:
     """Needs the broker and the group of each."""
     rules = {one.broker_id: one.broker for one in batches}
     hidden = {pk: redaction.rules_for(user, broker) for pk, broker in rules.items()}
-    return [Line(one, said(one, hidden[one.broker_id]), progress(one)) for one in batches]
+    return [
+        Line(one, describe_selection(one, hidden[one.broker_id]), make_progress_bar(one))
+        for one in batches
+    ]

@@ -44,7 +44,7 @@ class Content(NamedTuple):
     exchange: str
     routing_key: str
 
-    def told(self, publish: Publish, name: str) -> facts.Stated:
+    def make_fact(self, publish: Publish, name: str) -> facts.Stated:
         """The fact that it was replayed under this name, without the body."""
         properties = self.properties
         known = (
@@ -64,7 +64,7 @@ class Content(NamedTuple):
         )
 
 
-def contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> dict[int, Content]:
+def read_contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> dict[int, Content]:
     """Of these items and their messages, by item; without those whose message is gone.
 
     `edits` says whether there may be any.
@@ -73,17 +73,17 @@ def contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> dict[in
     if not parked_messages:
         return {}
     rows = ParkedMessage.objects.filter(among(parked_messages)).order_by().values_list(*_COLUMNS)
-    found = {key: _read(*values) for key, *values in rows}
+    found = {key: _make_content(*values) for key, *values in rows}
     read = {
         item: found[parked_message] for item, parked_message in items if parked_message in found
     }
     if edits:
         for edit in ReplayEdit.objects.filter(item__in=list(read)).select_related("body"):
-            read[edit.item_id] = _edited(read[edit.item_id], edit)
+            read[edit.item_id] = _apply_edit(read[edit.item_id], edit)
     return read
 
 
-def _read(
+def _make_content(
     properties: bytes,
     body: bytes,
     queue: str,
@@ -98,7 +98,7 @@ def _read(
     return Content(stated, bytes(body), queue, known, deaths, redelivered, exchange, routing_key)
 
 
-def _edited(parked_message: Content, edit: ReplayEdit) -> Content:
+def _apply_edit(parked_message: Content, edit: ReplayEdit) -> Content:
     return Content(
         read_properties(bytes(edit.properties)),
         bytes(edit.body.data),

@@ -10,7 +10,12 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from delayboard.dead_letters.replay.publish.header_values import NAMES, TYPES, text_of, value_of
+from delayboard.dead_letters.replay.publish.header_values import (
+    NAMES,
+    TYPES,
+    encode_value,
+    format_value,
+)
 from topology.broker.properties.field_values import FieldError, Reader, table_entries, write_entry
 from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER
 
@@ -55,30 +60,32 @@ class _Entry(NamedTuple):
     data: bytes
 
 
-def headers_of(raw: bytes) -> tuple[Header, ...]:
+def read_headers(raw: bytes) -> tuple[Header, ...]:
     """The headers in their order. Raises EditError when they cannot be taken apart."""
     return tuple(
-        Header(entry.name, _type(entry), text_of(entry.value), _lock(entry))
-        for entry in _entries(raw)
+        Header(entry.name, _name_type(entry), format_value(entry.value), _explain_lock(entry))
+        for entry in _read_entries(raw)
     )
 
 
-def edited(
+def edit_headers(
     raw: bytes, set_headers: Mapping[str, Typed], drop_headers: Collection[str] = ()
 ) -> bytes:
     """The properties' bytes with these headers set and those dropped. Raises EditError."""
-    entries = _entries(raw)
+    entries = _read_entries(raw)
     known = {entry.name: entry for entry in entries}
     problems: dict[str, str] = {}
     written: dict[str, bytes] = {}
     for name in (*set_headers, *drop_headers):
         entry = known.get(name)
-        if lock := locked(name) or (_lock(entry) if entry and name in set_headers else ""):
+        if lock := explain_lock(name) or (
+            _explain_lock(entry) if entry and name in set_headers else ""
+        ):
             problems[name] = lock
     for name, typed in set_headers.items():
         try:
             if name not in problems:
-                written[name] = _written(name, typed, known.get(name))
+                written[name] = _write_entry(name, typed, known.get(name))
         except ValueError as error:
             problems[name] = str(error)
     if problems:
@@ -92,13 +99,13 @@ def edited(
     inner = b"".join([*kept, *written.values()])
     if inner == b"".join([entry.data for entry in entries]):
         return raw
-    found = _with_headers(raw, inner)
+    found = _replace_table(raw, inner)
     if len(found) > max(MOST_BYTES, len(raw)):
         raise EditError({"": f"All headers together can have {MOST_BYTES:,} bytes at most."})
     return found
 
 
-def locked(name: str) -> str:
+def explain_lock(name: str) -> str:
     """Why nobody edits a header of this name; "" when it may be."""
     if name in _BROKER_S or name.startswith("x-opt-"):
         return "The broker writes it, and a replay leaves it out."
@@ -107,8 +114,8 @@ def locked(name: str) -> str:
     return ""
 
 
-def _lock(entry: _Entry) -> str:
-    if why := locked(entry.name):
+def _explain_lock(entry: _Entry) -> str:
+    if why := explain_lock(entry.name):
         return why
     if isinstance(entry.value, (Mapping, list)) and not _is_plain(entry.value):
         return "It holds values that cannot be typed, such as times, decimals or bytes."
@@ -125,29 +132,29 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (str, bool, int, float))
 
 
-def _type(entry: _Entry) -> str:
+def _name_type(entry: _Entry) -> str:
     return "bytes" if isinstance(entry.value, bytes) else NAMES.get(entry.tag, "text")
 
 
-def _written(name: str, typed: Typed, old: _Entry | None) -> bytes:
+def _write_entry(name: str, typed: Typed, old: _Entry | None) -> bytes:
     """The whole entry. Raises ValueError with a sentence."""
     if not name and old is None:
         raise ValueError("A header needs a name.")
-    if old is not None and typed.type in ("", _type(old)):
-        if typed.text == text_of(old.value):
+    if old is not None and typed.type in ("", _name_type(old)):
+        if typed.text == format_value(old.value):
             return old.data
         head = old.data[: 1 + old.data[0]]
-        return head + value_of(_type(old), old.tag, typed.text)
+        return head + encode_value(_name_type(old), old.tag, typed.text)
     if typed.type not in TYPES:
         raise ValueError(f"Its type is one of {', '.join(TYPES)}.")
     head = write_entry(name, None)[:-1]
-    return head + value_of(typed.type, TYPES[typed.type], typed.text, is_new=True)
+    return head + encode_value(typed.type, TYPES[typed.type], typed.text, is_new=True)
 
 
-def _entries(raw: bytes) -> Sequence[_Entry]:
+def _read_entries(raw: bytes) -> Sequence[_Entry]:
     """Raises EditError."""
     try:
-        start, size = _place(raw)
+        start, size = _find_table(raw)
         return [
             _Entry(
                 name.decode("utf-8", "backslashreplace"),
@@ -162,7 +169,7 @@ def _entries(raw: bytes) -> Sequence[_Entry]:
         raise EditError({"": said}) from error
 
 
-def _place(raw: bytes) -> tuple[int, int]:
+def _find_table(raw: bytes) -> tuple[int, int]:
     """Where the table of headers begins, and how many bytes it has; none where there is none."""
     reader = Reader(raw)
     flags = reader.number(">H")
@@ -175,9 +182,9 @@ def _place(raw: bytes) -> tuple[int, int]:
     return start, reader.position - start
 
 
-def _with_headers(raw: bytes, inner: bytes) -> bytes:
+def _replace_table(raw: bytes, inner: bytes) -> bytes:
     """The same properties with this table; without one where it is empty."""
-    start, size = _place(raw)
+    start, size = _find_table(raw)
     (flags,) = struct.unpack_from(">H", raw)
     flags = flags | HEADERS_FLAG if inner else flags & ~HEADERS_FLAG
     table = struct.pack(">I", len(inner)) + inner if inner else b""

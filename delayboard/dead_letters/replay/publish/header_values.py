@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from delayboard.dead_letters.replay.check.judge import is_finite
+from delayboard.dead_letters.replay.check.route_checker import is_finite
 from topology.broker.properties.field_values import encode_text, write_value
 
 _WHOLE = {b"b": ">b", b"B": ">B", b"s": ">h", b"u": ">H", b"I": ">i", b"i": ">I"}
@@ -28,7 +28,7 @@ TYPES |= {"time": b"T", "bytes": b"x", "table": b"F", "list": b"A", "nothing": b
 NO_NUMBER = "A broker closes the connection at a number that is none, or is infinite."
 
 
-def text_of(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as a person types it."""
     match value:
         case bool():
@@ -42,20 +42,20 @@ def text_of(value: Any) -> str:
         case None:
             return ""
         case Mapping() | list() | tuple():
-            return json.dumps(value, indent=2, ensure_ascii=False, default=text_of)
+            return json.dumps(value, indent=2, ensure_ascii=False, default=format_value)
     return str(value)
 
 
-def value_of(kind: str, tag: bytes, text: str, *, is_new: bool = False) -> bytes:
+def encode_value(kind: str, tag: bytes, text: str, *, is_new: bool = False) -> bytes:
     """Tag and bytes. Raises ValueError with a sentence."""
     if kind == "integer":
-        return _integer(tag, text, is_new=is_new)
+        return _encode_integer(tag, text, is_new=is_new)
     if kind == "float":
-        return _float(tag, text)
+        return _encode_float(tag, text)
     if kind == "nothing" and text.strip():
         raise ValueError("It holds nothing: choose another type to give it a value.")
     if kind == "time":
-        return b"T" + struct.pack(">Q", _seconds(text))
+        return b"T" + struct.pack(">Q", _parse_seconds(text))
     value = _READ[kind](text)
     if isinstance(value, (str, bytes)):
         # Bytes that are no text may stand under the tag of a text.
@@ -64,7 +64,7 @@ def value_of(kind: str, tag: bytes, text: str, *, is_new: bool = False) -> bytes
     return write_value(value)
 
 
-def _integer(tag: bytes, text: str, *, is_new: bool) -> bytes:
+def _encode_integer(tag: bytes, text: str, *, is_new: bool) -> bytes:
     digits = text.strip()
     if len(digits) > 30 or not digits.removeprefix("-").isascii() or not _is_number(digits):
         raise ValueError(f"“{text[:40]}” is no whole number.")
@@ -87,7 +87,7 @@ def _is_number(digits: str) -> bool:
     return digits.removeprefix("-").isdigit()
 
 
-def _float(tag: bytes, text: str) -> bytes:
+def _encode_float(tag: bytes, text: str) -> bytes:
     try:
         number = float(text)
     except ValueError:
@@ -100,21 +100,21 @@ def _float(tag: bytes, text: str) -> bytes:
         raise ValueError(f"“{text[:40]}” does not fit into this header's number.") from None
 
 
-def _boolean(text: str) -> bool:
+def _parse_boolean(text: str) -> bool:
     said = text.strip().lower()
     if said not in ("true", "false"):
         raise ValueError("Type true or false.")
     return said == "true"
 
 
-def _decimal(text: str) -> Decimal:
+def _parse_decimal(text: str) -> Decimal:
     try:
         return Decimal(text.strip()[:40])
     except InvalidOperation:
         raise ValueError(f"“{text[:40]}” is no decimal number.") from None
 
 
-def _seconds(text: str) -> int:
+def _parse_seconds(text: str) -> int:
     """Whole seconds since 1970, from them or from a date and time in UTC."""
     said = text.strip()
     if said.isascii() and said.isdigit() and int(said[:20]) < 2**64:
@@ -130,14 +130,14 @@ def _seconds(text: str) -> int:
     return seconds
 
 
-def _bytes(text: str) -> bytes:
+def _parse_bytes(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
         raise ValueError("Type the bytes as hexadecimal digits, such as 0a ff.") from None
 
 
-def _json(kind: type, said: str) -> Callable[[str], Any]:
+def _make_json_parser(kind: type, said: str) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         try:
             value = json.loads(text)
@@ -154,10 +154,10 @@ def _json(kind: type, said: str) -> Callable[[str], Any]:
 
 _READ: Mapping[str, Callable[[str], Any]] = {
     "text": str,
-    "bytes": _bytes,
-    "boolean": _boolean,
-    "decimal": _decimal,
-    "table": _json(dict, 'Type a table as a JSON object, such as {"a": 1}.'),
-    "list": _json(list, "Type a list as a JSON array, such as [1, 2]."),
+    "bytes": _parse_bytes,
+    "boolean": _parse_boolean,
+    "decimal": _parse_decimal,
+    "table": _make_json_parser(dict, 'Type a table as a JSON object, such as {"a": 1}.'),
+    "list": _make_json_parser(list, "Type a list as a JSON array, such as [1, 2]."),
     "nothing": lambda text: None,
 }

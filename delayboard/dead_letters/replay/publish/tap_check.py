@@ -9,7 +9,7 @@ from topology.message import Publish
 from topology.provisioning.taps import lost_without_taps
 
 
-class After:
+class TapCheck:
     """At an exchange with a tap of ours a confirm may be the tap's alone, so it is looked again.
 
     Each exchange is looked at once, and each key walked once, unless headers decide there.
@@ -20,7 +20,7 @@ class After:
         self._looked: dict[str, Definitions] = {}
         self._walked: dict[tuple[str, str], str] = {}
 
-    def lost(self, publish: Publish) -> str:
+    def explain_loss(self, publish: Publish) -> str:
         """Why no real queue can have taken it; "" when one can. Raises BrokerError."""
         along = self._along(publish.exchange)
         key = (publish.exchange, publish.routing_key)

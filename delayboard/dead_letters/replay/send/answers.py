@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch.lease import Hold, Lost
+from delayboard.dead_letters.replay.batch.lease import BatchLease, LeaseLost
 from delayboard.dead_letters.replay.send import settle_items
-from delayboard.dead_letters.replay.send.publish_routes import Ways
+from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
 from delayboard.dead_letters.replay.send.settle_items import Ending, Taken
 from delayboard.models import ItemState
 from topology.broker.amqp.pipeline import Answer
@@ -28,14 +28,16 @@ _STATES: Mapping[str, ItemState] = {
 }
 
 
-class Answered:
+class Answers:
     """`write` runs what it is given in a transaction, and again until the database has taken it.
 
     `trouble` is why what was confirmed cannot be checked just now.
     """
 
-    def __init__(self, hold: Hold, ways: Ways, write: Callable[[Callable[[], None]], None]) -> None:
-        self._hold, self._ways, self._write = hold, ways, write
+    def __init__(
+        self, lease: BatchLease, ways: PublishRoutes, write: Callable[[Callable[[], None]], None]
+    ) -> None:
+        self._lease, self._routes, self._write = lease, ways, write
         self._endings: list[Ending] = []
         self._first_at = 0.0
         self.trouble: BrokerError | None = None
@@ -74,7 +76,7 @@ class Answered:
 
     def _check(self) -> None:
         """At a tapped exchange it is asked after the confirm whether a real queue has it."""
-        after = self._ways.check()
+        after = self._routes.check()
         try:
             for place, one in enumerate(self._endings):
                 if one.is_to_check:
@@ -87,17 +89,17 @@ class Answered:
     def _commit(self, endings: Sequence[Ending]) -> None:
         try:
             self._write(lambda: self._settled(endings))
-        except Lost:
+        except LeaseLost:
             self._write(lambda: self._settled_late(endings))
             raise
-        settle_items.counted(self._hold.batch, endings)
+        settle_items.add_counts(self._lease.batch, endings)
 
     def _settled(self, endings: Sequence[Ending]) -> None:
-        self._hold.keep()
-        settle_items.write(self._hold.batch, endings, timezone.now())
+        self._lease.renew()
+        settle_items.write_endings(self._lease.batch, endings, timezone.now())
 
     def _settled_late(self, endings: Sequence[Ending]) -> None:
         """Another worker has the batch by now: what was not confirmed is its to send again."""
-        self._hold.lock()
+        self._lease.lock_work()
         confirmed = [one for one in endings if one.state == ItemState.DONE]
-        settle_items.write(self._hold.batch, confirmed, timezone.now())
+        settle_items.write_endings(self._lease.batch, confirmed, timezone.now())

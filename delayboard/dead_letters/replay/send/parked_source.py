@@ -12,12 +12,12 @@ from django.db.models import F
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
-from delayboard.dead_letters.replay.batch.lease import Hold, Lost
-from delayboard.dead_letters.replay.publish.content import Content, Unsendable, contents
+from delayboard.dead_letters.replay.batch.lease import BatchLease, LeaseLost
+from delayboard.dead_letters.replay.publish.content import Content, Unsendable, read_contents
 from delayboard.dead_letters.replay.publish.rate import Bucket
-from delayboard.dead_letters.replay.send import settle_items as settle
-from delayboard.dead_letters.replay.send.answers import Answered
-from delayboard.dead_letters.replay.send.publish_routes import Ways
+from delayboard.dead_letters.replay.send import settle_items
+from delayboard.dead_letters.replay.send.answers import Answers
+from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
 from delayboard.dead_letters.replay.send.settle_items import Ending, Taken
 from delayboard.models import ItemState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Order, ReplayEdit, replay_id
@@ -73,18 +73,18 @@ class JournalSource:
 
     def __init__(
         self,
-        hold: Hold,
-        ways: Ways,
+        lease: BatchLease,
+        ways: PublishRoutes,
         bucket: Bucket,
         write: Callable[[Callable[[], None]], None],
         *,
         window: int,
         left: int | None = None,
     ) -> None:
-        self._hold, self._ways, self._bucket, self._write = hold, ways, bucket, write
+        self._lease, self._routes, self._bucket, self._write = lease, ways, bucket, write
         self._left, self._window = left, window
         self._cursor: int | None = None
-        self._answered = Answered(hold, ways, write)
+        self._answered = Answers(lease, ways, write)
         self._flying: dict[int, int] = {}
         self._together = window
         self._is_through = False
@@ -92,7 +92,7 @@ class JournalSource:
 
     @property
     def _batch(self) -> ReplayBatch:
-        return self._hold.batch
+        return self._lease.batch
 
     @property
     def is_exhausted(self) -> bool:
@@ -139,15 +139,15 @@ class JournalSource:
         for taken, _ in answers:
             self._flying.pop(taken.position, None)
         self._answered.add(answers)
-        with suppress(Lost):
+        with suppress(LeaseLost):
             self.flush(due_only=True)
 
     def note_break(self) -> None:
         """The connection broke, and what has no answer was on its way. Raises Lost."""
         with transaction.atomic():
-            self._hold.keep()
-            settle.lock_items(self._batch, self._flying)
-            flying = settle.items_at(self._batch, self._flying)
+            self._lease.renew()
+            settle_items.lock_items(self._batch, self._flying)
+            flying = settle_items.filter_items(self._batch, self._flying)
             flying.filter(state=ItemState.PUBLISHING).update(attempts=F("attempts") + 1)
 
     def flush(self, *, due_only: bool = False) -> None:
@@ -185,7 +185,7 @@ class JournalSource:
 
     def _steps(self, rows: list[Row]) -> tuple[list[Step[Taken]], list[Ending]]:
         """What can be published of them, and how the others ended."""
-        found = contents([(row.pk, row.parked_message) for row in rows], edits=self._has_edits)
+        found = read_contents([(row.pk, row.parked_message) for row in rows], edits=self._has_edits)
         steps, ended = [], []
         for row in rows:
             content = found.get(row.pk)
@@ -199,16 +199,16 @@ class JournalSource:
         return steps, ended
 
     def _step(self, row: Row, route: int, content: Content) -> Step[Taken]:
-        way = self._ways.of(route)
+        way = self._routes.find(route)
         name = row.shared_replay_id or replay_id(self._batch.uid, row.position)
-        publish = self._ways.publish(way, content, name)
+        publish = self._routes.publish(way, content, name)
         return Step(
             Taken(
                 row.position,
                 row.parked_message,
                 way.is_handed,
                 content.queue,
-                content.told(publish, name),
+                content.make_fact(publish, name),
                 publish if way.is_tapped else None,
             ),
             publish,
@@ -224,20 +224,20 @@ class JournalSource:
         again = [row for row in rows if row.was_begun and row.position in begun]
         marks = sum(not row.is_marked for row in again)
         with transaction.atomic():
-            if self._hold.keep():
+            if self._lease.renew():
                 return False
-            written = settle.write(self._batch, ended, timezone.now(), begun=begun)
-            items = settle.items_at(self._batch, begun).filter(state__in=OPEN)
+            written = settle_items.write_endings(self._batch, ended, timezone.now(), begun=begun)
+            items = settle_items.filter_items(self._batch, begun).filter(state__in=OPEN)
             changes = {"state": ItemState.PUBLISHING, "attempts": Greatest(F("attempts"), 1)}
             if items.update(**changes) < len(begun):
                 transaction.set_rollback(True)
                 return False
             if again:
-                same = settle.items_at(self._batch, [row.position for row in again])
+                same = settle_items.filter_items(self._batch, [row.position for row in again])
                 same.update(may_be_duplicated=True)
             if marks:
                 ReplayBatch.objects.filter(pk=self._batch.pk).update(doubled=F("doubled") + marks)
-        settle.counted(self._batch, written)
+        settle_items.add_counts(self._batch, written)
         self._cursor = rows[-1].position
         self._bucket.take(len(steps))
         self._flying.update((row.position, row.size) for row in rows if row.position in begun)

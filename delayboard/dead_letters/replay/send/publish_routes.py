@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from delayboard.dead_letters.replay.batch.options import OptionError
-from delayboard.dead_letters.replay.check.judge import replays_of
-from delayboard.dead_letters.replay.check.refused_exchanges import Delicate
-from delayboard.dead_letters.replay.check.targets import way_of
+from delayboard.dead_letters.replay.check.restricted_exchanges import RestrictedExchanges
+from delayboard.dead_letters.replay.check.route_checker import count_replays
+from delayboard.dead_letters.replay.check.targets import find_delay_route
 from delayboard.dead_letters.replay.publish.content import Content, Unsendable
-from delayboard.dead_letters.replay.publish.stamp import replays_in, stamped, take_apart
-from delayboard.dead_letters.replay.publish.tap_check import After
+from delayboard.dead_letters.replay.publish.stamp import (
+    count_stated_replays,
+    stamp_properties,
+    strip_properties,
+)
+from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from delayboard.models import ReplayBatch, ReplayRoute, TargetMode
 from delayboard.publishing.own_declared import owning
 from topology.broker.amqp.pipeline import Pipeline
@@ -29,11 +33,11 @@ MOST_KNOWN = 20_000
 
 
 @dataclass
-class Way:
+class PublishRoute:
     """Where the items of a route are published.
 
     `refusal` says why they cannot be, "" when they can. `is_tapped`: a tap of ours may be all that
-    takes them, so that a confirm does not say enough. `is_delicate`: not every message may go
+    takes them, so that a confirm does not say enough. `is_restricted`: not every message may go
     there.
     """
 
@@ -41,7 +45,7 @@ class Way:
     is_handed: bool
     refusal: str = ""
     is_tapped: bool = False
-    is_delicate: bool = False
+    is_restricted: bool = False
     declared_at: float | None = None
 
     @cached_property
@@ -59,31 +63,31 @@ class Way:
 
 
 @dataclass
-class Ways:
+class PublishRoutes:
     """`definitions` are those of the vhost, looked at when the pass began."""
 
     batch: ReplayBatch
     definitions: Definitions
     management: Management
     pipeline: Pipeline[object]
-    _known: dict[int, Way] = field(default_factory=dict)
+    _known: dict[int, PublishRoute] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._tapped = tapped_exchanges(self.definitions)
-        self._delicate = Delicate(self.definitions)
+        self._restricted = RestrictedExchanges(self.definitions)
 
-    def of(self, route: int) -> Way:
+    def find(self, route: int) -> PublishRoute:
         """The way of a route. Raises BrokerError when the connection breaks."""
         way = self._known.get(route)
         if way is None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            way = self._known[route] = self._way(ReplayRoute.objects.get(pk=route))
+            way = self._known[route] = self._make_route(ReplayRoute.objects.get(pk=route))
         if not way.refusal and not way.is_declared:
             self._declare(way)
         return way
 
-    def publish(self, way: Way, content: Content, name: str) -> Publish:
+    def publish(self, way: PublishRoute, content: Content, name: str) -> Publish:
         """The message without what dying added, under its replay id. Raises Unsendable."""
         if way.refusal:
             raise Unsendable(way.refusal)
@@ -93,10 +97,10 @@ class Ways:
             properties = self._properties(route, content.properties, headers, name)
         except FieldError as error:
             raise Unsendable(f"Its properties cannot be edited: {error}.") from error
-        if way.is_delicate or way.is_tapped:
+        if way.is_restricted or way.is_tapped:
             properties = read_properties(properties.raw)
         publish = Publish(route.exchange, route.routing_key, properties, content.body)
-        if way.is_delicate and (why := self._delicate.why_not(publish)):
+        if way.is_restricted and (why := self._restricted.explain_refusal(publish)):
             raise Unsendable(why)
         return publish
 
@@ -105,35 +109,35 @@ class Ways:
     ) -> Properties:
         """Raises FieldError."""
         if route.expiration_ms is None:
-            stripped = take_apart(parked_message.raw, headers)
-            return stamped(stripped, name, replays_in(stripped) + 1, headers)
-        ours = {REPLAY_HEADER: name, REPLAYS_HEADER: replays_of(parked_message.headers) + 1}
+            stripped = strip_properties(parked_message.raw, headers)
+            return stamp_properties(stripped, name, count_stated_replays(stripped) + 1, headers)
+        ours = {REPLAY_HEADER: name, REPLAYS_HEADER: count_replays(parked_message.headers) + 1}
         return strip_for_replay(
             parked_message, {**headers, **ours}, expiration=str(route.expiration_ms)
         )
 
-    def check(self) -> After:
+    def check(self) -> TapCheck:
         """What can be asked of what was confirmed until now."""
-        return After(self.management, self.definitions)
+        return TapCheck(self.management, self.definitions)
 
-    def _way(self, row: ReplayRoute) -> Way:
+    def _make_route(self, row: ReplayRoute) -> PublishRoute:
         route, refusal = Route(row.exchange, row.routing_key), ""
         if row.ending == "refused":
             refusal = row.verdict
         elif self.batch.target_mode == TargetMode.DELAY:
             try:
-                route = way_of(self.batch, row.routing_key)
+                route = find_delay_route(self.batch, row.routing_key)
             except (OptionError, ParamsError) as error:
                 refusal = str(error)
-        return Way(
+        return PublishRoute(
             route,
             row.after_ms > 0,
             refusal,
             is_tapped=route.exchange in self._tapped,
-            is_delicate=route.exchange in self._delicate.exchanges,
+            is_restricted=route.exchange in self._restricted.exchanges,
         )
 
-    def _declare(self, way: Way) -> None:
+    def _declare(self, way: PublishRoute) -> None:
         """What it needs is there, and ours. A broker that refuses it refuses its messages."""
         assert self.batch.topology is not None
         declares = way.route.declares

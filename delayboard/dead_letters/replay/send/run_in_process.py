@@ -11,7 +11,7 @@ from threading import Event, Thread
 from django import db
 from django.db import connection
 
-from delayboard.dead_letters.replay.batch import change_state as batches
+from delayboard.dead_letters.replay.batch import change_state
 from delayboard.dead_letters.replay.draft import prepare_draft
 from delayboard.dead_letters.replay.follow import outcome
 from delayboard.dead_letters.replay.send import send_batch
@@ -26,13 +26,13 @@ TELL_SECONDS = 1.0
 JOIN_SECONDS = 20.0
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, BatchState.FAILED)
 NO_WORKER = "No worker runs: nothing will be seen to arrive or to die again as long as none does."
-DOES: dict[str, Callable[..., None]] = {
-    batches.KIND: send_batch.replay,
-    prepare_draft.KIND_PREPARE: prepare_draft.run,
+RUNNERS: dict[str, Callable[..., None]] = {
+    change_state.KIND: send_batch.replay,
+    change_state.KIND_PREPARE: prepare_draft.prepare_draft,
 }
 
 
-def carry(batch: ReplayBatch, stop: Event, tell: Callable[[ReplayBatch], None]) -> ReplayBatch:
+def carry_out(batch: ReplayBatch, stop: Event, tell: Callable[[ReplayBatch], None]) -> ReplayBatch:
     """The batch as it rests: a draft, paused or ended; or as it is soon after `stop` is set.
 
     Its work is done here in a thread unless a worker holds it. `tell` is called about once a
@@ -43,7 +43,7 @@ def carry(batch: ReplayBatch, stop: Event, tell: Callable[[ReplayBatch], None]) 
 
     def act() -> None:
         try:
-            _do(batch.pk, stop)
+            _run_work(batch.pk, stop)
         except BaseException as error:
             raised.append(error)
         finally:
@@ -54,11 +54,11 @@ def carry(batch: ReplayBatch, stop: Event, tell: Callable[[ReplayBatch], None]) 
     thread.start()
     while not is_over.wait(TELL_SECONDS) and not stop.is_set():
         with suppress(db.Error):
-            tell(_fresh(batch))
+            tell(_reload(batch))
     thread.join(JOIN_SECONDS)
     if raised:
         raise raised[0]
-    return _fresh(batch)
+    return _reload(batch)
 
 
 def has_worker() -> bool:
@@ -66,36 +66,36 @@ def has_worker() -> bool:
     return not is_missing(REPLAYS)
 
 
-def rests(batch: ReplayBatch) -> bool:
+def is_resting(batch: ReplayBatch) -> bool:
     """Whether nothing is left to do for it: a cancelled one first gives its messages back."""
     if batch.is_ended:
         return batch.work is None or batch.work.is_ended
     return batch.state in RESTING
 
 
-def doubts(batch: ReplayBatch) -> list[str]:
+def list_warnings(batch: ReplayBatch) -> list[str]:
     """What would not be seen of its messages once they are sent, in sentences."""
-    found = ["" if has_worker() else NO_WORKER, outcome.blind(batch)]
+    found = ["" if has_worker() else NO_WORKER, outcome.explain_unseen(batch)]
     return [said for said in found if said]
 
 
-def _do(key: int, stop: Event) -> None:
+def _run_work(key: int, stop: Event) -> None:
     owner = f"{socket.gethostname()}:{os.getpid()} (command)"
     while not stop.is_set():
         try:
             batch = ReplayBatch.objects.select_related("work").get(pk=key)
-            if rests(batch):
+            if is_resting(batch):
                 return
             claimed = work.claim_this(batch.work, owner) if batch.work else None
             if claimed is None:
                 stop.wait(LOOK_SECONDS)
             else:
-                DOES[claimed.kind](claimed, stop=stop, alive=lambda: None)
+                RUNNERS[claimed.kind](claimed, stop=stop, alive=lambda: None)
         except db.Error:
             # Locked, full or away for a moment: what was begun is taken up again.
             connection.close()
             stop.wait(TELL_SECONDS)
 
 
-def _fresh(batch: ReplayBatch) -> ReplayBatch:
+def _reload(batch: ReplayBatch) -> ReplayBatch:
     return ReplayBatch.objects.select_related("work", "broker").get(pk=batch.pk)

@@ -15,13 +15,19 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch import claims
-from delayboard.dead_letters.replay.batch.lease import NOT_ANSWERED, RETRY_AFTER, Hold, Lost, Wish
+from delayboard.dead_letters.replay.batch.lease import (
+    NOT_ANSWERED,
+    RETRY_AFTER,
+    BatchLease,
+    LeaseLost,
+    Request,
+)
 from delayboard.dead_letters.replay.follow import canary, outcome
 from delayboard.dead_letters.replay.move_queue import move_messages
 from delayboard.dead_letters.replay.publish.rate import Bucket
 from delayboard.dead_letters.replay.send.answers import CHECK_AGAIN_SECONDS
 from delayboard.dead_letters.replay.send.parked_source import JournalSource
-from delayboard.dead_letters.replay.send.publish_routes import Ways
+from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import Source
 from topology.broker.amqp.pipeline import pipeline
@@ -59,19 +65,19 @@ def replay(
     rows = ReplayBatch.objects.select_related("broker", "topology")
     # The chosen ids may be ten thousand, and the row is read again and again.
     batch = rows.defer("parked_messages").get(pk=claimed.subject)
-    sending = Sending(Hold(claimed, batch), stop or Event(), alive)
+    sending = Sending(BatchLease(claimed, batch), stop or Event(), alive)
     try:
-        while (wish := sending.hold.wish()) != "lost":
-            sending.step(wish)
-    except Lost:
+        while (request := sending.lease.read_request()) != "lost":
+            sending.step(request)
+    except LeaseLost:
         pass
     except BrokerError as error:
-        with suppress(Lost):
-            sending.hold.give_back(str(error), after=RETRY_AFTER)
+        with suppress(LeaseLost):
+            sending.lease.give_back(str(error), after=RETRY_AFTER)
     except db.Error as error:
-        with suppress(db.Error, Lost):
+        with suppress(db.Error, LeaseLost):
             _reconnect()
-            sending.hold.give_back(f"The database failed: {error}", after=RETRY_AFTER)
+            sending.lease.give_back(f"The database failed: {error}", after=RETRY_AFTER)
         raise
 
 
@@ -79,25 +85,25 @@ def replay(
 class Sending:
     """One worker's go at a batch: steps, each as its state asks for, until the hold is let go."""
 
-    hold: Hold
+    lease: BatchLease
     stop: Event
     alive: Callable[[], None]
     _looked_at: float = 0.0
     _kept_at: float = 0.0
     _stops_at: float = 0.0
     _stops_why: str = ""
-    _wish: Wish = field(default="", init=False)
+    _request: Request = field(default="", init=False)
 
-    def step(self, wish: Wish) -> None:
+    def step(self, request: Request) -> None:
         """Raises Lost, BrokerError, db.Error."""
-        batch = self.hold.batch
+        batch = self.lease.batch
         batch.refresh_from_db()
-        if wish == "cancel":
-            self.hold.cancel(self.alive, self.stop.is_set)
-        elif wish == "pause":
-            self.hold.pause()
+        if request == "cancel":
+            self.lease.cancel(self.alive, self.stop.is_set)
+        elif request == "pause":
+            self.lease.pause_as_requested()
         elif self.stop.is_set():
-            self.hold.give_back("", after=timedelta(0))
+            self.lease.give_back("", after=timedelta(0))
         elif batch.source == Source.JOURNAL and batch.claimed_to < batch.selected:
             self._claim()
         elif batch.state == BatchState.WAITING:
@@ -109,45 +115,45 @@ class Sending:
 
     def _claim(self) -> None:
         with transaction.atomic():
-            if not self.hold.keep():
-                claims.claim_chunk(self.hold.batch)
+            if not self.lease.renew():
+                claims.claim_chunk(self.lease.batch)
         self.alive()
 
     def _wait(self, batch: ReplayBatch) -> None:
         if batch.publish_at is not None and batch.publish_at > timezone.now():
-            self.hold.until(batch.publish_at)
+            self.lease.wait_until(batch.publish_at)
         else:
-            self.hold.become(BatchState.RUNNING, batch.state_why)
+            self.lease.set_state(BatchState.RUNNING, batch.state_why)
 
     def _watch(self, batch: ReplayBatch) -> None:
         now = timezone.now()
-        judged = canary.judged(batch, now)
+        judged = canary.check_canary(batch, now)
         over = {"canary_until": min(now, batch.canary_until or now)}
         if judged.what == "wait":
-            self.hold.until(now + WATCH_EVERY)
+            self.lease.wait_until(now + WATCH_EVERY)
         elif judged.what == "go on":
-            self.hold.become(BatchState.RUNNING, judged.why, **over)
+            self.lease.set_state(BatchState.RUNNING, judged.why, **over)
         else:
-            self.hold.rest(judged.why, **over)
+            self.lease.pause_itself(judged.why, **over)
 
     def _pass(self, batch: ReplayBatch) -> None:
         """Send until it is through, or something is wanted, for as long as one look is good."""
         if batch.source == Source.QUEUE:
-            move_messages.run(batch, self.hold.lease, stop=self.stop, alive=self.alive)
+            move_messages.run(batch, self.lease.lease, stop=self.stop, alive=self.alive)
             return
         left = _first_ones(batch)
         if left == 0:
-            until = canary.until(batch, timezone.now())
-            self.hold.become(BatchState.WATCHING, batch.state_why, canary_until=until)
+            until = canary.find_watch_end(batch, timezone.now())
+            self.lease.set_state(BatchState.WATCHING, batch.state_why, canary_until=until)
             return
         self._stops_why = ""
         is_through = self._move(batch, left)
         if self._stops_why:
-            self.hold.rest(self._stops_why)
+            self.lease.pause_itself(self._stops_why)
         elif is_through and batch.items.filter(state=ItemState.PUBLISHING).exists():
-            self.hold.give_back(NOT_ANSWERED, after=RETRY_AFTER)
+            self.lease.give_back(NOT_ANSWERED, after=RETRY_AFTER)
         elif is_through:
-            self.hold.end()
+            self.lease.complete()
 
     def _move(self, batch: ReplayBatch, left: int | None) -> bool:
         """Whether every item was taken."""
@@ -156,11 +162,11 @@ class Sending:
             Management(address, seconds=PATIENCE_SECONDS) as management,
             pipeline(address, f"replay {batch.pk}") as channel,
         ):
-            ways = Ways(batch, observe(management).definitions, management, channel)
+            ways = PublishRoutes(batch, observe(management).definitions, management, channel)
             bucket = Bucket(batch.rate, time.monotonic())
             window = settings.MESSAGES_IN_FLIGHT
             source = JournalSource(
-                self.hold, ways, bucket, self._patiently, window=window, left=left
+                self.lease, ways, bucket, self._patiently, window=window, left=left
             )
 
             def turn() -> None:
@@ -197,20 +203,20 @@ class Sending:
             return True
         if now - self._looked_at > LOOK_SECONDS:
             self._looked_at = now
-            self._wish = self.hold.wish()
-        if not self._wish and now - self._stops_at > STOPS_SECONDS:
+            self._request = self.lease.read_request()
+        if not self._request and now - self._stops_at > STOPS_SECONDS:
             self._stops_at = now
-            self._stops_why = outcome.stops(self.hold.batch)
-        return bool(self._wish or self._stops_why)
+            self._stops_why = outcome.explain_stop(self.lease.batch)
+        return bool(self._request or self._stops_why)
 
     def _turn(self, trouble: BrokerError | None) -> None:
         now = time.monotonic()
         if now - self._kept_at > KEEP_SECONDS:
             self._kept_at = now
             with transaction.atomic():
-                self.hold.keep()
+                self.lease.renew()
                 if trouble is not None:
-                    self.hold.tell(f"{NOT_CHECKED} {trouble}")
+                    self.lease.report(f"{NOT_CHECKED} {trouble}")
             self.alive()
 
     def _patiently(self, write: Callable[[], None]) -> None:
@@ -232,7 +238,7 @@ class Sending:
     def _tell(self, error: str) -> None:
         """Say that it is in trouble, as far as the database lets it."""
         with suppress(db.Error):
-            self.hold.tell(error)
+            self.lease.report(error)
             self.alive()
 
 

@@ -13,15 +13,15 @@ from django.db.models import F, QuerySet
 from analytics import facts
 from delayboard.dead_letters.parked.select_keys import among
 from delayboard.dead_letters.parked.states import change_each
-from delayboard.dead_letters.replay.batch.claims import gone_before
-from delayboard.dead_letters.replay.publish.tap_check import After
+from delayboard.dead_letters.replay.batch.claims import find_earlier_states
+from delayboard.dead_letters.replay.publish.tap_check import TapCheck
 from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
 from delayboard.models.replay import OPEN, Outcome
 from topology.message import Publish
 
 
 class Taken(NamedTuple):
-    """An item that was taken to be published; `told` is None for what cannot be.
+    """An item that was taken to be published; `fact` is None for what cannot be.
 
     `tapped` is what was published where a tap of ours is bound.
     """
@@ -30,7 +30,7 @@ class Taken(NamedTuple):
     parked_message: int | None
     is_handed: bool
     queue: str = ""
-    told: facts.Stated | None = None
+    fact: facts.Stated | None = None
     tapped: Publish | None = None
 
 
@@ -46,15 +46,15 @@ class Ending(NamedTuple):
     def is_to_check(self) -> bool:
         return self.state == ItemState.DONE and self.taken.tapped is not None
 
-    def checked(self, after: After) -> Ending:
+    def checked(self, after: TapCheck) -> Ending:
         """The same, or returned if no real queue has it. Raises BrokerError."""
         assert self.taken.tapped is not None
-        if why := after.lost(self.taken.tapped):
+        if why := after.explain_loss(self.taken.tapped):
             return self._replace(state=ItemState.RETURNED, error=why)
         return self._replace(taken=self.taken._replace(tapped=None))
 
 
-def write(
+def write_endings(
     batch: ReplayBatch, endings: Sequence[Ending], at: datetime, *, begun: Collection[int] = ()
 ) -> Sequence[Ending]:
     """All of it in the caller's transaction, which has the batch's work locked; what was written.
@@ -62,43 +62,43 @@ def write(
     What has its end already keeps it: a commit whose answer was lost was made all the same, or
     another worker was first. The items at the positions `begun` are locked too, for the caller.
     """
-    endings = _still_open(batch, endings)
+    endings = _filter_open(batch, endings)
     change_each(
-        _parked_message_states(batch, endings),
+        _choose_states(batch, endings),
         (ParkedState.REPLAYING,),
         by=batch.started_by_id,
         at=at,
     )
     lock_items(batch, [*(one.taken.position for one in endings), *begun])
     counts = _write_items(batch, endings, at)
-    again = items_at(batch, [one.taken.position for one in endings if one.again])
+    again = filter_items(batch, [one.taken.position for one in endings if one.again])
     doubled = again.filter(may_be_duplicated=False).update(may_be_duplicated=True)
     done = [one.taken for one in endings if one.state == ItemState.DONE]
     facts.state_all(
         broker=batch.broker,
         kind="replayed",
-        of=[(one.queue, one.told) for one in done if one.told is not None],
+        of=[(one.queue, one.fact) for one in done if one.fact is not None],
         at=at,
     )
-    _count(batch, {**counts, "doubled": doubled})
+    _write_counts(batch, {**counts, "doubled": doubled})
     return endings
 
 
 def lock_items(batch: ReplayBatch, positions: Collection[int]) -> None:
     """By their keys, as whoever writes outcomes does; messages and groups come before."""
     if positions and connection.features.has_select_for_update:
-        rows = items_at(batch, positions).order_by("pk").select_for_update()
+        rows = filter_items(batch, positions).order_by("pk").select_for_update()
         list(rows.values_list("pk"))
 
 
-def items_at(batch: ReplayBatch, positions: Collection[int]) -> QuerySet[ReplayItem]:
+def filter_items(batch: ReplayBatch, positions: Collection[int]) -> QuerySet[ReplayItem]:
     """The items at these positions."""
     rows = ReplayItem.objects.filter(batch=batch.pk)
     return rows.filter(among(positions, "position")) if positions else rows.none()
 
 
-def _still_open(batch: ReplayBatch, endings: Sequence[Ending]) -> Sequence[Ending]:
-    rows = items_at(batch, [one.taken.position for one in endings]).filter(state__in=OPEN)
+def _filter_open(batch: ReplayBatch, endings: Sequence[Ending]) -> Sequence[Ending]:
+    rows = filter_items(batch, [one.taken.position for one in endings]).filter(state__in=OPEN)
     # Nearly always all of them are, and to count rows costs much less than to fetch them.
     if rows.count() == len(endings):
         return endings
@@ -106,7 +106,7 @@ def _still_open(batch: ReplayBatch, endings: Sequence[Ending]) -> Sequence[Endin
     return [one for one in endings if one.taken.position in still]
 
 
-def _parked_message_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, ParkedState]:
+def _choose_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, ParkedState]:
     """Gone, given to a delay, or as they were before this batch claimed them."""
     wanted = {}
     for one in endings:
@@ -121,7 +121,7 @@ def _parked_message_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dic
     parked = [
         parked_message for parked_message, state in wanted.items() if state == ParkedState.PARKED
     ]
-    return {**wanted, **gone_before(batch, parked)}
+    return {**wanted, **find_earlier_states(batch, parked)}
 
 
 def _write_items(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) -> Counter[str]:
@@ -133,7 +133,7 @@ def _write_items(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) ->
     counts: Counter[str] = Counter()
     for (state, error, is_handed), positions in alike.items():
         counts[state.value] += len(positions)
-        rows = items_at(batch, positions)
+        rows = filter_items(batch, positions)
         rows.update(state=state, error=error, ended_at=at)
         if is_handed:
             # What came back dead before its confirm was written down stays so.
@@ -141,14 +141,14 @@ def _write_items(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) ->
     return counts
 
 
-def _count(batch: ReplayBatch, counts: Mapping[str, int]) -> None:
+def _write_counts(batch: ReplayBatch, counts: Mapping[str, int]) -> None:
     added = {name: number for name, number in counts.items() if number}
     if added:
         changes = {name: F(name) + number for name, number in added.items()}
         ReplayBatch.objects.filter(pk=batch.pk).update(**changes)
 
 
-def counted(batch: ReplayBatch, endings: Sequence[Ending]) -> None:
+def add_counts(batch: ReplayBatch, endings: Sequence[Ending]) -> None:
     """The row in memory as `write` has left the stored one."""
     for state, number in Counter([one.state for one in endings]).items():
         setattr(batch, state, getattr(batch, state) + number)

@@ -6,14 +6,14 @@ import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
-from delayboard.dead_letters.replay.check.refused_exchanges import Delicate
+from delayboard.dead_letters.replay.check.restricted_exchanges import RestrictedExchanges
 from delayboard.dead_letters.replay.check.verdict import (
     Target,
     Verdict,
-    guarded,
-    refused,
-    sent,
-    verdict_of,
+    keep_replayed_headers,
+    make_guarded,
+    make_refused,
+    make_verdict,
 )
 from topology.broker.properties.field_values import FieldError
 from topology.broker.properties.raw import is_left_out
@@ -32,7 +32,7 @@ NOT_FINITE = (
 MOST_KNOWN = 20_000
 
 
-def replays_of(headers: Mapping[str, Any]) -> int:
+def count_replays(headers: Mapping[str, Any]) -> int:
     """How often a message was replayed already, as it says itself."""
     stated = headers.get(REPLAYS_HEADER)
     is_number = isinstance(stated, int) and not isinstance(stated, bool)
@@ -53,7 +53,7 @@ def is_finite(value: Any) -> bool:
     return True
 
 
-class Judge:
+class RouteChecker:
     """Says of many messages what `judge` says of one, and what keeps one from being published.
 
     `found` is all that the broker holds, taps included. A message that says that it was replayed
@@ -76,8 +76,8 @@ class Judge:
         self._version = version
         self._waiters = tuple(waiters)
         self._most_replays = most_replays
-        self._delicate = Delicate(found)
-        self._read = read_headers(self.index, waiters)
+        self._restricted = RestrictedExchanges(found)
+        self._read = find_steering_headers(self.index, waiters)
         self._known: dict[Hashable, Verdict] = {}
         self._indexes: dict[Hashable, Index] = {}
 
@@ -87,11 +87,11 @@ class Judge:
         """Of a message with these properties that lay in `source`. `way` leads into a delay, by
         which it goes instead of straight to the target."""
         if why := self._unsendable(target, properties, way):
-            return refused(why)
+            return make_refused(why)
         verdict = self._walked(target, source, properties, way)
-        replays = replays_of(properties.headers)
+        replays = count_replays(properties.headers)
         if self._most_replays is not None and replays >= self._most_replays:
-            return guarded(verdict, replays)
+            return make_guarded(verdict, replays)
         return verdict
 
     def _walked(
@@ -119,7 +119,7 @@ class Judge:
                 waiters=self._waiters,
                 now_ms=self.now_ms,
             )
-            known = verdict_of(walked, source)
+            known = make_verdict(walked, source)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[known_as] = known
@@ -129,7 +129,7 @@ class Judge:
         """Of what is published, the headers that anything on the way may read."""
         found = {name: headers[name] for name in self._read if name in headers}
         if REPLAYS_HEADER in self._read:
-            found[REPLAYS_HEADER] = replays_of(headers) + 1
+            found[REPLAYS_HEADER] = count_replays(headers) + 1
         return found if way is None else {**found, **way.stamped(self.now_ms)}
 
     def _index_of(self, target: Target, way: Route | None) -> Index:
@@ -142,20 +142,20 @@ class Judge:
 
     def _unsendable(self, target: Target, properties: Properties, way: Route | None) -> str:
         """Why it cannot be published; "" when it can."""
-        if properties.problems and (why := uneditable(properties)):
+        if properties.problems and (why := explain_uneditable(properties)):
             return why
-        if not is_finite(sent(properties.headers)):
+        if not is_finite(keep_replayed_headers(properties.headers)):
             return NOT_FINITE
         exchange = target.exchange if way is None else way.exchange
-        if exchange not in self._delicate.exchanges:
+        if exchange not in self._restricted.exchanges:
             return ""
         key = target.routing_key if way is None else way.routing_key
         stamped = {} if way is None else way.stamped(self.now_ms)
-        published = Properties(headers={**sent(properties.headers), **stamped})
-        return self._delicate.why_not(Publish(exchange, key, published))
+        published = Properties(headers={**keep_replayed_headers(properties.headers), **stamped})
+        return self._restricted.explain_refusal(Publish(exchange, key, published))
 
 
-def read_headers(index: Index, waiters: Sequence[Waiter]) -> frozenset[str]:
+def find_steering_headers(index: Index, waiters: Sequence[Waiter]) -> frozenset[str]:
     """The headers of a replay on which its way through this vhost can depend."""
     by_headers = {x.name for x in index.exchanges.values() if kind_of(x) == "headers"}
     bindings = index.definitions.bindings
@@ -166,7 +166,7 @@ def read_headers(index: Index, waiters: Sequence[Waiter]) -> frozenset[str]:
     return frozenset(name for name in names - {REPLAY_HEADER} if not is_left_out(name))
 
 
-def uneditable(properties: Properties) -> str:
+def explain_uneditable(properties: Properties) -> str:
     """Why the properties cannot be taken apart for a replay; "" when they can."""
     try:
         strip_for_replay(properties, {REPLAY_HEADER: "", REPLAYS_HEADER: 1})

@@ -11,7 +11,7 @@ COUNTED = (*SENT, "doubled")
 REFUSED_AGAIN = "What was refused is back in the queue, and is tried again."
 
 
-def counts_of(
+def add_counts(
     batch: ReplayBatch, base: Mapping[str, int], counted: Mapping[str, int]
 ) -> dict[str, int]:
     """What stood there when the run began, and what it counted; together at most all there is."""
@@ -23,24 +23,24 @@ def counts_of(
     return counts
 
 
-def refused(batch: ReplayBatch, error: str) -> str:
+def describe_refused(batch: ReplayBatch, error: str) -> str:
     """What stays in the queue; `error` is why the first of it does."""
     number = batch.returned + batch.nacked + batch.failed
     if not number:
         return ""
-    return f"{number:,} stay in “{batch.queue}”.{_first(error)}"
+    return f"{number:,} stay in “{batch.queue}”.{_describe_first(error)}"
 
 
-def stuck(error: str) -> str:
+def explain_stuck(error: str) -> str:
     """Why a run rests of which nothing went for so long as refused ones may be held."""
-    return f"All that it tried was refused; it is back in the queue.{_first(error)}"
+    return f"All that it tried was refused; it is back in the queue.{_describe_first(error)}"
 
 
-def _first(error: str) -> str:
+def _describe_first(error: str) -> str:
     return f" The first: {error}" if error else ""
 
 
-def gone(number: int, queue: str) -> str:
+def describe_gone(number: int, queue: str) -> str:
     if not number:
         return ""
     return (
@@ -49,7 +49,7 @@ def gone(number: int, queue: str) -> str:
     )
 
 
-def doubled(number: int) -> str:
+def describe_doubled(number: int) -> str:
     if not number:
         return ""
     return f"Up to {number:,} may be there twice: a run broke off while they were sent."

@@ -10,12 +10,12 @@ from typing import NamedTuple
 from analytics.events import clean
 from delayboard.dead_letters.parked.failure import LONGEST
 from delayboard.dead_letters.replay.batch.change_state import BatchError
-from delayboard.dead_letters.replay.batch.options import Options, target_problems
-from delayboard.dead_letters.replay.batch.routes import Judged
-from delayboard.dead_letters.replay.check.full_queues import Bound, bounds_of
-from delayboard.dead_letters.replay.check.judge import Judge
-from delayboard.dead_letters.replay.check.targets import Aim, Targets
-from delayboard.dead_letters.replay.check.verdict import Target, Verdict, refused
+from delayboard.dead_letters.replay.batch.options import Options, find_target_problems
+from delayboard.dead_letters.replay.batch.routes import CheckedTarget
+from delayboard.dead_letters.replay.check.full_queues import BoundedQueue, find_bounded_queues
+from delayboard.dead_letters.replay.check.route_checker import RouteChecker
+from delayboard.dead_letters.replay.check.targets import Destination, Targets
+from delayboard.dead_letters.replay.check.verdict import Target, Verdict, make_refused
 from topology import latest
 from topology.broker.management.refusals import late
 from topology.broker.properties.read import read_properties
@@ -32,11 +32,11 @@ PATIENCE_SECONDS = 2.7
 YOUNG = timedelta(seconds=5)
 
 
-class NotSeen(BatchError):
+class BrokerUnknown(BatchError):
     """The broker does not answer, so that nothing can be judged."""
 
 
-class Seen(NamedTuple):
+class BrokerState(NamedTuple):
     """A broker as it stood at that time (UTC)."""
 
     snapshot: Snapshot
@@ -50,22 +50,22 @@ class Seen(NamedTuple):
         return f"Judged by the broker as of {self.at:%H:%M:%S} UTC."
 
 
-class Looked(NamedTuple):
+class CheckedMessage(NamedTuple):
     """`enters` is that of the Verdict."""
 
-    judged: Judged
+    judged: CheckedTarget
     enters: tuple[tuple[str, bool], ...] = ()
 
 
-def seen(broker: Broker) -> Snapshot:
+def observe_broker(broker: Broker) -> Snapshot:
     """The broker as it is now, asked anew: it may have been changed a second ago.
 
     Raises NotSeen.
     """
-    return look_anew(broker).snapshot
+    return poll_broker(broker).snapshot
 
 
-def look_anew(broker: Broker, *, is_late_good: bool = False) -> Seen:
+def poll_broker(broker: Broker, *, is_late_good: bool = False) -> BrokerState:
     """The same with its time; if `is_late_good`, a broker that does not answer in time is handed
     out as it was seen last. Raises NotSeen.
     """
@@ -75,18 +75,18 @@ def look_anew(broker: Broker, *, is_late_good: bool = False) -> Seen:
     if known is None or known.tried_at < asked_at:
         known = latest.poll(broker, PATIENCE_SECONDS)
     if known.snapshot is not None and not known.error:
-        return Seen(known.snapshot, known.tried_at)
+        return BrokerState(known.snapshot, known.tried_at)
     if known.snapshot is None or not is_late_good or known.error != str(late(broker.address)):
-        raise NotSeen(f"What would become of the messages is not known: {known.error}")
-    return Seen(known.snapshot, known.snapshot.taken_at)
+        raise BrokerUnknown(f"What would become of the messages is not known: {known.error}")
+    return BrokerState(known.snapshot, known.snapshot.taken_at)
 
 
-class Desk:
+class MessageChecker:
     """Judges the messages of one batch. Raises OptionError where the options fit none of them."""
 
     def __init__(self, broker: Broker, options: Options, snapshot: Snapshot) -> None:
-        self.bounds: Mapping[str, Bound] = bounds_of(snapshot)
-        self._judge = Judge(
+        self.bounds: Mapping[str, BoundedQueue] = find_bounded_queues(snapshot)
+        self._judge = RouteChecker(
             snapshot.definitions,
             snapshot.consumed,
             version=snapshot.version_tuple,
@@ -101,50 +101,50 @@ class Desk:
     def index(self) -> Index:
         return self._judge.index
 
-    def parked_message(self, group: int | None, queue: str, raw: bytes | None) -> Judged:
+    def check_message(self, group: int | None, queue: str, raw: bytes | None) -> CheckedTarget:
         """A message of this group from this queue, `raw` its properties; None: it was deleted."""
-        return self.look(group, queue, raw).judged
+        return self.check_entered(group, queue, raw).judged
 
-    def item(
+    def check_item(
         self, group: int | None, queue: str, raw: bytes | None, *, is_repeat: bool
-    ) -> Judged | None:
+    ) -> CheckedTarget | None:
         """The same of an item of the batch; None for a repeat that is excluded."""
         if is_repeat and not self._include_repeats:
             return None
-        return self.parked_message(group, queue, raw)
+        return self.check_message(group, queue, raw)
 
-    def look(self, group: int | None, queue: str, raw: bytes | None) -> Looked:
+    def check_entered(self, group: int | None, queue: str, raw: bytes | None) -> CheckedMessage:
         """The same, with the queues that it gets into."""
         if raw is None:
-            return Looked(_told(None, refused(DELETED)))
+            return CheckedMessage(_make_target(None, make_refused(DELETED)))
         properties = read_properties(bytes(raw))
-        aim = self._targets.of(properties.headers, group)
-        return self._looked(aim, queue, properties)
+        aim = self._targets.choose(properties.headers, group)
+        return self._check(aim, queue, properties)
 
-    def all_of(self, queue: str) -> Judged | None:
+    def check_queue(self, queue: str) -> CheckedTarget | None:
         """What lies in this queue, if all of it goes to one place; else None."""
-        found = self.look_at_all(queue)
+        found = self.check_queue_entered(queue)
         return None if found is None else found.judged
 
-    def look_at_all(self, queue: str) -> Looked | None:
-        aim = self._targets.common
-        return None if aim is None else self._looked(aim, queue, Properties())
+    def check_queue_entered(self, queue: str) -> CheckedMessage | None:
+        aim = self._targets.shared
+        return None if aim is None else self._check(aim, queue, Properties())
 
-    def _looked(self, aim: Aim, queue: str, properties: Properties) -> Looked:
+    def _check(self, aim: Destination, queue: str, properties: Properties) -> CheckedMessage:
         target = aim.target
         if target is None:
-            return Looked(_told(None, refused(aim.refusal)))
-        if target_problems(target.exchange, target.routing_key):
-            return Looked(_told(None, refused(IMPOSSIBLE)))
+            return CheckedMessage(_make_target(None, make_refused(aim.refusal)))
+        if find_target_problems(target.exchange, target.routing_key):
+            return CheckedMessage(_make_target(None, make_refused(IMPOSSIBLE)))
         verdict = self._judge.judge(target, queue, properties, aim.way)
-        return Looked(_told(target, verdict), verdict.enters)
+        return CheckedMessage(_make_target(target, verdict), verdict.enters)
 
 
-def _told(target: Target | None, verdict: Verdict) -> Judged:
+def _make_target(target: Target | None, verdict: Verdict) -> CheckedTarget:
     exchange, key, why = (
         ("", "", "") if target is None else (target.exchange, target.routing_key, target.why)
     )
-    return Judged(
+    return CheckedTarget(
         clean(exchange)[:LONGEST],
         clean(key)[:LONGEST],
         clean(why),

@@ -11,7 +11,7 @@ from topology.routing.matching.delayed_exchange import keeps_ms
 
 
 @dataclass(frozen=True)
-class Delicate:
+class RestrictedExchanges:
     """Of all that a broker holds, taps included: stream taps of ours, and what keeps messages."""
 
     definitions: Definitions
@@ -22,15 +22,15 @@ class Delicate:
         streamed = tapped_exchanges(self.definitions, by="stream")
         object.__setattr__(self, "exchanges", streamed | delayed)
 
-    def why_not(self, publish: Publish) -> str:
+    def explain_refusal(self, publish: Publish) -> str:
         """Why this message must not go to its exchange; "" when it may."""
         if publish.exchange not in self.exchanges:
             return ""
         why = breaks_stream_taps(self.definitions, publish)
-        return why or given_back(self.definitions, publish)
+        return why or explain_returned(self.definitions, publish)
 
 
-def given_back(definitions: Definitions, publish: Publish) -> str:
+def explain_returned(definitions: Definitions, publish: Publish) -> str:
     """Why an exchange would both keep this message and give it back; "" when it would not."""
     exchange = definitions.exchange(publish.exchange)
     if exchange is None or keeps_ms(exchange, publish.properties.headers) == 0:

@@ -36,7 +36,7 @@ MOST_LOOKS = 3
 _HAS_DIED = RawSQL("outcome = 'died'", (), output_field=BooleanField())
 
 
-def open_batches() -> list[ReplayBatch]:
+def read_open_batches() -> list[ReplayBatch]:
     """Those that were started and are followed still."""
     is_open = ~Q(state__in=ENDED_BATCH) | Q(followed_to=None) | Q(followed_to__lte=F("state_at"))
     rows = ReplayBatch.objects.filter(is_open, source=Source.JOURNAL, started_at__isnull=False)
@@ -56,31 +56,31 @@ class Follower:
     looked_at: datetime | None = None
     _has_delays: bool | None = field(default=None)
 
-    def arrivals(self, batch: ReplayBatch) -> int:
+    def record_arrivals(self, batch: ReplayBatch) -> int:
         """Write down which of the next open items were seen to arrive; how many."""
         if not batch.done or not arrivals.is_recorded(batch):
             return 0
         number = 0
         for _ in range(MOST_ITEMS // arrivals.CHUNK):
-            items = arrivals.open_items(batch, self.position)
-            number += arrivals.note(batch, items)
+            items = arrivals.read_open_items(batch, self.position)
+            number += arrivals.record_arrivals(batch, items)
             self.position = items[-1].position if len(items) == arrivals.CHUNK else 0
             if not self.position:
                 break
         return number
 
-    def resolve(self, batch: ReplayBatch, now: datetime) -> None:
+    def resolve_handed(self, batch: ReplayBatch, now: datetime) -> None:
         """What was handed to a delay and died again has arrived: its message is replayed."""
         if self._has_delays is None:
             self._has_delays = batch.routes.filter(after_ms__gt=0).exists()
         if not self._has_delays:
             return
-        parked_messages = list(died_handed(batch)[: arrivals.CHUNK])
+        parked_messages = list(find_died_handed(batch)[: arrivals.CHUNK])
         if parked_messages:
             with transaction.atomic():
-                arrivals.replayed(batch, [key for key in parked_messages if key], now)
+                arrivals.mark_replayed(batch, [key for key in parked_messages if key], now)
 
-    def looked(self, batch: ReplayBatch, now: datetime) -> list[tuple[str, ReturnedMessage]]:
+    def peek_dead(self, batch: ReplayBatch, now: datetime) -> list[tuple[str, ReturnedMessage]]:
         """What names a replay in its dead-letter queues that nobody parks, where looks are free."""
         if self.looked_at is not None and now - self.looked_at < LOOK_EVERY:
             return []
@@ -92,19 +92,19 @@ class Follower:
         if scene is None:
             return []
         found: list[tuple[str, ReturnedMessage]] = []
-        queues = observers.free_to_look(batch.broker, scene)
+        queues = observers.find_peekable(batch.broker, scene)
         full = [queue for queue in queues if scene.snapshot.numbers[queue.name].messages]
         for queue in full[:MOST_LOOKS]:
             with suppress(BrokerError):
                 look = peek.look(batch.broker, queue, scene.snapshot)
-                found += _named(look.peeked_messages)
+                found += _find_replay_ids(look.peeked_messages)
         return found
 
     def is_over(self, batch: ReplayBatch, now: datetime) -> bool:
         """Whether nothing more can be expected of its messages, as far as anybody knows."""
         if not batch.is_ended or now < batch.state_at + LEAST:
             return False
-        return now > until(batch, self._scene(batch, now))
+        return now > find_follow_end(batch, self._scene(batch, now))
 
     def _scene(self, batch: ReplayBatch, now: datetime) -> Scene | None:
         """None while the broker does not answer."""
@@ -112,17 +112,19 @@ class Follower:
             self.scene_at = now
             known = latest.fresh(batch.broker)
             snapshot = known.snapshot if known.is_reachable else None
-            self.scene = observers.scene(batch, snapshot) if snapshot else None
+            self.scene = observers.make_scene(batch, snapshot) if snapshot else None
         return self.scene
 
 
-def until(batch: ReplayBatch, scene: Scene | None) -> datetime:
+def find_follow_end(batch: ReplayBatch, scene: Scene | None) -> datetime:
     """When nothing more can be expected of an ended batch; None is a broker nobody can ask."""
-    longest = observers.LONGEST_ROUND if scene is None else observers.round_of(batch, scene)
+    longest = (
+        observers.LONGEST_ROUND if scene is None else observers.estimate_round_in(batch, scene)
+    )
     return batch.state_at + max(LEAST, longest + SLACK)
 
 
-def close(batch: ReplayBatch, now: datetime) -> None:
+def close_batch(batch: ReplayBatch, now: datetime) -> None:
     """Its time is over: of what was not seen nothing more is expected.
 
     What was handed to a delay stays so: that is all that is known of it.
@@ -137,7 +139,7 @@ def close(batch: ReplayBatch, now: datetime) -> None:
     ReplayBatch.objects.filter(pk=batch.pk).update(followed_to=now)
 
 
-def died_handed(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
+def find_died_handed(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
     """The messages of those that died again, and are said to be in a delay still.
 
     Beginning with the items that died, never with all messages that are in a delay.
@@ -148,7 +150,9 @@ def died_handed(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
     return rows.values_list("parked_message_id", flat=True)
 
 
-def _named(parked_messages: Iterable[peek.PeekedMessage]) -> Iterator[tuple[str, ReturnedMessage]]:
+def _find_replay_ids(
+    parked_messages: Iterable[peek.PeekedMessage],
+) -> Iterator[tuple[str, ReturnedMessage]]:
     for one in parked_messages:
         if tag := one.message.tag(REPLAY_HEADER):
             sha256 = hashlib.sha256(one.message.body).hexdigest()
