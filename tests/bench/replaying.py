@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
-from threading import Event
 from typing import Any
 
 from django.conf import settings
@@ -21,7 +20,7 @@ from django.db.models import Model
 from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch import change_state
-from delayboard.dead_letters.replay.move_queue import move_messages
+from delayboard.dead_letters.replay.send import send_batch
 from delayboard.demo.node import PrivateNode
 from delayboard.models import BatchState, MessageGroup, ReplayBatch, TargetMode
 from delayboard.models.replay import Source
@@ -229,7 +228,7 @@ def started(batch: ReplayBatch, kind: str = "straight") -> ReplayBatch:
 def sent_straight(batch: ReplayBatch) -> None:
     claimed = work.claim(["straight"], "bench")
     assert claimed is not None
-    move_messages.run(batch, work.lease_of(claimed), stop=Event(), alive=lambda: None)
+    send_batch.replay(claimed)
     batch.refresh_from_db()
     assert batch.done == MESSAGES, batch.counts()
 

@@ -1,4 +1,4 @@
-"""A worker's hold on a batch: what it may still do, and how it lets go; each is one commit."""
+"""A worker's lease of a batch: what it may still do, and how it lets go; each is one commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topology.models import Work, WorkState
 Request: TypeAlias = Literal["", "pause", "cancel", "lost"]
 
 RETRY_AFTER = timedelta(seconds=5)
-NOT_ANSWERED = "The broker did not answer all of it: what is open is sent again."
+NOT_ANSWERED = "The broker did not confirm every message. The others are sent again."
 
 
 class LeaseLost(Exception):
@@ -25,31 +25,25 @@ class LeaseLost(Exception):
 
 
 class BatchLease:
-    """The lease of a batch's work. Whoever writes for the batch calls `keep` first."""
+    """The lease of a batch's work. Whoever writes for the batch calls `renew` first."""
 
     def __init__(self, claimed: Work, batch: ReplayBatch) -> None:
         self.batch = batch
-        self._work_id, self.lease = claimed.pk, work.lease_of(claimed)
+        self.work_lease = work.lease_of(claimed)
 
     def renew(self) -> Request:
         """Renew the lease and lock the work, in the caller's transaction; what people want.
 
-        Raises Lost: then the caller's transaction must not write.
+        Raises LeaseLost: then the caller's transaction must not write.
         """
         batch = self.batch
-        kept = self._ours().update(
-            leased_until_at=timezone.now() + work.LEASE,
-            done=batch.to_send - batch.pending,
-            total=batch.to_send,
-            error="",
-        )
-        if not kept:
+        if not self.work_lease.renew(batch.to_send - batch.pending, batch.to_send, error=""):
             raise LeaseLost
         return self.read_request()
 
     def lock_work(self) -> None:
         """Lock the work in the caller's transaction, whoever has it."""
-        Work.objects.select_for_update().get(pk=self._work_id)
+        Work.objects.select_for_update().get(pk=self.work_lease.work_id)
 
     def read_request(self) -> Request:
         """What people want of it."""
@@ -58,20 +52,20 @@ class BatchLease:
             "state", "pause_wanted", "work__cancel_wanted", "work__fence", "work__state"
         )
         state, pause, cancel, fence, work_state = found.get()
-        if fence != self.lease.fence or work_state != WorkState.RUNNING:
+        if fence != self.work_lease.fence or work_state != WorkState.RUNNING:
             return "lost"
         if cancel or state == BatchState.CANCELLED:
             return "cancel"
         return "pause" if pause else ""
 
     def set_state(self, state: BatchState, why: str = "", **values: Any) -> None:
-        """Change the batch's state; not when people want it otherwise. Raises Lost."""
+        """Change the batch's state; not when people want it otherwise. Raises LeaseLost."""
         with transaction.atomic():
             if not self.renew():
                 self._update(state=state, state_at=timezone.now(), state_why=why, **values)
 
     def pause_itself(self, why: str, **values: Any) -> None:
-        """Pause it, by itself; not when people want it cancelled. Raises Lost."""
+        """Pause it, by itself; not when people want it cancelled. Raises LeaseLost."""
         with transaction.atomic():
             if self.renew() == "cancel":
                 return
@@ -79,25 +73,27 @@ class BatchLease:
             change_state.set_paused(self.batch, why)
 
     def pause_as_requested(self) -> None:
-        """Pause it as people want. Raises Lost."""
+        """Pause it as people want. Raises LeaseLost."""
         with transaction.atomic():
             if self.renew() == "pause":
                 self.batch.refresh_from_db(fields=["state_why"])
                 change_state.set_paused(self.batch, self.batch.state_why)
 
-    def complete(self) -> None:
-        """It is done; not when people want it cancelled. Raises Lost."""
+    def complete(self, why: str | None = None, **values: Any) -> None:
+        """Close the batch as done; not when people request its cancellation. Raises LeaseLost.
+
+        Without a `why` it says which messages the batch could not have.
+        """
         with transaction.atomic():
             if self.renew() == "cancel":
                 return
-            why = claims.describe_unavailable(self.batch)
-            self._update(
-                state=BatchState.DONE, state_at=timezone.now(), state_why=why, pause_wanted=False
-            )
-            self.lease.end(WorkState.DONE)
+            why = claims.describe_unavailable(self.batch) if why is None else why
+            ended = {"state": BatchState.DONE, "state_at": timezone.now(), "pause_wanted": False}
+            self._update(state_why=why, **ended, **values)
+            self.work_lease.end(WorkState.DONE)
 
     def cancel(self, alive: Callable[[], None], is_stopping: Callable[[], bool]) -> None:
-        """Give back what is not published, a chunk in each transaction. Raises Lost."""
+        """Give back what is not published, a chunk in each transaction. Raises LeaseLost."""
         with transaction.atomic():
             self.renew()
             ended = {"state": BatchState.CANCELLED, "pause_wanted": False}
@@ -109,7 +105,7 @@ class BatchLease:
                 self.renew()
                 last = claims.release_chunk(self.batch, last)
                 if not last:
-                    self.lease.end(WorkState.CANCELLED)
+                    self.work_lease.end(WorkState.CANCELLED)
                     return
             alive()
         self.give_back("", after=timedelta(0))
@@ -117,24 +113,17 @@ class BatchLease:
     def give_back(self, error: str, *, after: timedelta) -> None:
         """Let it be tried again later; at once when people want something of it."""
         with transaction.atomic():
-            if self._ours().update(error=error):
-                self.lease.give_back(error, after=timedelta(0) if self.read_request() else after)
+            if self.work_lease.report(error):
+                wait = timedelta(0) if self.read_request() else after
+                self.work_lease.give_back(error, after=wait)
 
     def report(self, error: str) -> None:
         """What keeps it from going on; "" when nothing does."""
-        self._ours().update(error=error)
+        self.work_lease.report(error)
 
     def wait_until(self, moment: datetime) -> None:
         """Let it be tried again at that moment."""
         self.give_back("", after=max(timedelta(0), moment - timezone.now()))
-
-    def _ours(self) -> Any:
-        return Work.objects.filter(
-            pk=self._work_id,
-            fence=self.lease.fence,
-            owner=self.lease.owner,
-            state=WorkState.RUNNING,
-        )
 
     def _update(self, **values: Any) -> None:
         if values:

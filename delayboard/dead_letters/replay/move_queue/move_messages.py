@@ -20,13 +20,11 @@ from typing import Any
 from django import db
 from django.conf import settings
 from django.db import connection, transaction
-from django.utils import timezone
 
 from delayboard.dead_letters.replay.batch.lease import (
     NOT_ANSWERED,
     RETRY_AFTER,
     BatchLease,
-    LeaseLost,
     Request,
 )
 from delayboard.dead_letters.replay.batch.options import OptionError
@@ -38,14 +36,12 @@ from delayboard.dead_letters.replay.move_queue.queue_source import EMPTY_SECONDS
 from delayboard.dead_letters.replay.move_queue.watch_queue import QueueWatch
 from delayboard.dead_letters.replay.publish.rate import Bucket
 from delayboard.dead_letters.replay.publish.tap_check import TapCheck
-from delayboard.models import BatchState, ReplayBatch
-from topology import work
+from delayboard.models import ReplayBatch
 from topology.broker.amqp.depths import live_depths
 from topology.broker.amqp.fast_consumer import Intake, intake
 from topology.broker.amqp.pipeline import Pipeline, pipeline
 from topology.broker.errors import NotFound
 from topology.broker.management.client import PATIENCE_SECONDS, Management
-from topology.models import Work, WorkState
 from topology.transfer.move import move
 
 # So many numbers are reserved at once.
@@ -56,38 +52,31 @@ COMMIT_SECONDS = 1.0
 LINGER_SECONDS = 15.0
 
 
-def run(batch: ReplayBatch, held: work.Lease, *, stop: Event, alive: Callable[[], None]) -> None:
-    """Send until all is through, it is paused or cancelled, or `stop`; then let the work go.
+def move_queue(lease: BatchLease, *, stop: Event, alive: Callable[[], None]) -> None:
+    """Move messages until none is left, people request something, or `stop`.
 
-    `alive` is called every second. Raises BrokerError and db.Error, with what was answered
-    written down as far as that goes; running again goes on.
+    The lease is let go where the run ends by itself; the caller does what people request.
+    `alive` is called every second. Raises LeaseLost, BrokerError and db.Error, with what was
+    answered written down as far as that goes; running again goes on.
     """
-    claimed = Work.objects.get(pk=held.work_id)
-    if claimed.fence != held.fence:
-        return
-    with suppress(LeaseLost):
-        lease = BatchLease(claimed, batch)
-        running = _Run(batch, lease, stop, alive)
-        try:
-            if not batch.is_ended:
-                running.prepare()
-                running.send()
-        except (OptionError, Costly) as error:
-            lease.pause_itself(str(error))
-        else:
-            running.end()
+    running = _Run(lease, stop, alive)
+    try:
+        running.prepare()
+        running.send()
+    except (OptionError, Costly) as error:
+        lease.pause_itself(str(error))
+    else:
+        running.end()
 
 
 class _Run:
-    def __init__(
-        self, batch: ReplayBatch, lease: BatchLease, stop: Event, alive: Callable[[], None]
-    ) -> None:
-        self._batch, self._lease, self._stop, self._alive = batch, lease, stop, alive
+    def __init__(self, lease: BatchLease, stop: Event, alive: Callable[[], None]) -> None:
+        self._batch, self._lease, self._stop, self._alive = lease.batch, lease, stop, alive
         self._request: Request = ""
         self._looked_at = self._committed_at = 0.0
         self._empty_seconds = EMPTY_SECONDS
         self._source: LiveQueueSource | None = None
-        self._is_through = batch.pending == 0
+        self._is_through = self._batch.pending == 0
         self._taking: Intake | None = None
         self._base: dict[str, int] = {}
 
@@ -124,7 +113,7 @@ class _Run:
         )
 
     def send(self) -> None:
-        """Raises BrokerError, db.Error, Lost; what was answered is written down then too.
+        """Raises BrokerError, db.Error, LeaseLost; what was answered is written down then too.
 
         Raises OptionError where its target is none any more, Costly where taking messages
         destroys some.
@@ -198,18 +187,11 @@ class _Run:
             )
 
     def end(self) -> None:
-        """Let the work go as people want it, or as it came out. Raises Lost."""
-        self._request = self._lease.read_request()
-        if self._request == "lost":
-            raise LeaseLost
-        if self._request == "cancel":
-            self._lease.cancel(self._alive, self._stop.is_set)
-        elif self._is_through:
-            self._done()
-        elif self._request == "pause":
-            self._lease.pause_as_requested()
-        elif self._stop.is_set():
-            self._lease.give_back("", after=timedelta(0))
+        """Let the work go as it came out, unless people request something. Raises LeaseLost."""
+        if self._is_through:
+            self._complete()
+        elif self._lease.read_request() or self._stop.is_set():
+            return
         elif self._source and self._source.is_held_long:
             self._go_round(self._source)
         else:
@@ -222,24 +204,17 @@ class _Run:
         else:
             self._lease.pause_itself(moved_counts.explain_stuck(source.error))
 
-    def _done(self) -> None:
+    def _complete(self) -> None:
         batch = self._batch
         gone = batch.pending
         error = self._source.error if self._source else ""
-        told = (
+        sentences = (
             moved_counts.describe_refused(batch, error),
             moved_counts.describe_gone(gone, batch.queue),
             moved_counts.describe_doubled(batch.doubled),
         )
-        why = " ".join(sentence for sentence in told if sentence)
-        ended = {"state": BatchState.DONE, "state_at": timezone.now(), "pause_wanted": False}
-        with transaction.atomic():
-            if self._lease.renew() == "cancel":
-                return
-            ReplayBatch.objects.filter(pk=batch.pk).update(
-                cancelled=batch.cancelled + gone, state_why=why, **ended
-            )
-            self._lease.lease.end(WorkState.DONE)
+        why = " ".join(filter(None, sentences))
+        self._lease.complete(why, cancelled=batch.cancelled + gone)
 
     def _is_stopping(self) -> bool:
         source = self._source
@@ -271,7 +246,7 @@ class _Run:
         return self._batch.claimed_to
 
     def _commit(self, **values: Any) -> None:
-        """Write down what was counted. Raises Lost.
+        """Write down what was counted. Raises LeaseLost.
 
         Whole numbers, for a commit whose answer is lost is made again.
         """

@@ -50,8 +50,8 @@ CHECK_SECONDS = 30.0
 # So long a database that refuses is left alone before it is asked again.
 DATABASE_SECONDS = 1.0
 
-NOT_WRITTEN = "The database cannot be written, so that what was sent is not marked yet; it goes on:"
-NOT_CHECKED = "What the broker confirmed cannot be looked for in its queues just now:"
+NOT_WRITTEN = "The database cannot be written, so sent messages are not recorded yet. Retrying:"
+NOT_CHECKED = "Whether queues have the confirmed messages cannot be checked now:"
 
 
 def replay(
@@ -67,10 +67,7 @@ def replay(
     batch = rows.defer("parked_messages").get(pk=claimed.subject)
     sending = Sending(BatchLease(claimed, batch), stop or Event(), alive)
     try:
-        while (request := sending.lease.read_request()) != "lost":
-            sending.step(request)
-    except LeaseLost:
-        pass
+        sending.run()
     except BrokerError as error:
         with suppress(LeaseLost):
             sending.lease.give_back(str(error), after=RETRY_AFTER)
@@ -83,7 +80,7 @@ def replay(
 
 @dataclass
 class Sending:
-    """One worker's go at a batch: steps, each as its state asks for, until the hold is let go."""
+    """One worker's turn at a batch: steps, each as its state asks for, until the lease ends."""
 
     lease: BatchLease
     stop: Event
@@ -94,8 +91,14 @@ class Sending:
     _stops_why: str = ""
     _request: Request = field(default="", init=False)
 
-    def step(self, request: Request) -> None:
-        """Raises Lost, BrokerError, db.Error."""
+    def run(self) -> None:
+        """Take steps until the lease is let go or lost. Raises BrokerError, db.Error."""
+        with suppress(LeaseLost):
+            while (request := self.lease.read_request()) != "lost":
+                self._step(request)
+
+    def _step(self, request: Request) -> None:
+        """Raises LeaseLost, BrokerError, db.Error."""
         batch = self.lease.batch
         batch.refresh_from_db()
         if request == "cancel":
@@ -127,21 +130,21 @@ class Sending:
 
     def _watch(self, batch: ReplayBatch) -> None:
         now = timezone.now()
-        judged = canary.check_canary(batch, now)
+        checked = canary.check_canary(batch, now)
         over = {"canary_until": min(now, batch.canary_until or now)}
-        if judged.what == "wait":
+        if checked.what == "wait":
             self.lease.wait_until(now + WATCH_EVERY)
-        elif judged.what == "go on":
-            self.lease.set_state(BatchState.RUNNING, judged.why, **over)
+        elif checked.what == "go on":
+            self.lease.set_state(BatchState.RUNNING, checked.why, **over)
         else:
-            self.lease.pause_itself(judged.why, **over)
+            self.lease.pause_itself(checked.why, **over)
 
     def _pass(self, batch: ReplayBatch) -> None:
         """Send until it is through, or something is wanted, for as long as one look is good."""
         if batch.source == Source.QUEUE:
-            move_messages.run(batch, self.lease.lease, stop=self.stop, alive=self.alive)
+            move_messages.move_queue(self.lease, stop=self.stop, alive=self.alive)
             return
-        left = _first_ones(batch)
+        left = _count_canary_left(batch)
         if left == 0:
             until = canary.find_watch_end(batch, timezone.now())
             self.lease.set_state(BatchState.WATCHING, batch.state_why, canary_until=until)
@@ -166,7 +169,7 @@ class Sending:
             bucket = Bucket(batch.rate, time.monotonic())
             window = settings.MESSAGES_IN_FLIGHT
             source = JournalSource(
-                self.lease, ways, bucket, self._patiently, window=window, left=left
+                self.lease, ways, bucket, self._write_patiently, window=window, left=left
             )
 
             def turn() -> None:
@@ -219,7 +222,7 @@ class Sending:
                     self.lease.report(f"{NOT_CHECKED} {trouble}")
             self.alive()
 
-    def _patiently(self, write: Callable[[], None]) -> None:
+    def _write_patiently(self, write: Callable[[], None]) -> None:
         """Write it in a transaction, and again until the database takes it, or it is to stop.
 
         What is written down here was sent: given up, it would be sent once more.
@@ -233,9 +236,9 @@ class Sending:
                 if self.stop.wait(DATABASE_SECONDS):
                     raise
                 _reconnect()
-                self._tell(f"{NOT_WRITTEN} {error}")
+                self._report(f"{NOT_WRITTEN} {error}")
 
-    def _tell(self, error: str) -> None:
+    def _report(self, error: str) -> None:
         """Say that it is in trouble, as far as the database lets it."""
         with suppress(db.Error):
             self.lease.report(error)
@@ -247,7 +250,7 @@ def _reconnect() -> None:
         connection.close_if_unusable_or_obsolete()
 
 
-def _first_ones(batch: ReplayBatch) -> int | None:
+def _count_canary_left(batch: ReplayBatch) -> int | None:
     """How many may still go before the first ones are watched; None for all."""
     if not batch.canary or not batch.pending or batch.canary_until is not None:
         return None
