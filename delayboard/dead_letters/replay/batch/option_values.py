@@ -18,19 +18,20 @@ NO = frozenset({"", "0", "off", "false", "no"})
 Choice = TypeVar("Choice", bound=Enum)
 
 
-def choice(kind: type[Choice], said: str) -> Callable[[str], Choice]:
-    """One of the values of this kind; `said` names them."""
+def make_choice_parser(kind: type[Choice]) -> Callable[[str], Choice]:
+    """One of the values of this kind."""
 
     def parse(text: str) -> Choice:
         try:
             return kind(text)
         except ValueError:
-            raise ValueError(f"“{text[:40]}” is none of these: {said}.") from None
+            known = ", ".join(str(one.value) for one in kind)
+            raise ValueError(f"“{text[:40]}” is none of these: {known}.") from None
 
     return parse
 
 
-def number(least: int, most: int, said: str) -> Callable[[str], int]:
+def make_number_parser(least: int, most: int, said: str) -> Callable[[str], int]:
     """A whole number in bounds; `said` is the sentence for any other."""
 
     def parse(text: str) -> int:
@@ -44,7 +45,7 @@ def number(least: int, most: int, said: str) -> Callable[[str], int]:
     return parse
 
 
-def rate(text: str) -> float:
+def parse_rate(text: str) -> float:
     """Messages a second."""
     said = "Say how many messages a second, such as 50 or 0.5; empty is as fast as it goes."
     try:
@@ -56,7 +57,7 @@ def rate(text: str) -> float:
     return rate
 
 
-def delay(text: str) -> timedelta:
+def parse_wait(text: str) -> timedelta:
     """A duration that is longer than nothing."""
     found = _duration(text)
     if found <= timedelta(0):
@@ -64,7 +65,7 @@ def delay(text: str) -> timedelta:
     return found
 
 
-def seconds(longest: timedelta) -> Callable[[str], int]:
+def make_seconds_parser(longest: timedelta) -> Callable[[str], int]:
     """A duration up to `longest`, as whole seconds, rounded up."""
 
     def parse(text: str) -> int:
@@ -85,7 +86,7 @@ def _duration(text: str) -> timedelta:
         raise ValueError(str(error)) from None
 
 
-def yes(text: str) -> bool:
+def parse_yes(text: str) -> bool:
     if text.lower() not in YES | NO:
         raise ValueError("Say yes or no.")
     return text.lower() in YES

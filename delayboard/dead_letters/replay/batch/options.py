@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
 
 from delayboard.dead_letters.replay.batch.option_values import (
-    choice,
-    delay,
-    number,
-    rate,
-    seconds,
-    yes,
+    make_choice_parser,
+    make_number_parser,
+    make_seconds_parser,
+    parse_rate,
+    parse_wait,
+    parse_yes,
 )
 from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.content.text import is_encodable
@@ -26,6 +26,8 @@ MOST = 1_000_000_000
 SECOND = timedelta(seconds=1)
 LONGEST_UNDO = timedelta(hours=1)
 LONGEST_CANARY = timedelta(days=1)
+MOST_REPLAYS = "Say after how many replays a message is not sent again: 1 to 1000."
+STOP_AFTER = "Say after how many that died again it stops itself; 0 is never."
 
 
 class OptionError(ValueError):
@@ -82,19 +84,15 @@ def read_options(values: Mapping[str, str]) -> Options:
     durations such as 90, 5m or 1h30m. Raises OptionError with a sentence for each wrong one.
     """
     problems: dict[str, str] = {}
-
-    @contextmanager
-    def noting(name: str) -> Iterator[None]:
+    found: dict[str, Any] = {}
+    for name, _, form_name, parse in _FIELDS:
+        text = values.get(form_name, "")
         try:
-            yield
+            # Names may begin and end with spaces.
+            if text := text if parse is str else text.strip():
+                found[name] = parse(text)
         except ValueError as error:
-            problems[name] = str(error)
-
-    found: dict[str, Any] = {"exchange": values.get("exchange", ""), "key": values.get("key", "")}
-    for name, (field, parse) in _FIELDS.items():
-        with noting(name):
-            if text := values.get(name, "").strip():
-                found[field] = parse(text)
+            problems[form_name] = str(error)
     options = Options(**found)
     problems = {**_find_target_problems(options, problems), **problems}
     if problems:
@@ -103,68 +101,23 @@ def read_options(values: Mapping[str, str]) -> Options:
 
 
 def format_options(options: Options) -> dict[str, str]:
-    """The inverse of `read`: the texts of a form."""
-    waits = "" if options.delay is None else format_delay(options.delay)
-    return {
-        "mode": options.mode.value,
-        "exchange": options.exchange,
-        "key": options.key,
-        "topology": "" if options.topology_id is None else str(options.topology_id),
-        "delay": waits,
-        "order": options.order.value,
-        "rate": "" if options.rate is None else f"{options.rate:g}",
-        "canary": str(options.canary),
-        "canary_seconds": format_delay(options.canary_seconds * SECOND),
-        "canary_goes_on": "yes" if options.canary_goes_on else "",
-        "undo_seconds": format_delay(options.undo_seconds * SECOND),
-        "most_replays": str(options.most_replays),
-        "stop_after": str(options.stop_after),
-        "limit": "" if options.limit is None else str(options.limit),
-        "include_repeats": "yes" if options.include_repeats else "",
-    }
+    """The inverse of `read_options`: the texts of a form."""
+    return {field.form_name: _format(field.name, getattr(options, field.name)) for field in _FIELDS}
 
 
 def make_columns(options: Options) -> dict[str, Any]:
     """The same as the columns of a batch."""
-    return {
-        "target_mode": options.mode,
-        "target_exchange": options.exchange,
-        "target_key": options.key,
-        "topology_id": options.topology_id,
-        "delay_ms": None if options.delay is None else milliseconds(options.delay),
-        "order": options.order,
-        "rate": options.rate,
-        "canary": options.canary,
-        "canary_seconds": options.canary_seconds,
-        "canary_goes_on": options.canary_goes_on,
-        "undo_seconds": options.undo_seconds,
-        "most_replays": options.most_replays,
-        "stop_after": options.stop_after,
-        "limit": options.limit,
-        "include_repeats": options.include_repeats,
-    }
+    found = {field.column: getattr(options, field.name) for field in _FIELDS}
+    waits = options.delay
+    return {**found, "delay_ms": None if waits is None else milliseconds(waits)}
 
 
 def read_batch_options(batch: ReplayBatch) -> Options:
     """The options that a batch was prepared with."""
+    found = {field.name: getattr(batch, field.column) for field in _FIELDS}
     waits = None if batch.delay_ms is None else timedelta(milliseconds=batch.delay_ms)
-    return Options(
-        mode=TargetMode(batch.target_mode),
-        exchange=batch.target_exchange,
-        key=batch.target_key,
-        topology_id=batch.topology_id,
-        delay=waits,
-        order=Order(batch.order),
-        rate=batch.rate,
-        canary=batch.canary,
-        canary_seconds=batch.canary_seconds,
-        canary_goes_on=batch.canary_goes_on,
-        undo_seconds=batch.undo_seconds,
-        most_replays=batch.most_replays,
-        stop_after=batch.stop_after,
-        limit=batch.limit,
-        include_repeats=batch.include_repeats,
-    )
+    kinds = {"mode": TargetMode(batch.target_mode), "order": Order(batch.order)}
+    return Options(**{**found, **kinds, "delay": waits})
 
 
 def find_target_problems(exchange: str, key: str) -> dict[str, str]:
@@ -211,25 +164,55 @@ def _find_delay_problems(options: Options) -> dict[str, str]:
     return problems
 
 
-# By the name in a form: the option, and how its text is read.
-_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "mode": ("mode", choice(TargetMode, ", ".join(TargetMode.values))),
-    "topology": ("topology_id", number(1, MOST, "Choose one of the list.")),
-    "delay": ("delay", delay),
-    "order": ("order", choice(Order, ", ".join(Order.values))),
-    "rate": ("rate", rate),
-    "canary": ("canary", number(0, MOST, "Say how many go first; 0 is none.")),
-    "canary_seconds": ("canary_seconds", seconds(LONGEST_CANARY)),
-    "canary_goes_on": ("canary_goes_on", yes),
-    "undo_seconds": ("undo_seconds", seconds(LONGEST_UNDO)),
-    "most_replays": (
-        "most_replays",
-        number(1, 1000, "Say after how many replays a message is not sent again: 1 to 1000."),
+def _format(name: str, value: Any) -> str:
+    match value:
+        case None | False:
+            return ""
+        case True:
+            return "yes"
+        case Enum():
+            return str(value.value)
+        case float():
+            return f"{value:g}"
+        case timedelta():
+            return format_delay(value)
+    return format_delay(value * SECOND) if name.endswith("_seconds") else str(value)
+
+
+class _Field(NamedTuple):
+    """An option, its column, its name in a form, and how its text is read."""
+
+    name: str
+    column: str
+    form_name: str
+    parse: Callable[[str], Any]
+
+
+def _make_field(name: str, parse: Callable[[str], Any], *, column: str = "") -> _Field:
+    return _Field(name, column or name, name, parse)
+
+
+_FIELDS = (
+    _make_field("mode", make_choice_parser(TargetMode), column="target_mode"),
+    _make_field("exchange", str, column="target_exchange"),
+    _make_field("key", str, column="target_key"),
+    _Field(
+        "topology_id",
+        "topology_id",
+        "topology",
+        make_number_parser(1, MOST, "Choose one of the list."),
     ),
-    "stop_after": (
-        "stop_after",
-        number(0, MOST, "Say after how many that died again it stops itself; 0 is never."),
+    _make_field("delay", parse_wait, column="delay_ms"),
+    _make_field("order", make_choice_parser(Order)),
+    _make_field("rate", parse_rate),
+    _make_field("canary", make_number_parser(0, MOST, "Say how many go first; 0 is none.")),
+    _make_field("canary_seconds", make_seconds_parser(LONGEST_CANARY)),
+    _make_field("canary_goes_on", parse_yes),
+    _make_field("undo_seconds", make_seconds_parser(LONGEST_UNDO)),
+    _make_field("most_replays", make_number_parser(1, 1000, MOST_REPLAYS)),
+    _make_field("stop_after", make_number_parser(0, MOST, STOP_AFTER)),
+    _make_field(
+        "limit", make_number_parser(1, MOST, "Say how many at most: 1 or more; empty is all.")
     ),
-    "limit": ("limit", number(1, MOST, "Say how many at most: 1 or more; empty is all.")),
-    "include_repeats": ("include_repeats", yes),
-}
+    _make_field("include_repeats", parse_yes),
+)
