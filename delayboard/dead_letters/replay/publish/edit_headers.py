@@ -1,7 +1,6 @@
 """The headers of a message as a person edits them: names, types, texts; pure.
 
-What is not changed keeps its bytes and its place; what is changed keeps its AMQP type, the width
-of a number too.
+What is not changed keeps its bytes and its place; what is changed is encoded anew as its type.
 """
 
 from __future__ import annotations
@@ -13,10 +12,15 @@ from typing import Any, NamedTuple
 from delayboard.dead_letters.replay.publish.header_values import (
     NAMES,
     TYPES,
-    encode_value,
     format_value,
 )
-from topology.broker.properties.field_values import FieldError, Reader, table_entries, write_entry
+from topology.broker.properties.field_values import (
+    FieldError,
+    Reader,
+    table_entries,
+    write_entry,
+    write_value,
+)
 from topology.message import DEATH_HEADERS, REPLAY_HEADER, REPLAYS_HEADER
 
 # A header frame is no longer than what a connection agrees on, 128 KiB by default.
@@ -110,7 +114,7 @@ def explain_lock(name: str) -> str:
     if name in _BROKER_S or name.startswith("x-opt-"):
         return "The broker writes it, and a replay leaves it out."
     if name in _OURS:
-        return f"Delayboard writes it at every replay: it tells {_OURS[name]}."
+        return f"Delayboard writes it at every replay: it records {_OURS[name]}."
     return ""
 
 
@@ -140,15 +144,18 @@ def _write_entry(name: str, typed: Typed, old: _Entry | None) -> bytes:
     """The whole entry. Raises ValueError with a sentence."""
     if not name and old is None:
         raise ValueError("A header needs a name.")
-    if old is not None and typed.type in ("", _name_type(old)):
-        if typed.text == format_value(old.value):
-            return old.data
-        head = old.data[: 1 + old.data[0]]
-        return head + encode_value(_name_type(old), old.tag, typed.text)
-    if typed.type not in TYPES:
+    kind = typed.type or ("" if old is None else _name_type(old))
+    if old is not None and kind == _name_type(old) and typed.text == format_value(old.value):
+        return old.data
+    if kind not in TYPES:
         raise ValueError(f"Its type is one of {', '.join(TYPES)}.")
-    head = write_entry(name, None)[:-1]
-    return head + encode_value(typed.type, TYPES[typed.type], typed.text, is_new=True)
+    value = TYPES[kind](typed.text)
+    # A name that is no UTF-8 keeps its bytes.
+    return (
+        write_entry(name, value)
+        if old is None
+        else old.data[: 1 + old.data[0]] + write_value(value)
+    )
 
 
 def _read_entries(raw: bytes) -> Sequence[_Entry]:
