@@ -185,7 +185,7 @@ def test_it_asks_where_nobody_would_have_seen_a_death(broker: Broker, known: Sna
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
     judged = canary.check_canary(batch, timezone.now())
     assert judged.what == "ask"
-    assert "“dead”, which is not watched" in judged.why
+    assert "“dead” are not observed: " in judged.why
 
 
 def test_it_asks_where_the_parker_does_not_run(broker: Broker, known: Snapshot) -> None:
@@ -271,7 +271,7 @@ def test_only_queues_that_failures_feed_and_nobody_consumes_are_proposed(broker:
     said = observers.explain_unseen_deaths(
         batch, observers.make_scene(batch, a_snapshot(FANNED, numbers))
     )
-    assert "into “dead”, which is not watched: confirm and watch it" in said
+    assert "into “dead” are not observed: confirm and watch it" in said
     assert "Deaths into “audit” (has consumers: a work queue) are not observed" in said
     watch(broker)
     said = observers.explain_unseen_deaths(
@@ -296,7 +296,7 @@ def test_a_subscriber_from_which_messages_were_parked_is_not_proposed(broker: Br
     assert "“audit” (has consumers" in observers.explain_unseen_deaths(batch, scene)
     silent = {**CONSUMED, "audit": QueueNumbers(messages=2000, consumers=0)}
     scene = observers.make_scene(batch, a_snapshot(shop(*events), silent))
-    assert "“audit”, “dead”, which are not watched" in observers.explain_unseen_deaths(batch, scene)
+    assert "“audit”, “dead” are not observed: " in observers.explain_unseen_deaths(batch, scene)
 
 
 def test_a_queue_that_is_gone_is_not_proposed(broker: Broker) -> None:

@@ -106,7 +106,7 @@ def test_a_broker_that_is_not_seen_is_said_and_nothing_is_judged(
 ) -> None:
     keys = some(broker, 1)
     know(broker, error="It does not answer.")
-    with pytest.raises(BatchError, match="not known: It does not answer"):
+    with pytest.raises(BatchError, match="cannot be checked: It does not answer"):
         create_draft.draft_messages(user, broker, keys, PLAIN)
     assert nothing_was_made()
 
@@ -127,7 +127,7 @@ def test_a_broker_that_is_late_is_judged_as_it_was_seen_last_and_that_is_said(
     try:
         batch = create_draft.draft_messages(user, broker, keys, PLAIN)
         assert routes_of(batch) == {("orders", "orders", "delivered"): 2}
-        assert batch.state_why == f"Judged by the broker as of {NOON:%H:%M:%S} UTC."
+        assert batch.state_why == f"Checked against the broker as of {NOON:%H:%M:%S} UTC."
         answers.set()
         monkeypatch.setattr(message_checker, "PATIENCE_SECONDS", 10)
         change_draft.change_options(user, batch, PLAIN)

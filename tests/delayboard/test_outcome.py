@@ -288,7 +288,7 @@ def test_a_batch_stops_itself_when_so_many_died_again(
     ReplayBatch.objects.update(died=died)
     said = outcome.explain_stop(batch)
     assert bool(said) == stops
-    assert not stops or said.startswith("3 of its messages died again")
+    assert not stops or said.startswith("3 messages died again")
 
 
 @pytest.mark.parametrize(
@@ -451,4 +451,4 @@ def test_a_batch_is_followed_for_a_time_after_its_end(broker: Broker) -> None:
 
 def test_a_replay_straight_through_says_that_it_is_not_followed(broker: Broker) -> None:
     batch = a_batch(broker, state=BatchState.RUNNING, source=Source.QUEUE)
-    assert "not followed" in outcome.explain_unseen(batch)
+    assert "does not follow" in outcome.explain_unseen(batch)

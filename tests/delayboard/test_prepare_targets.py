@@ -70,7 +70,7 @@ def test_parked_messages_that_all_tell_nothing_need_a_typed_target(
     keys = [row.pk for row in parked(broker, a_message(headers={}), a_message(headers={"a": 1}))]
     draft = create_draft.draft_messages(user, broker, keys, PLAIN)
     assert (draft.state, routes_of(draft)) == (BatchState.DRAFT, {("", "", "refused"): 2})
-    assert "type the exchange and key" in draft.state_why
+    assert "Type the exchange and key" in draft.state_why
     assert routes_of(create_draft.draft_messages(user, broker, keys, TYPED)) == {
         ("orders", "orders", "delivered"): 2
     }

@@ -42,7 +42,7 @@ def test_a_dry_run_counts_every_item_once(broker: Broker) -> None:
         (3, "note"),
         (1, "ok"),
     ]
-    assert found.endings[0].words == "would not arrive well"
+    assert found.endings[0].words == "would not arrive"
 
 
 @pytest.mark.django_db

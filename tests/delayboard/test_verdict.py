@@ -308,7 +308,7 @@ def test_judging_many_says_of_each_what_judging_one_says(
         plain = check_target(
             target, source, there, consumed, parked_message, version=version, now_ms=NOW_MS
         )
-        assert many.judge(target, source, parked_message.properties) == plain
+        assert many.check(target, source, parked_message.properties) == plain
 
 
 def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +322,7 @@ def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -
     many = RouteChecker(shop())
     for number in range(50):
         parked_message = a_message(headers={"order": number})
-        assert many.judge(Target("orders", "orders", ""), "dead", parked_message.properties).is_good
+        assert many.check(Target("orders", "orders", ""), "dead", parked_message.properties).is_good
     assert walks == ["orders"]
 
 
@@ -341,14 +341,14 @@ def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -
 def test_what_was_replayed_too_often_is_guarded(replays: object, sentence: str) -> None:
     many = RouteChecker(shop(), most_replays=3)
     parked_message = a_message(headers={REPLAYS_HEADER: replays})
-    verdict = many.judge(Target("orders", "orders", ""), "dead", parked_message.properties)
+    verdict = many.check(Target("orders", "orders", ""), "dead", parked_message.properties)
     assert verdict.sentence == sentence
     assert verdict.ending == ("delivered" if verdict.is_good else "guarded")
 
 
 def test_a_guard_of_one_says_once() -> None:
     parked_message = a_message(headers={REPLAYS_HEADER: 1})
-    verdict = RouteChecker(shop(), most_replays=1).judge(
+    verdict = RouteChecker(shop(), most_replays=1).check(
         Target("", "audit", ""), "", parked_message.properties
     )
     assert verdict.sentence.startswith("It was replayed once already and died again. Arr")
@@ -399,9 +399,9 @@ def test_a_decimal_is_not_sent_where_it_would_close_the_connection() -> None:
     tap = Queue(TAP_PREFIX + "orders", arguments=Arguments({"x-queue-type": "stream"}))
     many = RouteChecker(shop(tap, Binding("orders", tap.name, "orders")))
     parked_message = a_message(headers={"price": Decimal("1.5")})
-    verdict = many.judge(Target("orders", "orders", ""), "dead", parked_message.properties)
+    verdict = many.check(Target("orders", "orders", ""), "dead", parked_message.properties)
     assert (verdict.ending, verdict.is_good) == ("refused", False)
-    assert many.judge(Target("", "orders", ""), "dead", parked_message.properties).is_good
+    assert many.check(Target("", "orders", ""), "dead", parked_message.properties).is_good
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [-float("inf")]}])
@@ -409,10 +409,10 @@ def test_a_number_that_is_none_is_refused_unless_it_is_left_out(value: Any) -> N
     many = RouteChecker(shop())
     goal = Target("orders", "orders", "")
     parked_message = a_message(headers={"ratio": value})
-    assert many.judge(goal, "dead", parked_message.properties).ending == "refused"
-    assert "connection" in many.judge(goal, "dead", parked_message.properties).sentence
+    assert many.check(goal, "dead", parked_message.properties).ending == "refused"
+    assert "connection" in many.check(goal, "dead", parked_message.properties).sentence
     dropped = a_message(headers={"x-opt-ratio": value})
-    assert many.judge(goal, "dead", dropped.properties).is_good
+    assert many.check(goal, "dead", dropped.properties).is_good
 
 
 def test_what_a_delayed_exchange_keeps_is_refused() -> None:
@@ -420,14 +420,14 @@ def test_what_a_delayed_exchange_keeps_is_refused() -> None:
     many = RouteChecker(shop(later, Binding("later", "orders", "orders")))
     parked_message = a_message(headers={"x-delay": 40})
     assert (
-        many.judge(Target("later", "orders", ""), "", parked_message.properties).ending == "refused"
+        many.check(Target("later", "orders", ""), "", parked_message.properties).ending == "refused"
     )
 
 
 def test_each_parked_message_is_due_by_its_own_header() -> None:
     many = RouteChecker(WAITING, waiters=[WAITER], now_ms=NOW_MS)
     told = [
-        many.judge(
+        many.check(
             Target("", WAITER.queue, ""),
             "dead",
             a_message(headers={WAITER.due_header: NOW_MS + minutes * 60_000}).properties,

@@ -271,7 +271,7 @@ def test_without_a_tap_it_is_said_that_nobody_sees_them(
     rejected(vhost, "a")
     batch = replayed(user, draft(user, park(user, broker, 1)))
     said = outcome.explain_unseen(batch)
-    assert "no tap of a topology is on their way" in said
-    assert "die again" not in said
+    assert "no tap of a topology is on the route" in said
+    assert "Deaths" not in said
     DeadLetterQueue.objects.all().delete()
-    assert "“dead”, which is not watched" in outcome.explain_unseen(batch)
+    assert "“dead” are not observed: " in outcome.explain_unseen(batch)

@@ -34,7 +34,7 @@ class Command(BaseCommand):
         replay_arguments.add_choices(parser)
         replay_arguments.add_targets(parser)
         replay_arguments.add_options(parser)
-        parser.add_argument("--dry-run", action="store_true", help="judge only, send nothing")
+        parser.add_argument("--dry-run", action="store_true", help="check only, send nothing")
         parser.add_argument("--yes", action="store_true", help="in spite of bad verdicts")
         add_confirmation(parser)
         parser.add_argument("--user", metavar="NAME", help="with the rights and name of this one")

@@ -34,8 +34,8 @@ LONGEST_QUERY = 500
 MOST_PARKED_MESSAGES = 1000
 REFUSED = (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
 CHANGED = (
-    "The options were changed since the dry run, so it was made anew and nothing was started. "
-    "Peek at it, then start it."
+    "The options changed after the dry run, so Delayboard repeated it and started nothing. "
+    "Read the result, then start the replay."
 )
 
 

@@ -75,7 +75,7 @@ def _changed(request: HttpRequest, item: ReplayItem) -> str:
     made = edit_message(request.user, item, set_headers=wanted, drop_headers=dropped, body=body)
     if made is None:
         return f"Message {item.position} goes as it was parked."
-    return f"Message {item.position} is edited, and was judged again."
+    return f"Message {item.position} is edited and checked again."
 
 
 def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> HttpResponse:

@@ -15,7 +15,7 @@ from delayboard.models import ItemState, ReplayBatch, ReplayItem
 
 
 class FrozenItem(NamedTuple):
-    """An item of a draft with what it is judged by.
+    """An item of a draft with what it is checked by.
 
     `edited` and `properties` are None where there is none.
     """
@@ -49,14 +49,14 @@ _COLUMNS = (
 def insert_items(
     batch: ReplayBatch,
     rows: Sequence[SelectedMessage],
-    judged: Sequence[CheckedTarget | None],
+    checked: Sequence[CheckedTarget | None],
     routes: Routes,
 ) -> None:
     """Add items behind the `selected` ones, in the caller's transaction.
 
-    One that is judged None is excluded, and has no route.
+    One that is checked None is excluded, and has no route.
     """
-    keys = routes.add(Counter(one for one in judged if one is not None))
+    keys = routes.add(Counter(one for one in checked if one is not None))
     store.insert(
         ReplayItem(batch=batch),
         [
@@ -70,7 +70,7 @@ def insert_items(
                 "size": row.size,
             }
             for position, (row, one) in enumerate(
-                zip(rows, judged, strict=True), start=batch.selected + 1
+                zip(rows, checked, strict=True), start=batch.selected + 1
             )
         ],
     )
@@ -96,12 +96,12 @@ def read_items_at(batch: ReplayBatch, positions: Collection[int]) -> Mapping[int
 
 
 def reroute_items(
-    items: Sequence[FrozenItem], judged: Sequence[CheckedTarget | None], routes: Routes
+    items: Sequence[FrozenItem], checked: Sequence[CheckedTarget | None], routes: Routes
 ) -> None:
-    """Each goes as it was judged, in the caller's transaction; None excludes it."""
-    keys = routes.add(Counter(one for one in judged if one is not None))
+    """Each goes as it was checked, in the caller's transaction; None excludes it."""
+    keys = routes.add(Counter(one for one in checked if one is not None))
     alike: dict[tuple[int | None, ItemState], list[int]] = {}
-    for item, one in zip(items, judged, strict=True):
+    for item, one in zip(items, checked, strict=True):
         route = None if one is None else keys[one]
         alike.setdefault((route, _choose_state(one)), []).append(item.pk)
     if len(alike) <= len(items) // 10 + 1:
@@ -116,9 +116,9 @@ def reroute_items(
     ReplayItem.objects.bulk_update(changed, ["route", "state"])
 
 
-def count_excluded(judged: Sequence[CheckedTarget | None]) -> int:
-    return sum(one is None for one in judged)
+def count_excluded(checked: Sequence[CheckedTarget | None]) -> int:
+    return sum(one is None for one in checked)
 
 
-def _choose_state(judged: CheckedTarget | None) -> ItemState:
-    return ItemState.EXCLUDED if judged is None else ItemState.PENDING
+def _choose_state(checked: CheckedTarget | None) -> ItemState:
+    return ItemState.EXCLUDED if checked is None else ItemState.PENDING

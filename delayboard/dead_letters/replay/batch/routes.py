@@ -52,19 +52,19 @@ class Routes:
         """Count so many items in; the key of each one's route. In the caller's transaction."""
         if len(self._known) > MOST_KNOWN:
             self._known.clear()
-        new = [judged for judged in counted if judged not in self._known]
-        for judged in (judged for judged in counted if judged in self._known):
-            rows = ReplayRoute.objects.filter(pk=self._known[judged])
-            rows.update(items_number=F("items_number") + counted[judged])
+        new = [checked for checked in counted if checked not in self._known]
+        for checked in (checked for checked in counted if checked in self._known):
+            rows = ReplayRoute.objects.filter(pk=self._known[checked])
+            rows.update(items_number=F("items_number") + counted[checked])
         while new and self._free:
-            judged, key = new.pop(0), self._free.pop(0)
-            values = {**judged._asdict(), "items_number": counted[judged]}
+            checked, key = new.pop(0), self._free.pop(0)
+            values = {**checked._asdict(), "items_number": counted[checked]}
             ReplayRoute.objects.filter(pk=key).update(**values)
-            self._known[judged] = key
+            self._known[checked] = key
         rows_new = [{**one._asdict(), "items_number": counted[one]} for one in new]
         keys = store.insert(ReplayRoute(batch=self._batch), rows_new)
         self._known.update(zip(new, keys, strict=True))
-        return {judged: self._known[judged] for judged in counted}
+        return {checked: self._known[checked] for checked in counted}
 
 
 def clear_routes(batch: ReplayBatch) -> None:

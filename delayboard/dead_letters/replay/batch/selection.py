@@ -23,7 +23,7 @@ Pulse = Callable[[], None]
 
 
 class SelectedMessage(NamedTuple):
-    """What is frozen and judged of a message; `properties` None where it is gone.
+    """What is frozen and checked of a message; `properties` None where it is gone.
 
     `repeat_of` is the earlier message that it may be a repeat of.
     """

@@ -47,15 +47,15 @@ def check_full_queues(
                 number = way.row.items_number
                 coming[queue] = coming[queue].add(number, way.size, is_late=not is_first)
     changed = [
-        (way.row, judged)
+        (way.row, checked)
         for way in ways
-        if (judged := _check_route(way, checker, coming)) != _read_route(way.row)
+        if (checked := _check_route(way, checker, coming)) != _read_route(way.row)
     ]
     for some in _split_chunks(changed):
         with transaction.atomic():
             pulse()
-            for row, judged in some:
-                ReplayRoute.objects.filter(pk=row.pk).update(**judged._asdict())
+            for row, checked in some:
+                ReplayRoute.objects.filter(pk=row.pk).update(**checked._asdict())
 
 
 def _find_bounded_routes(
@@ -90,20 +90,20 @@ def _check_route(
     way: _BoundedRoute, checker: MessageChecker, coming: dict[str, Incoming]
 ) -> CheckedTarget:
     """What a single verdict says of a queue that is full comes behind all else that is bad."""
-    judged = way.looked.judged
+    checked = way.looked.checked
     for queue, _ in way.looked.enters:
         bound = checker.bounds.get(queue)
         if bound is None:
             continue
-        key = judged.routing_key
+        key = checked.routing_key
         found = find_overflow(bound, coming[queue], checker.index, key, (way.source,))
         if found is None:
             continue
-        is_worse = judged.is_good or _rank_ending(found.ending) > _rank_ending(judged.ending)
-        ending = found.ending if is_worse else judged.ending
-        said = f"{judged.verdict} {found.sentence}"
-        judged = judged._replace(verdict=said, ending=ending, is_good=False)
-    return judged
+        is_worse = checked.is_good or _rank_ending(found.ending) > _rank_ending(checked.ending)
+        ending = found.ending if is_worse else checked.ending
+        said = f"{checked.verdict} {found.sentence}"
+        checked = checked._replace(verdict=said, ending=ending, is_good=False)
+    return checked
 
 
 def _rank_ending(ending: str) -> int:

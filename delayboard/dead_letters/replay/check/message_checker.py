@@ -1,4 +1,4 @@
-"""What messages are judged by: the broker as it is seen, the options, the rules of groups."""
+"""Checks messages against the broker, the options and the redirects of groups."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from topology.operations.topology_rows import waiters_at
 from topology.routing.matching.index import Index
 from topology.snapshot import Snapshot
 
-IMPOSSIBLE = "What it tells of where it came from cannot be a name: type where to send it."
-DELETED = "Its parked message was deleted from the journal."
-# So long a page waits for the broker, and so old what it is judged by may be without a word.
+IMPOSSIBLE = "The origin that it records is not a valid name. Type where to send it."
+DELETED = "The parked message was deleted."
+# So long a page waits for the broker, and so old what it is checked by may be without a word.
 PATIENCE_SECONDS = 2.7
 YOUNG = timedelta(seconds=5)
 
 
 class BrokerUnknown(BatchError):
-    """The broker does not answer, so that nothing can be judged."""
+    """The broker does not answer, so that nothing can be checked."""
 
 
 class BrokerState(NamedTuple):
@@ -47,27 +47,27 @@ class BrokerState(NamedTuple):
         """As of when; "" for what was seen just now."""
         if datetime.now(UTC) - self.at <= YOUNG:
             return ""
-        return f"Judged by the broker as of {self.at:%H:%M:%S} UTC."
+        return f"Checked against the broker as of {self.at:%H:%M:%S} UTC."
 
 
 class CheckedMessage(NamedTuple):
     """`enters` is that of the Verdict."""
 
-    judged: CheckedTarget
+    checked: CheckedTarget
     enters: tuple[tuple[str, bool], ...] = ()
 
 
 def observe_broker(broker: Broker) -> Snapshot:
     """The broker as it is now, asked anew: it may have been changed a second ago.
 
-    Raises NotSeen.
+    Raises BrokerUnknown.
     """
     return poll_broker(broker).snapshot
 
 
 def poll_broker(broker: Broker, *, is_late_good: bool = False) -> BrokerState:
     """The same with its time; if `is_late_good`, a broker that does not answer in time is handed
-    out as it was seen last. Raises NotSeen.
+    out as it was seen last. Raises BrokerUnknown.
     """
     asked_at = datetime.now(UTC)
     known = latest.latest(broker.pk)
@@ -77,16 +77,16 @@ def poll_broker(broker: Broker, *, is_late_good: bool = False) -> BrokerState:
     if known.snapshot is not None and not known.error:
         return BrokerState(known.snapshot, known.tried_at)
     if known.snapshot is None or not is_late_good or known.error != str(late(broker.address)):
-        raise BrokerUnknown(f"What would become of the messages is not known: {known.error}")
+        raise BrokerUnknown(f"The messages cannot be checked: {known.error}")
     return BrokerState(known.snapshot, known.snapshot.taken_at)
 
 
 class MessageChecker:
-    """Judges the messages of one batch. Raises OptionError where the options fit none of them."""
+    """Checks the messages of one batch. Raises OptionError where the options fit none of them."""
 
     def __init__(self, broker: Broker, options: Options, snapshot: Snapshot) -> None:
         self.bounds: Mapping[str, BoundedQueue] = find_bounded_queues(snapshot)
-        self._judge = RouteChecker(
+        self._routes = RouteChecker(
             snapshot.definitions,
             snapshot.consumed,
             version=snapshot.version_tuple,
@@ -94,16 +94,16 @@ class MessageChecker:
             now_ms=time.time_ns() // 1_000_000,
             most_replays=options.most_replays,
         )
-        self._targets = Targets(broker, options, self._judge.index)
+        self._targets = Targets(broker, options, self._routes.index)
         self._include_repeats = options.include_repeats
 
     @property
     def index(self) -> Index:
-        return self._judge.index
+        return self._routes.index
 
     def check_message(self, group: int | None, queue: str, raw: bytes | None) -> CheckedTarget:
         """A message of this group from this queue, `raw` its properties; None: it was deleted."""
-        return self.check_entered(group, queue, raw).judged
+        return self.check_entered(group, queue, raw).checked
 
     def check_item(
         self, group: int | None, queue: str, raw: bytes | None, *, is_repeat: bool
@@ -124,7 +124,7 @@ class MessageChecker:
     def check_queue(self, queue: str) -> CheckedTarget | None:
         """What lies in this queue, if all of it goes to one place; else None."""
         found = self.check_queue_entered(queue)
-        return None if found is None else found.judged
+        return None if found is None else found.checked
 
     def check_queue_entered(self, queue: str) -> CheckedMessage | None:
         aim = self._targets.shared
@@ -136,7 +136,7 @@ class MessageChecker:
             return CheckedMessage(_make_target(None, make_refused(aim.refusal)))
         if find_target_problems(target.exchange, target.routing_key):
             return CheckedMessage(_make_target(None, make_refused(IMPOSSIBLE)))
-        verdict = self._judge.judge(target, queue, properties, aim.way)
+        verdict = self._routes.check(target, queue, properties, aim.way)
         return CheckedMessage(_make_target(target, verdict), verdict.enters)
 
 

@@ -25,8 +25,7 @@ from topology.routing.matching.index import Index
 from topology.routing.walk import walk
 
 NOT_FINITE = (
-    "A header holds a number that is none (NaN), or an infinite one: the broker would close the "
-    "connection. Edit it."
+    "A header holds NaN or an infinite number: RabbitMQ would close the connection. Edit it."
 )
 # What is known of more ways than this is forgotten: keys and headers may differ in every message.
 MOST_KNOWN = 20_000
@@ -54,7 +53,7 @@ def is_finite(value: Any) -> bool:
 
 
 class RouteChecker:
-    """Says of many messages what `judge` says of one, and what keeps one from being published.
+    """Says of many messages what `check_target` says of one, and why one cannot be published.
 
     `found` is all that the broker holds, taps included. A message that says that it was replayed
     `most_replays` times is guarded; None guards none.
@@ -81,7 +80,7 @@ class RouteChecker:
         self._known: dict[Hashable, Verdict] = {}
         self._indexes: dict[Hashable, Index] = {}
 
-    def judge(
+    def check(
         self, target: Target, source: str, properties: Properties, way: Route | None = None
     ) -> Verdict:
         """Of a message with these properties that lay in `source`. `way` leads into a delay, by

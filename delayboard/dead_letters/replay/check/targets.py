@@ -21,11 +21,9 @@ from topology.patterns.pattern import ParamsError
 from topology.routing.matching.index import Index
 
 MOST_KNOWN = 20_000
-NOT_TOLD = "Nothing in it tells where it came from: type the exchange and key to send it to."
-ALL_NOT_TOLD = (
-    "None of these messages tells where it came from: type the exchange and key to send them to."
-)
-GONE = "The queue “{queue}”, in which it first died, is gone: type where to send it."
+NOT_TOLD = "It does not record where it came from. Type the exchange and key to send it to."
+ALL_NOT_TOLD = "None of these messages records where it came from. Type the exchange and key."
+GONE = "The queue “{queue}”, where it first died, does not exist. Type where to send it."
 _REDIRECTED = "where its group is redirected to"
 
 
@@ -167,7 +165,7 @@ class Delay:
     def _choose(self, target: str, found: Definitions) -> Destination:
         if not target:
             return Destination(
-                None, refusal="Nothing in it tells where it came from: type the target."
+                None, refusal="It does not record where it came from. Type the target."
             )
         pattern = self.topology.pattern
         if self.targets and target not in self.targets:

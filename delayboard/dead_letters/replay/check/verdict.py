@@ -184,7 +184,7 @@ def _describe_ending(outcome: Outcome) -> str:
         on = f": {outcome.goes_on}" if outcome.goes_on else ""
         return f"Arrives in {outcome.queue} {f'after {after}' if outcome.after else 'at once'}{on}."
     if outcome.ending == "held":
-        return f"Held for ever after {after}: {outcome.why}."
+        return f"Stuck after {after}: {outcome.why}."
     if outcome.ending == "uncertain":
         return f"Not known after {after}: {outcome.why}."
     return f"Lost after {after}: {outcome.why}."

@@ -35,16 +35,16 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
     edits = _read_edits(batch)
     is_small = batch.selected <= AT_ONCE
     items = read_items(batch, 0, AT_ONCE) if is_small and batch.source == Source.JOURNAL else []
-    judged = [
+    checked = [
         checker.check_item(i.group, i.queue or "", i.edited or i.properties, is_repeat=i.is_repeat)
         for i in items
     ]
-    if items and (why := explain_no_target(judged)):
+    if items and (why := explain_no_target(checked)):
         raise BatchError(why)
     values = {**make_columns(options), "limit": batch.limit}
     if items:
         values["state_why"] = " ".join(filter(None, (describe_missing(batch), found.age_said)))
-        values["excluded"] = count_excluded(judged)
+        values["excluded"] = count_excluded(checked)
     with transaction.atomic():
         locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
         if not locked.is_draft:
@@ -53,7 +53,7 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
             raise BatchError("A message was edited at this moment: try again.")
         clear_routes(locked)
         if items:
-            reroute_items(items, judged, Routes(locked))
+            reroute_items(items, checked, Routes(locked))
             check_full_queues(locked, checker)
         elif locked.source == Source.QUEUE:
             Routes(locked).add(Counter({check_whole_queue(checker, locked.queue): locked.selected}))
@@ -72,7 +72,7 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
 def change_sending(user: Any, batch: ReplayBatch, options: Options) -> None:
     """How a draft is to be sent, its targets and verdicts as they are. Raises BatchError."""
     if options.checked_values != read_batch_options(batch).checked_values:
-        raise BatchError("Its targets are others now: it has to be judged again.")
+        raise BatchError("The targets changed: the draft has to be checked again.")
     drafts = ReplayBatch.objects.filter(pk=batch.pk, state=BatchState.DRAFT)
     with transaction.atomic():
         if not drafts.update(**make_columns(options)):

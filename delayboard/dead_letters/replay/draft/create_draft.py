@@ -127,9 +127,9 @@ def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> Repl
         raise BatchError(why)
     refuse_delay(options)
     checker = MessageChecker(broker, options, snapshot)
-    judged = check_whole_queue(checker, queue)
-    if not judged.has_target and judged.ending == "refused":
-        raise BatchError(judged.verdict)
+    checked = check_whole_queue(checker, queue)
+    if not checked.has_target and checked.ending == "refused":
+        raise BatchError(checked.verdict)
     depth = _count_messages(broker, queue)
     if not depth:
         raise BatchError(f"There is no message in “{queue}” now that could be taken.")
@@ -145,7 +145,7 @@ def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> Repl
     batch.state, batch.state_why = BatchState.DRAFT, parking.warning(found, snapshot)
     with transaction.atomic():
         batch.save()
-        Routes(batch).add(Counter({judged: number}))
+        Routes(batch).add(Counter({checked: number}))
         check_full_queues(batch, checker)
         record_draft(user, batch, number)
     return batch
@@ -153,7 +153,7 @@ def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> Repl
 
 def check_whole_queue(checker: MessageChecker, queue: str) -> CheckedTarget:
     """What is said of all that lies in a queue, where nobody has looked into it."""
-    said = "Each message's own target is worked out as it goes; what cannot go stays in the queue."
+    said = "The target of each message is found when it is sent. What cannot be sent stays queued."
     return checker.check_queue(queue) or CheckedTarget(
         "", "", "each message's own", said, "", True, 0
     )

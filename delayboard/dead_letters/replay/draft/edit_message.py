@@ -30,7 +30,7 @@ from topology.redaction import NOTHING, Redaction
 
 LARGEST_BODY = 8_000_000
 EXCLUDED = "It is excluded as a possible repeat. Include possible repeats, then edit it."
-HIDDEN = "It is hidden from you: only who may see it may change it."
+HIDDEN = "It is hidden from you. Only people who may see it can change it."
 
 
 def edit_message(
@@ -41,7 +41,7 @@ def edit_message(
     drop_headers: Collection[str] = (),
     body: bytes | None = None,
 ) -> ReplayEdit | None:
-    """Change an item of a draft, from what it was edited to before; it is judged anew.
+    """Change an item of a draft, from what it was edited to before; it is checked anew.
 
     `body` None leaves the body. Headers keep their AMQP types, and their bytes where they are not
     changed. None when it is the message again. Raises EditError.
@@ -55,7 +55,7 @@ def edit_message(
         undo_edit(user, item)
         return None
     checker = _make_checker(item.batch)
-    judged = checker.check_message(parked_message.group_id, parked_message.queue, raw)
+    checked = checker.check_message(parked_message.group_id, parked_message.queue, raw)
     with transaction.atomic():
         _lock_draft(item)
         if body is not None:
@@ -66,7 +66,7 @@ def edit_message(
             item=item, defaults={**values, "edited_at": timezone.now()}
         )
         size = Body.objects.values_list("size", flat=True).get(pk=key)
-        _write_route(item, judged, size)
+        _write_route(item, checked, size)
         details = {
             **_describe_item(item),
             "headers": sorted(wanted),
@@ -84,13 +84,13 @@ def undo_edit(user: Any, item: ReplayItem) -> None:
     if not ReplayEdit.objects.filter(item=item).exists():
         return
     checker = _make_checker(item.batch)
-    judged = checker.check_message(
+    checked = checker.check_message(
         parked_message.group_id, parked_message.queue, bytes(parked_message.properties)
     )
     with transaction.atomic():
         _lock_draft(item)
         if ReplayEdit.objects.filter(item=item).delete()[0]:
-            _write_route(item, judged, parked_message.size)
+            _write_route(item, checked, parked_message.size)
             _record(user, "replay message no longer edited", item.batch, _describe_item(item))
     check_full_queues(item.batch, checker)
 
@@ -119,7 +119,7 @@ def _read_raw(item: ReplayItem) -> bytes:
 
 def _find_parked_message(item: ReplayItem) -> ParkedMessage:
     if item.parked_message is None:
-        raise EditError({"": "Its parked message was deleted from the journal."})
+        raise EditError({"": "The parked message was deleted."})
     if item.state == ItemState.EXCLUDED:
         raise EditError({"": EXCLUDED})
     return item.parked_message
@@ -164,10 +164,10 @@ def _lock_draft(item: ReplayItem) -> None:
         raise EditError({"": "The replay got other options at this moment: try again."})
 
 
-def _write_route(item: ReplayItem, judged: CheckedTarget, size: int) -> None:
+def _write_route(item: ReplayItem, checked: CheckedTarget, size: int) -> None:
     remove_item(ReplayItem.objects.values_list("route", flat=True).get(pk=item.pk))
-    keys = Routes(item.batch).add(Counter([judged]))
-    item.route_id, item.size = keys[judged], size
+    keys = Routes(item.batch).add(Counter([checked]))
+    item.route_id, item.size = keys[checked], size
     item.save(update_fields=["route", "size"])
 
 

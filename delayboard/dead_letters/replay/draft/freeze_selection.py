@@ -68,19 +68,19 @@ def freeze_selection(
         return batch
     if not rows:
         raise BatchError(explain_nothing(batch))
-    judged = [
+    checked = [
         checker.check_item(row.group, row.queue, row.properties, is_repeat=row.is_repeat)
         for row in rows
     ]
     batch.state = BatchState.DRAFT
     with transaction.atomic():
         batch.save()
-        insert_items(batch, rows, judged, Routes(batch))
+        insert_items(batch, rows, checked, Routes(batch))
         check_full_queues(batch, checker)
         batch.selected, batch.prepared_to = len(rows), rows[-1].pk
         batch.repeats = sum(row.is_repeat for row in rows)
-        batch.excluded = count_excluded(judged)
-        said = (explain_no_target(judged), describe_missing(batch), seen.age_said)
+        batch.excluded = count_excluded(checked)
+        said = (explain_no_target(checked), describe_missing(batch), seen.age_said)
         batch.state_why = " ".join(filter(None, said))
         batch.save(update_fields=["selected", "prepared_to", "repeats", "excluded", "state_why"])
         record_draft(user, batch, len(rows))
@@ -95,9 +95,9 @@ def leave_to_worker(user: Any, batch: ReplayBatch, number: int) -> None:
     record_draft(user, batch, number)
 
 
-def explain_no_target(judged: Collection[CheckedTarget | None]) -> str:
+def explain_no_target(checked: Collection[CheckedTarget | None]) -> str:
     """Why none of those that are sent has a target; "" when one has, or none is sent."""
-    some = [one for one in judged if one is not None]
+    some = [one for one in checked if one is not None]
     if not some or any(one.has_target for one in some):
         return ""
     said = {one.verdict for one in some}

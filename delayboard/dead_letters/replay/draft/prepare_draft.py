@@ -59,7 +59,7 @@ class _NotYet(Exception):
 
 
 def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
-    """Prepare a batch to its draft, or judge the items of a changed one anew.
+    """Prepare a batch to its draft, or check the items of a changed one again.
 
     Given back while its messages are still being parked, and while the broker does not answer.
     """
@@ -102,7 +102,7 @@ class _Preparing:
         self._seen: BrokerState | None = None
 
     def run(self) -> None:
-        """Raises Stopped, _Ending, _NotYet, NotSeen."""
+        """Raises Stopped, _Ending, _NotYet, BrokerUnknown."""
         try:
             if self._batch.selected and not self._batch.prepared_to:
                 self._check_again()
@@ -126,16 +126,16 @@ class _Preparing:
             rows = chosen.read_next(after, number, self._pulse)
             if not rows:
                 break
-            judged = [
+            checked = [
                 checker.check_item(row.group, row.queue, row.properties, is_repeat=row.is_repeat)
                 for row in rows
             ]
             batch.repeats += sum(row.is_repeat for row in rows)
-            batch.excluded += count_excluded(judged)
+            batch.excluded += count_excluded(checked)
             after = rows[-1].pk
             with transaction.atomic():
                 self._advance(len(rows))
-                insert_items(batch, rows, judged, routes)
+                insert_items(batch, rows, checked, routes)
                 counts = {"repeats": batch.repeats, "excluded": batch.excluded}
                 self._write(selected=self._done, prepared_to=after, **counts)
             batch.selected = self._done
@@ -168,7 +168,7 @@ class _Preparing:
         checker, routes = self._make_checker(), Routes(batch)
         while items := read_items(batch, self._done, CHUNK):
             self._pulse()
-            judged = [
+            checked = [
                 checker.check_item(
                     item.group,
                     item.queue or "",
@@ -177,10 +177,10 @@ class _Preparing:
                 )
                 for item in items
             ]
-            batch.excluded += count_excluded(judged) - sum(item.is_excluded for item in items)
+            batch.excluded += count_excluded(checked) - sum(item.is_excluded for item in items)
             with transaction.atomic():
                 self._advance(items[-1].position - self._done)
-                reroute_items(items, judged, routes)
+                reroute_items(items, checked, routes)
                 self._write(excluded=batch.excluded)
         check_full_queues(batch, checker, self._pulse)
         last = batch.items.aggregate(last=Max("parked_message"))["last"]

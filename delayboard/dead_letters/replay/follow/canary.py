@@ -48,27 +48,27 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
         return CanaryResult("stop", f"{died} of the first {number} died again.")
     refused = sum(state != ItemState.DONE for state, _ in first)
     if number and refused == number:
-        return CanaryResult("ask", f"None of the first {number} was taken by the broker.")
+        return CanaryResult("ask", f"The broker took none of the first {number}.")
     if batch.canary_until is not None and now < batch.canary_until:
         return CanaryResult("wait", _describe_waiting(batch, number, batch.canary_until))
-    quiet = f"None of the first {number} was seen to die again."
+    quiet = f"No death of the first {number} was observed."
     if refused:
-        return CanaryResult("ask", f"{refused} of the first {number} were not taken by the broker.")
+        return CanaryResult("ask", f"The broker did not take {refused} of the first {number}.")
     if not batch.canary_goes_on:
-        return CanaryResult("ask", f"{quiet} It goes on when somebody says so.")
+        return CanaryResult("ask", f"{quiet} Resume the replay manually.")
     try:
         scene = observers.make_scene(batch, latest.recent(batch.broker))
     except BrokerError as error:
-        return CanaryResult(
-            "ask", f"{quiet} Whether anybody would have seen it is not known: {error}"
-        )
+        return CanaryResult("ask", f"{quiet} Whether deaths are observed is not known: {error}")
     if blind := observers.explain_unseen_deaths(batch, scene):
         return CanaryResult("ask", f"{quiet} {blind}")
     if (
         observers.find_peekable(batch.broker, scene)
         and now < (batch.canary_until or now) + LOOKS_TAKE
     ):
-        return CanaryResult("wait", f"{quiet} Its dead-letter queues are looked at once more.")
+        return CanaryResult(
+            "wait", f"{quiet} Delayboard peeks at the dead-letter queues once more."
+        )
     return CanaryResult("go on", quiet)
 
 

@@ -128,7 +128,7 @@ def explain_unseen_arrivals(batch: ReplayBatch, seen: Scene) -> str:
     index = Index(seen.snapshot.definitions)
     if taps and any(_passes_tap(seen.snapshot, index, route, taps) for route in seen.routes):
         return ""
-    return "Nobody sees these messages arrive: no tap of a topology is on their way."
+    return "Arrivals are not observed: no tap of a topology is on the route."
 
 
 def _passes_tap(snapshot: Snapshot, index: Index, route: ReplayRoute, taps: set[str]) -> bool:
@@ -146,8 +146,8 @@ def explain_unseen_deaths(batch: ReplayBatch, seen: Scene) -> str:
     """Why they may die again and nobody sees it; "" where all such queues are being parked."""
     if not seen.ends:
         return (
-            "Nobody would see them die again: their targets have no dead-letter exchange, so that "
-            "what is rejected there is gone."
+            "Deaths are not observed: the targets have no dead-letter exchange, so RabbitMQ drops "
+            "what consumers reject."
         )
     rows = DeadLetterQueue.objects.filter(broker=batch.broker, queue__in=seen.ends)
     confirmed = {row.queue: row for row in rows if row.is_confirmed}
@@ -172,10 +172,10 @@ def _advise_watch(
     told = []
     if proposed:
         do = "watch" if all(name in confirmed for name in proposed) else "confirm and watch"
-        be, it = ("is", "it") if len(proposed) == 1 else ("are", "them")
+        it = "it" if len(proposed) == 1 else "them"
         told.append(
-            f"Nobody would see them die again into {_list_queues(proposed)}, which {be} not "
-            f"watched: {do} {it} under Dead letters, Queues."
+            f"Deaths into {_list_queues(proposed)} are not observed: "
+            f"{do} {it} under Dead letters, Queues."
         )
     if others := [f"“{name}” ({why})" for name, why in obstacles.items() if why]:
         told.append(

@@ -74,7 +74,7 @@ def explain_stop(batch: ReplayBatch) -> str:
     number = ReplayBatch.objects.values_list("died", flat=True).get(pk=batch.pk)
     if not batch.stop_after or number < batch.stop_after:
         return ""
-    return f"{number} of its messages died again: look why before the others follow."
+    return f"{number} messages died again. Find out why before you resume."
 
 
 def explain_unseen(batch: ReplayBatch) -> str:
@@ -88,9 +88,9 @@ def explain_unseen(batch: ReplayBatch) -> str:
 def explain_unseen_in(batch: ReplayBatch, scene: Scene | None, known: Latest) -> str:
     """The same in a scene, which is None where nothing is known of the broker."""
     if batch.source == Source.QUEUE:
-        return "What goes straight through is not followed message by message."
+        return "Delayboard does not follow the messages of a moved queue."
     if scene is None:
-        return f"Whether anybody sees what becomes of its messages is not known: {known.error}"
+        return f"Whether arrivals and deaths are observed is not known: {known.error}"
     unseen = (
         observers.explain_unseen_arrivals(batch, scene),
         observers.explain_unseen_deaths(batch, scene),

@@ -1,4 +1,4 @@
-"""The counts of a replay straight through, and what is said of them; pure."""
+"""The counts of a queue move, and the sentences about them; pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def describe_refused(batch: ReplayBatch, error: str) -> str:
 
 def explain_stuck(error: str) -> str:
     """Why a run rests of which nothing went for so long as refused ones may be held."""
-    return f"All that it tried was refused; it is back in the queue.{_describe_first(error)}"
+    return f"RabbitMQ refused every message; they are back in the queue.{_describe_first(error)}"
 
 
 def _describe_first(error: str) -> str:

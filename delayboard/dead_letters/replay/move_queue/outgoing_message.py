@@ -1,4 +1,4 @@
-"""What a replay straight through makes of each message of its queue."""
+"""What a queue move publishes for each message of its queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from topology.message import Publish
 from topology.provisioning.taps import tapped_exchanges
 from topology.routing.matching.index import Index
 
-DELAY = "Straight through goes no message into a delay: choose another target, or park them first."
+DELAY = (
+    "A queue cannot be moved into a delay. Choose another target, or park the queue and replay it."
+)
 
 
 class Unfit(Exception):
@@ -64,7 +66,7 @@ class OutgoingMessages:
             raise Unfit(f"Its properties cannot be edited: {error}.") from error
         replays = count_stated_replays(stripped)
         if replays >= self.batch.most_replays:
-            raise Unfit(f"It was replayed {replays} times already, and may be so no more.")
+            raise Unfit(f"It was replayed {replays} times already, which is the limit.")
         aim = self._targets.shared or self._targets.choose(arrival.message.headers)
         if aim.target is None or aim.way is not None:
             raise Unfit(aim.refusal or DELAY)

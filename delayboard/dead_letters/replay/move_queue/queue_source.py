@@ -55,7 +55,7 @@ class LiveQueueSource:
         self._check, self._bucket, self._reserve = check, bucket, reserve
         self._limit, self._window = limit, window
         self._queue = QueueSource[Publish](
-            intake, self._decide, self._settled, prefetch=prefetch, most=left
+            intake, self._decide, self._count_answer, prefetch=prefetch, most=left
         )
         self._empty_seconds = empty_seconds
         self._quiet_since = time.monotonic()
@@ -102,7 +102,7 @@ class LiveQueueSource:
             self._reserved = self._reserve()
         steps = self._queue.take(most)
         self._bucket.take(len(steps))
-        self._look(bool(steps))
+        self._check_empty(bool(steps))
         return steps
 
     def attend(self) -> None:
@@ -160,7 +160,7 @@ class LiveQueueSource:
             return None
         return publish, publish
 
-    def _settled(self, publish: Publish, answer: Answer) -> None:
+    def _count_answer(self, publish: Publish, answer: Answer) -> None:
         self.counts["doubled"] += answer.again
         if answer.kind == "unknown":
             self._unknown += 1
@@ -171,7 +171,7 @@ class LiveQueueSource:
         self.counts[name] += 1
         self.error = self.error or error
 
-    def _look(self, is_busy: bool) -> None:
+    def _check_empty(self, is_busy: bool) -> None:
         """Whether the queue is empty: nothing comes, nothing is on the way, nothing lies there."""
         now = time.monotonic()
         if is_busy or self._queue.unsettled or self._intake.waiting:

@@ -19,7 +19,7 @@ from topology.work import LEASE
 REASONS = 10
 # A worker renews its lease every few seconds. One that did not for so long may be dead.
 SILENT_AFTER = timedelta(seconds=8)
-BESIDE = "why stands beside each below"
+BESIDE = "the reason is listed with each below"
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ _ENDINGS = {
     ),
     "unroutable": ("has no route: no queue would take it", "have no route: no queue takes them"),
     "lost": ("would be lost on its way", "would be lost on their way"),
-    "held": ("would be held for ever", "would be held for ever"),
+    "held": ("would be stuck", "would be stuck"),
     "guarded": (
         "was replayed {most} times or more already",
         "were replayed {most} times or more already",
@@ -44,8 +44,8 @@ _ENDINGS = {
 }
 _ARRIVES = ("would arrive", "would arrive")
 _HANDED = ("would be handed to a delay, and arrive after it",) * 2
-_UNSEEN = "go where each came from, which is worked out as it goes"
-_BAD = ("would not arrive well", "would not arrive well")
+_UNSEEN = "go to the target of each message, which is found when it is sent"
+_BAD = ("would not arrive", "would not arrive")
 
 
 @dataclass(frozen=True)
@@ -191,10 +191,10 @@ class OutcomeCounts:
     def bar(self) -> tuple[Part, ...]:
         return make_bar(
             (
-                ("ok", "seen to arrive", self.delivered),
+                ("ok", "delivered (observed)", self.delivered),
                 ("error", "died again", self.died),
                 ("note", "handed to a delay", self.handed),
-                ("off", "not seen", self.unseen),
+                ("off", "not observed", self.unseen),
             )
         )
 

@@ -55,7 +55,7 @@ class Answers:
     def flush(self, *, due_only: bool, at_once: bool) -> None:
         """Write them down, with `due_only` when they are due, which `at_once` makes them.
 
-        Raises Lost: what was confirmed is written then too. What cannot be checked just now is
+        Raises LeaseLost: what was confirmed is written then too. What cannot be checked just now is
         kept and checked later; without `due_only` BrokerError says so.
         """
         is_due = (
@@ -88,17 +88,17 @@ class Answers:
 
     def _commit(self, endings: Sequence[Ending]) -> None:
         try:
-            self._write(lambda: self._settled(endings))
+            self._write(lambda: self._write_endings(endings))
         except LeaseLost:
-            self._write(lambda: self._settled_late(endings))
+            self._write(lambda: self._write_late(endings))
             raise
         settle_items.add_counts(self._lease.batch, endings)
 
-    def _settled(self, endings: Sequence[Ending]) -> None:
+    def _write_endings(self, endings: Sequence[Ending]) -> None:
         self._lease.renew()
         settle_items.write_endings(self._lease.batch, endings, timezone.now())
 
-    def _settled_late(self, endings: Sequence[Ending]) -> None:
+    def _write_late(self, endings: Sequence[Ending]) -> None:
         """Another worker has the batch by now: what was not confirmed is its to send again."""
         self._lease.lock_work()
         confirmed = [one for one in endings if one.state == ItemState.DONE]

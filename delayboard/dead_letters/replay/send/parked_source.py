@@ -109,7 +109,7 @@ class JournalSource:
         return self._answered.trouble
 
     def take(self, room: int) -> Sequence[Step[Taken]]:
-        """The next ones, marked as begun. Raises Lost."""
+        """The next ones, marked as begun. Raises LeaseLost."""
         # Half a window is begun in a commit, while the other half is on its way.
         half = max(1, self._window // 2)
         most = min(room, half, self._bucket.allows(time.monotonic()))
@@ -125,7 +125,7 @@ class JournalSource:
             return []
         steps, ended = self._steps([row for row in rows if row.breaks < TRIES])
         ended += [
-            Ending(_taken(row), ItemState.FAILED, GIVEN_UP, again=True)
+            Ending(_make_taken(row), ItemState.FAILED, GIVEN_UP, again=True)
             for row in rows
             if row.breaks >= TRIES
         ]
@@ -143,7 +143,7 @@ class JournalSource:
             self.flush(due_only=True)
 
     def note_break(self) -> None:
-        """The connection broke, and what has no answer was on its way. Raises Lost."""
+        """The connection broke, and what has no answer was on its way. Raises LeaseLost."""
         with transaction.atomic():
             self._lease.renew()
             settle_items.lock_items(self._batch, self._flying)
@@ -151,7 +151,7 @@ class JournalSource:
             flying.filter(state=ItemState.PUBLISHING).update(attempts=F("attempts") + 1)
 
     def flush(self, *, due_only: bool = False) -> None:
-        """Write down what was answered. Raises Lost, and at the end BrokerError, as `Answered`."""
+        """Write down what was answered. Raises LeaseLost, and at the end BrokerError."""
         self._answered.flush(due_only=due_only, at_once=not self._flying)
 
     def _next(self, most: int) -> list[Row]:
@@ -190,12 +190,12 @@ class JournalSource:
         for row in rows:
             content = found.get(row.pk)
             if content is None or row.route is None:
-                ended.append(Ending(_taken(row), ItemState.FAILED, GONE))
+                ended.append(Ending(_make_taken(row), ItemState.FAILED, GONE))
                 continue
             try:
                 steps.append(self._step(row, row.route, content))
             except Unsendable as error:
-                ended.append(Ending(_taken(row), ItemState.FAILED, str(error)))
+                ended.append(Ending(_make_taken(row), ItemState.FAILED, str(error)))
         return steps, ended
 
     def _step(self, row: Row, route: int, content: Content) -> Step[Taken]:
@@ -246,5 +246,5 @@ class JournalSource:
         return True
 
 
-def _taken(row: Row) -> Taken:
+def _make_taken(row: Row) -> Taken:
     return Taken(row.position, row.parked_message, is_handed=False)

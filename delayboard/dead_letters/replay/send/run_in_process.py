@@ -25,7 +25,7 @@ TELL_SECONDS = 1.0
 # What flies is settled and the work given back; a broker that hangs takes no longer.
 JOIN_SECONDS = 20.0
 RESTING = (BatchState.DRAFT, BatchState.PAUSED, BatchState.FAILED)
-NO_WORKER = "No worker runs: nothing will be seen to arrive or to die again as long as none does."
+NO_WORKER = "No worker runs: arrivals and deaths are not observed until one does."
 RUNNERS: dict[str, Callable[..., None]] = {
     change_state.KIND: send_batch.replay,
     change_state.KIND_PREPARE: prepare_draft.prepare_draft,
