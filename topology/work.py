@@ -29,11 +29,19 @@ class Lease:
 
     def pulse(self, done: int, total: int) -> None:
         """Renew and report progress. Raises Stopped when cancelled or no longer ours."""
-        kept = self._row().update(leased_until_at=timezone.now() + LEASE, done=done, total=total)
-        if not kept:
+        if not self.renew(done, total):
             raise Stopped("Another worker has taken this work over.")
         if self._row().filter(cancel_wanted=True).exists():
             raise Stopped("Cancelled.")
+
+    def renew(self, done: int, total: int, **values: Any) -> bool:
+        """Renew, report progress and set these columns; False when it was no longer ours."""
+        until = timezone.now() + LEASE
+        return bool(self._row().update(leased_until_at=until, done=done, total=total, **values))
+
+    def report(self, error: str) -> bool:
+        """Show what keeps it from going on, "" for nothing; False when it was no longer ours."""
+        return bool(self._row().update(error=error))
 
     def end(self, state: WorkState, error: str = "") -> bool:
         """Close the work; False when it was no longer ours."""

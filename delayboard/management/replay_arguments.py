@@ -8,7 +8,8 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError, CommandParser
 
-from delayboard.dead_letters.replay import options, select
+from delayboard.dead_letters.replay.batch import options
+from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.dead_letters.search.match import queue_names
 from delayboard.management.commands.export_dead_letters import broker_of
 from delayboard.models import MessageGroup, ReplayBatch
@@ -72,7 +73,7 @@ def add_targets(parser: CommandParser) -> None:
     to.add_argument("--to", metavar="QUEUE", help="where the delay leads, if not where each failed")
 
 
-def add_manner(parser: CommandParser) -> None:
+def add_options(parser: CommandParser) -> None:
     how = parser.add_argument_group("how")
     how.add_argument("--limit", metavar="N", help="at most so many")
     how.add_argument(
@@ -88,28 +89,32 @@ def add_manner(parser: CommandParser) -> None:
     how.add_argument("--stop-after", metavar="N", help="stops when so many died again: 10")
 
 
-def only_one(given: Mapping[str, Any]) -> str:
+def find_action(given: Mapping[str, Any]) -> str:
     """The choice or the action that was given. Raises CommandError unless it is exactly one."""
     found = [name for name in (*CHOICES, *ACTIONS) if given[name] is not None]
     if len(found) > 1:
-        *some, last = map(_called, found)
-        raise misused(f"Say only one of {', '.join(some)} and {last}.")
+        *some, last = map(_name_choice, found)
+        raise make_usage_error(f"Say only one of {', '.join(some)} and {last}.")
     if not found:
-        raise misused(f"Say which ones, by one of {', '.join(map(_called, (*CHOICES, *ACTIONS)))}.")
+        raise make_usage_error(
+            f"Say which ones, by one of {', '.join(map(_name_choice, (*CHOICES, *ACTIONS)))}."
+        )
     if given["dry_run"] and found[0] in ACTIONS:
-        raise misused(f"--dry-run goes with a choice, not with --{found[0]}.")
+        raise make_usage_error(f"--dry-run goes with a choice, not with --{found[0]}.")
     return found[0]
 
 
-def choose(user: Any, broker: Broker, chosen: str, given: Mapping[str, Any]) -> ReplayBatch:
+def create_draft_of(
+    user: Any, broker: Broker, chosen: str, given: Mapping[str, Any]
+) -> ReplayBatch:
     try:
-        return _chosen(user, broker, chosen, given, _options(broker, given))
+        return _create_draft(user, broker, chosen, given, _read_options(broker, given))
     except options.OptionError as error:
-        said = [f"--{_flag(name)}: {why}" for name, why in error.problems.items()]
-        raise misused(" ".join(said)) from error
+        said = [f"--{_name_flag(name)}: {why}" for name, why in error.problems.items()]
+        raise make_usage_error(" ".join(said)) from error
 
 
-def _chosen(
+def _create_draft(
     user: Any,
     broker: Broker,
     chosen: str,
@@ -117,26 +122,26 @@ def _chosen(
     wanted: options.Options,
 ) -> ReplayBatch:
     if chosen == "parked_message":
-        return select.of_parked_messages(user, broker, given["parked_message"], wanted)
+        return create_draft.draft_messages(user, broker, given["parked_message"], wanted)
     if chosen == "group":
         group = MessageGroup.objects.filter(broker=broker, pk=given["group"]).first()
         if group is None:
-            raise misused(f"{broker.name} has no group {given['group']}.")
-        return select.of_group(user, group, wanted)
+            raise make_usage_error(f"{broker.name} has no group {given['group']}.")
+        return create_draft.draft_group(user, group, wanted)
     if chosen == "queue":
-        return select.of_queue(user, broker, given["queue"], wanted)
-    query = given["query"] if chosen == "query" else _parked_from(broker, given["parked_from"])
-    return select.of_query(user, broker, query, wanted)
+        return create_draft.draft_queue(user, broker, given["queue"], wanted)
+    query = given["query"] if chosen == "query" else _make_query(broker, given["parked_from"])
+    return create_draft.draft_query(user, broker, query, wanted)
 
 
-def _parked_from(broker: Broker, queue: str) -> str:
+def _make_query(broker: Broker, queue: str) -> str:
     """The search for it, with no sign of its name taken for one of the query language.
 
     Raises CommandError where a search would find messages of another queue too.
     """
     alike = [name for name in queue_names(broker, MOST_QUEUES) if fold(name) == fold(queue)]
     if alike and alike != [queue]:
-        raise misused(
+        raise make_usage_error(
             f"A search does not tell {', '.join(f'“{name}”' for name in alike)} apart: choose by "
             "--group, by --parked-message, or by --query with more words."
         )
@@ -144,14 +149,14 @@ def _parked_from(broker: Broker, queue: str) -> str:
     return f'queue:"{escaped}"'
 
 
-def _options(broker: Broker, given: Mapping[str, Any]) -> options.Options:
+def _read_options(broker: Broker, given: Mapping[str, Any]) -> options.Options:
     """Raises OptionError, and CommandError for what is none of its options."""
     values = {name: given[flag] for name, flag in NAMES.items() if given[flag] not in (None, False)}
     texts = {name: "yes" if value is True else value for name, value in values.items()}
-    return options.read(texts | _target(broker, given))
+    return options.read_options(texts | _read_target(broker, given))
 
 
-def _target(broker: Broker, given: Mapping[str, Any]) -> dict[str, str]:
+def _read_target(broker: Broker, given: Mapping[str, Any]) -> dict[str, str]:
     """The mode, and what only it has. Raises CommandError for more than one target."""
     asked = {
         TargetMode.TYPED: given["to_exchange"] is not None,
@@ -160,63 +165,63 @@ def _target(broker: Broker, given: Mapping[str, Any]) -> dict[str, str]:
     }
     modes = [mode for mode, is_asked in asked.items() if is_asked]
     if len(modes) > 1:
-        raise misused("Say one of --to-exchange, --to-first-queue and --through.")
+        raise make_usage_error("Say one of --to-exchange, --to-first-queue and --through.")
     mode = modes[0] if modes else TargetMode.DEFAULT
     if mode != TargetMode.DELAY and (given["delay"] or given["to"] is not None):
-        raise misused("--delay and --to go with --through.")
+        raise make_usage_error("--delay and --to go with --through.")
     if mode != TargetMode.TYPED and given["key"] is not None:
-        raise misused("--key goes with --to-exchange.")
+        raise make_usage_error("--key goes with --to-exchange.")
     if mode == TargetMode.TYPED and given["key"] is None:
-        raise misused("--to-exchange goes with --key.")
+        raise make_usage_error("--to-exchange goes with --key.")
     target = {"mode": mode.value}
     if mode == TargetMode.DELAY:
-        target |= {"topology": str(_topology(broker, given["through"]).pk)}
+        target |= {"topology": str(_find_topology(broker, given["through"]).pk)}
         target |= {"key": given["to"] or ""}
     return target
 
 
-def _topology(broker: Broker, slug: str) -> Topology:
+def _find_topology(broker: Broker, slug: str) -> Topology:
     rows = Topology.objects.filter(broker=broker)
     found = rows.filter(slug=slug).first()
     if found is None:
         known = ", ".join(rows.values_list("slug", flat=True)[:20]) or "none yet"
-        raise misused(f"There is no topology “{slug}” on {broker.name}. Known: {known}.")
+        raise make_usage_error(f"There is no topology “{slug}” on {broker.name}. Known: {known}.")
     return found
 
 
-def _flag(name: str) -> str:
+def _name_flag(name: str) -> str:
     return NAMES.get(name, name).replace("_", "-")
 
 
-def _called(choice: str) -> str:
+def _name_choice(choice: str) -> str:
     return f"--{choice.replace('_', '-')}"
 
 
-def user_of(name: str | None, broker: Broker) -> Any:
+def find_user(name: str | None, broker: Broker) -> Any:
     """None is Delayboard itself, as for whoever has a shell here; else somebody who may."""
     if name is None:
         return None
     user = get_user_model().objects.filter(username=name).first()
     if user is None:
-        raise misused(f"There is no account “{name}”.")
+        raise make_usage_error(f"There is no account “{name}”.")
     if not access.may(user, broker, Role.OPERATOR):
         raise CommandError(f"“{name}” does not have the role operator on {broker.name}.")
     return user
 
 
-def batch_of(broker: Broker, key: int) -> ReplayBatch:
+def find_batch(broker: Broker, key: int) -> ReplayBatch:
     found = ReplayBatch.objects.filter(broker=broker, pk=key).first()
     if found is None:
-        raise misused(f"{broker.name} has no replay {key}.")
+        raise make_usage_error(f"{broker.name} has no replay {key}.")
     return found
 
 
-def misused(said: str) -> CommandError:
+def make_usage_error(said: str) -> CommandError:
     return CommandError(said, returncode=USAGE_CODE)
 
 
-def known_broker(slug: str) -> Broker:
+def find_broker(slug: str) -> Broker:
     try:
         return broker_of(slug)
     except CommandError as error:
-        raise misused(str(error)) from error
+        raise make_usage_error(str(error)) from error

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from delayboard.dead_letters.replay import told
+from delayboard.dead_letters.replay.present import summary
 from delayboard.now.board import overview
 from delayboard.templatetags.delayboard import bytesize
 from topology import access
@@ -34,7 +34,7 @@ def now(request: HttpRequest) -> HttpResponse:
         "background_tasks": background_tasks,
         "live": live,
         "stream_taps": list_stream_taps(request.user, brokers),
-        "batches": told.lines(request.user, seen.batches),
+        "batches": summary.make_lines(request.user, seen.batches),
     }
     return render(request, "delayboard/now.html", context)
 

@@ -20,7 +20,10 @@ from delayboard.dead_letters.parking import park_queue
 from delayboard.dead_letters.parking.store_batch import Room
 from delayboard.dead_letters.parking.watch import watch
 from delayboard.dead_letters.queues.growth import keep_sampling
-from delayboard.dead_letters.replay import batch, outcome, prepare, send
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.draft import prepare_draft
+from delayboard.dead_letters.replay.follow import outcome
+from delayboard.dead_letters.replay.send import send_batch
 from delayboard.dead_letters.search.index import keep_indexed
 from delayboard.models import DeadLetterQueue
 from delayboard.models.background_task import (
@@ -80,12 +83,12 @@ def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
 
 
 def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
-    prepared = partial(_work_off, batch.KIND_PREPARE, owner, prepare.run)
+    prepared = partial(_work_off, change_state.KIND_PREPARE, owner, prepare_draft.prepare_draft)
     parked = partial(_work_off, park_queue.KIND, owner, park_queue.park)
     changed = partial(_work_off, discard.KIND, owner, discard.run)
     return (
         ("replay-prepare", "Prepares replays", prepared),
-        ("replay-outcomes", "Follows what was replayed", outcome.follow),
+        ("replay-outcomes", "Follows what was replayed", outcome.follow_batches),
         (PARKING, "Parks what was asked for", parked),
         (PARKED_MESSAGES, "Discards and restores", changed),
         ("parked-message-index", "Index of parked messages", keep_indexed),
@@ -124,7 +127,7 @@ def parker_of(row: DeadLetterQueue) -> Task:
 
 def replayer(owner: str, number: int) -> Task:
     """One of several, so that a slow replay keeps no other one waiting."""
-    run = partial(_work_off, batch.KIND, owner, send.replay)
+    run = partial(_work_off, change_state.KIND, owner, send_batch.replay)
     if number == 1:
         return Task(REPLAYS, "Replays", run)
     return Task(f"{REPLAYS}-{number}", f"Replays, {number}", run)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 def carry_out(batch: int) -> None:
     """Be its worker until it has ended."""
-    from delayboard.dead_letters.replay import send
-    from delayboard.dead_letters.replay.batch import KIND
+    from delayboard.dead_letters.replay.batch.change_state import KIND
+    from delayboard.dead_letters.replay.send import send_batch
     from delayboard.models import ReplayBatch
     from topology import work
 
@@ -19,7 +19,7 @@ def carry_out(batch: int) -> None:
         if claimed is None:
             time.sleep(0.02)
         else:
-            send.replay(claimed)
+            send_batch.replay(claimed)
 
 
 def peak_kib() -> int:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
-from threading import Event
 from typing import Any
 
 from django.conf import settings
@@ -20,8 +19,8 @@ from django.db import connection
 from django.db.models import Model
 from django.utils import timezone
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import straight
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.send import send_batch
 from delayboard.demo.node import PrivateNode
 from delayboard.models import BatchState, MessageGroup, ReplayBatch, TargetMode
 from delayboard.models.replay import Source
@@ -78,8 +77,8 @@ def beside_a_shovel(node: PrivateNode, vhost: Vhost, broker: Broker, kind: str) 
     shovel = ours = 0.0
     for _ in range(ROUNDS):
         shovel = max(shovel, MESSAGES / seconds(lambda: shovelled(node, vhost, there, back)))
-        straight = ReplayBatch(broker=broker, source=Source.QUEUE, queue=back, target_key=there)
-        batch = started(straight)
+        batch = ReplayBatch(broker=broker, source=Source.QUEUE, queue=back, target_key=there)
+        batch = started(batch)
         ours = max(ours, MESSAGES / seconds(partial(sent_straight, batch)))
     note = f"{ours:.0f}/s against {shovel:.0f}/s; at least 0.6 is wanted"
     say(f"straight through, {kind}, to a shovel", ours / shovel, note)
@@ -137,7 +136,7 @@ def a_straight_one(vhost: Vhost, broker: Broker) -> ReplayBatch:
         declare(vhost, name, arguments={"x-queue-type": "quorum"})
     fill(vhost, "once", SOME)
     batch = ReplayBatch(broker=broker, source=Source.QUEUE, queue="once", target_key="twice")
-    return started(batch, kind=batches.KIND)
+    return started(batch, kind=change_state.KIND)
 
 
 def doubled_by_a_kill(vhost: Vhost, batch: ReplayBatch, window: int) -> int:
@@ -229,7 +228,7 @@ def started(batch: ReplayBatch, kind: str = "straight") -> ReplayBatch:
 def sent_straight(batch: ReplayBatch) -> None:
     claimed = work.claim(["straight"], "bench")
     assert claimed is not None
-    straight.run(batch, work.lease_of(claimed), stop=Event(), alive=lambda: None)
+    send_batch.replay(claimed)
     batch.refresh_from_db()
     assert batch.done == MESSAGES, batch.counts()
 
@@ -248,7 +247,7 @@ def of_parked_messages(broker: Broker, target: str, number: int) -> ReplayBatch:
     batch.routes.update(items_number=number)
     ReplayBatch.objects.filter(pk=batch.pk).update(selected=number, parked_messages=None)
     batch.refresh_from_db()
-    batches.start(None, batch, despite_verdict=True)
+    change_state.start(None, batch, despite_verdict=True)
     return batch
 
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.queues.peek import PeekedMessage, number
-from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay.batch import change_state
 from delayboard.models import (
     BatchState,
     ParkedMessage,
@@ -160,7 +160,7 @@ def started(
         broker, *[a_message(body, message_id=body.decode(), delivery_mode=2) for body in bodies]
     )
     batch = frozen(user, broker, found, *targets, **stated)
-    batches.start(user, batch, despite_verdict=True)
+    change_state.start(user, batch, despite_verdict=True)
     batch.refresh_from_db()
     return batch
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from threading import Event
 from typing import Any
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay.send import replay
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.send.send_batch import replay
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from tests.delayboard.builders import states
 from topology import work
@@ -18,7 +18,7 @@ RETURNED = Answer("returned", "no queue")
 
 def carried(batch: ReplayBatch, stop: Event | None = None) -> Work:
     """What becomes of it by one claim."""
-    Work.objects.filter(state=WorkState.WAITING, not_before_at__lt=batches.NEVER).update(
+    Work.objects.filter(state=WorkState.WAITING, not_before_at__lt=change_state.NEVER).update(
         not_before_at=None
     )
     claimed = work.claim(("replay",), "worker")

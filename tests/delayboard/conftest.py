@@ -5,8 +5,10 @@ from collections.abc import Iterator
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay import chosen, freeze, prepare, select, ways
-from delayboard.dead_letters.replay import send as sending
+from delayboard.dead_letters.replay.batch import selection
+from delayboard.dead_letters.replay.draft import change_draft, freeze_selection, prepare_draft
+from delayboard.dead_letters.replay.publish import tap_check
+from delayboard.dead_letters.replay.send import send_batch
 from tests.builders import make_broker, make_pair, make_user
 from tests.delayboard.builders import TAPPED
 from tests.delayboard.pipes import Pipes, opened
@@ -41,8 +43,8 @@ def pair(broker: Broker) -> Topology:
 def there(monkeypatch: pytest.MonkeyPatch) -> dict[str, Definitions]:
     """What the broker holds when a replay looks; tests may change it."""
     seen = {"now": TAPPED}
-    monkeypatch.setattr(sending, "observe", lambda management: a_snapshot(seen["now"]))
-    monkeypatch.setattr(ways, "look_along", lambda management, known, exchange: seen["now"])
+    monkeypatch.setattr(send_batch, "observe", lambda management: a_snapshot(seen["now"]))
+    monkeypatch.setattr(tap_check, "look_along", lambda management, known, exchange: seen["now"])
     return seen
 
 
@@ -56,10 +58,10 @@ def seen(broker: Broker) -> Iterator[None]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than two messages are much, and are done two at a time."""
-    monkeypatch.setattr(freeze, "AT_ONCE", 2)
-    monkeypatch.setattr(select, "AT_ONCE", 2)
-    monkeypatch.setattr(prepare, "CHUNK", 2)
-    monkeypatch.setattr(chosen, "SLICE", 3)
+    monkeypatch.setattr(freeze_selection, "AT_ONCE", 2)
+    monkeypatch.setattr(change_draft, "AT_ONCE", 2)
+    monkeypatch.setattr(prepare_draft, "CHUNK", 2)
+    monkeypatch.setattr(selection, "SLICE", 3)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delayboard.dead_letters.replay import send as sending
+from delayboard.dead_letters.replay.send import send_batch
 from topology.broker.amqp.pipeline import CONFIRMED, Answer
 from topology.broker.errors import BrokerError
 from topology.definitions import Definitions
@@ -74,5 +74,5 @@ def opened(pipes: Pipes, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipes]:
         yield pipes
 
     with monkeypatch.context() as patched:
-        patched.setattr(sending, "pipeline", pipeline)
+        patched.setattr(send_batch, "pipeline", pipeline)
         yield pipes

@@ -11,8 +11,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from delayboard.dead_letters.replay import prepare
-from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.draft import prepare_draft
 from delayboard.models import (
     DeadLetterQueue,
     MessageGroup,
@@ -54,10 +55,10 @@ def work_off(
     batch: ReplayBatch, *, stop: Event | None = None, alive: Callable[[], None] = lambda: None
 ) -> Work:
     """Let a worker do it once; the work as it is then, and the batch too."""
-    claimed = work.claim((prepare.KIND_PREPARE,), "w1")
+    claimed = work.claim((KIND_PREPARE,), "w1")
     assert claimed is not None
     assert claimed.subject == batch.pk
-    prepare.run(claimed, stop=stop or Event(), alive=alive)
+    prepare_draft.prepare_draft(claimed, stop=stop or Event(), alive=alive)
     batch.refresh_from_db()
     claimed.refresh_from_db()
     return claimed

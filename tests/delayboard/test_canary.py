@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from analytics.models import Firehose
-from delayboard.dead_letters.replay import canary, rounds, seeing
+from delayboard.dead_letters.replay.follow import canary, observers, retry_rounds
 from delayboard.models import (
     BackgroundTask,
     BatchState,
@@ -80,11 +80,11 @@ def watch(broker: Broker, queue: str = "dead") -> BackgroundTask:
 
 def test_the_longest_round_is_the_longest_way_through_delays_to_where_it_dies() -> None:
     snapshot = seen(RETRIES)
-    leading = rounds.ways(snapshot)
+    leading = retry_rounds.find_paths(snapshot)
     # Not the time to live of the consumed queue, nor that of where it lies dead.
-    assert rounds.longest(snapshot, leading, "orders", ["dead"]) == 30 * SECOND
-    assert rounds.longest(snapshot, leading, "wait-1", ["dead"]) == 33 * SECOND
-    assert rounds.longest(snapshot, leading, "gone", []) == timedelta(0)
+    assert retry_rounds.estimate_longest(snapshot, leading, "orders", ["dead"]) == 30 * SECOND
+    assert retry_rounds.estimate_longest(snapshot, leading, "wait-1", ["dead"]) == 33 * SECOND
+    assert retry_rounds.estimate_longest(snapshot, leading, "gone", []) == timedelta(0)
 
 
 def test_a_mesh_of_delays_does_not_take_for_ever() -> None:
@@ -95,7 +95,10 @@ def test_a_mesh_of_delays_does_not_take_for_ever() -> None:
         *(Binding("all", name, "") for name in names),
     ]
     snapshot = a_snapshot(Definitions.of(mesh))
-    assert rounds.longest(snapshot, rounds.ways(snapshot), "q0") > 10 * SECOND
+    assert (
+        retry_rounds.estimate_longest(snapshot, retry_rounds.find_paths(snapshot), "q0")
+        > 10 * SECOND
+    )
 
 
 @pytest.mark.parametrize(("version", "seconds"), [("4.3.6", 1 + 2 + 3 + 3), ("4.0.5", 0)])
@@ -111,14 +114,14 @@ def test_the_waits_within_a_quorum_queue_are_counted_from_4_3_on(
         x_delivery_limit=4,
     )
     snapshot = seen(Definitions.of([queue]), version=version)
-    assert rounds.longest(snapshot, {}, "orders") == seconds * SECOND
+    assert retry_rounds.estimate_longest(snapshot, {}, "orders") == seconds * SECOND
 
 
 def test_what_is_handed_to_a_delay_comes_later_by_that_much(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
-    assert seeing.longest_round(batch, seen(RETRIES)) == 30 * SECOND
+    assert observers.estimate_round(batch, seen(RETRIES)) == 30 * SECOND
     batch.routes.update(after_ms=60_000)
-    assert seeing.longest_round(batch, seen(RETRIES)) == 90 * SECOND
+    assert observers.estimate_round(batch, seen(RETRIES)) == 90 * SECOND
 
 
 def test_a_ladder_is_climbed_to_its_end(broker: Broker) -> None:
@@ -130,15 +133,15 @@ def test_a_ladder_is_climbed_to_its_end(broker: Broker) -> None:
     work = retry_ladder.targets(params)[0]
     batch.routes.update(routing_key=work)
     snapshot = a_snapshot(Definitions.of([a_queue(work)]), {work: QueueNumbers(consumers=1)})
-    assert seeing.longest_round(batch, snapshot) == sum(params.delays, timedelta(0))
+    assert observers.estimate_round(batch, snapshot) == sum(params.delays, timedelta(0))
 
 
 def test_they_are_watched_for_a_round_at_least(broker: Broker, known: Snapshot) -> None:
     now = timezone.now()
     batch = watching(broker, ItemState.DONE, canary_seconds=5)
-    assert canary.until(batch, now) == now + 5 * SECOND
+    assert canary.find_watch_end(batch, now) == now + 5 * SECOND
     batch.routes.update(after_ms=60_000)
-    assert canary.until(batch, now) == now + 60 * SECOND
+    assert canary.find_watch_end(batch, now) == now + 60 * SECOND
 
 
 def test_when_one_of_the_first_died_again_it_stops(broker: Broker) -> None:
@@ -150,20 +153,20 @@ def test_when_one_of_the_first_died_again_it_stops(broker: Broker) -> None:
         canary_until=timezone.now() + 60 * SECOND,
     )
     batch.items.filter(position=2).update(outcome=Outcome.DIED)
-    judged = canary.judged(batch, timezone.now())
-    assert judged == canary.Judged("stop", "1 of the first 2 died again.")
+    judged = canary.check_canary(batch, timezone.now())
+    assert judged == canary.CanaryResult("stop", "1 of the first 2 died again.")
 
 
 def test_of_the_newest_first_the_last_ones_are_the_first(broker: Broker) -> None:
     batch = watching(broker, ItemState.PENDING, order=Order.NEWEST, canary=1)
     batch.items.filter(position=4).update(outcome=Outcome.DIED, attempts=1, state=ItemState.DONE)
-    assert canary.judged(batch, timezone.now()).what == "stop"
+    assert canary.check_canary(batch, timezone.now()).what == "stop"
 
 
 def test_it_waits_for_its_time(broker: Broker) -> None:
     until = timezone.now() + 60 * SECOND
     batch = watching(broker, ItemState.DONE, canary_goes_on=True, canary_until=until)
-    judged = canary.judged(batch, timezone.now())
+    judged = canary.check_canary(batch, timezone.now())
     assert judged.what == "wait"
     assert f"{until:%H:%M:%S}" in judged.why
 
@@ -173,25 +176,25 @@ def test_it_goes_on_by_itself_where_a_death_would_have_been_seen(
 ) -> None:
     watch(broker)
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
-    assert canary.judged(batch, timezone.now()).what == "go on"
+    assert canary.check_canary(batch, timezone.now()).what == "go on"
     batch.canary_goes_on = False
-    assert canary.judged(batch, timezone.now()).what == "ask"
+    assert canary.check_canary(batch, timezone.now()).what == "ask"
 
 
 def test_it_asks_where_nobody_would_have_seen_a_death(broker: Broker, known: Snapshot) -> None:
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
-    judged = canary.judged(batch, timezone.now())
+    judged = canary.check_canary(batch, timezone.now())
     assert judged.what == "ask"
-    assert "“dead”, which is not watched" in judged.why
+    assert "“dead” are not observed: " in judged.why
 
 
 def test_it_asks_where_the_parker_does_not_run(broker: Broker, known: Snapshot) -> None:
     background_task = watch(broker)
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
     BackgroundTask.objects.filter(pk=background_task.pk).update(last_error="It is full.")
-    assert "It is full." in canary.judged(batch, timezone.now()).why
+    assert "It is full." in canary.check_canary(batch, timezone.now()).why
     BackgroundTask.objects.filter(pk=background_task.pk).update(beat_at=None)
-    judged = canary.judged(batch, timezone.now())
+    judged = canary.check_canary(batch, timezone.now())
     assert (judged.what, "the worker does not run" in judged.why) == ("ask", True)
 
 
@@ -205,10 +208,10 @@ def test_a_confirmed_queue_that_can_be_looked_at_for_nothing_is_seen(
         broker=broker, queue="dead", is_confirmed=True, decided_at=timezone.now()
     )
     batch = watching(broker, ItemState.DONE, canary_goes_on=True)
-    assert canary.judged(batch, timezone.now()).what == "wait"
-    assert canary.judged(batch, timezone.now() + canary.LOOKS_TAKE).what == "go on"
+    assert canary.check_canary(batch, timezone.now()).what == "wait"
+    assert canary.check_canary(batch, timezone.now() + canary.LOOKS_TAKE).what == "go on"
     numbers["dead"] = QueueNumbers(messages=300, consumers=0)
-    assert canary.judged(batch, timezone.now()).what == "ask"
+    assert canary.check_canary(batch, timezone.now()).what == "ask"
 
 
 def test_it_asks_at_once_when_none_was_taken_and_in_the_end_when_some_were_not(
@@ -217,10 +220,10 @@ def test_it_asks_at_once_when_none_was_taken_and_in_the_end_when_some_were_not(
     watch(broker)
     later = {"canary_until": timezone.now() + 60 * SECOND, "canary_goes_on": True}
     none = watching(broker, ItemState.RETURNED, ItemState.NACKED, **later)
-    assert canary.judged(none, timezone.now()).what == "ask"
+    assert canary.check_canary(none, timezone.now()).what == "ask"
     some = watching(broker, ItemState.DONE, ItemState.NACKED, **later)
-    assert canary.judged(some, timezone.now()).what == "wait"
-    assert canary.judged(some, timezone.now() + 61 * SECOND).what == "ask"
+    assert canary.check_canary(some, timezone.now()).what == "wait"
+    assert canary.check_canary(some, timezone.now() + 61 * SECOND).what == "ask"
 
 
 def test_a_tap_on_the_way_sees_them_arrive_and_the_firehose_only_behind_a_delay(
@@ -229,20 +232,22 @@ def test_a_tap_on_the_way_sees_them_arrive_and_the_firehose_only_behind_a_delay(
     batch = watching(pair.broker, ItemState.DONE)
     batch.routes.update(exchange="orders")
     there = a_snapshot(pair.definitions, CONSUMED)
-    assert seeing.arrivals_unseen(batch, seeing.scene(batch, there)) == ""
+    assert observers.explain_unseen_arrivals(batch, observers.make_scene(batch, there)) == ""
     bare = a_snapshot(pair.definitions.without_taps(), CONSUMED)
-    assert "no tap" in seeing.arrivals_unseen(batch, seeing.scene(batch, bare))
+    assert "no tap" in observers.explain_unseen_arrivals(batch, observers.make_scene(batch, bare))
     Firehose.objects.create(broker=pair.broker, switched_on_at=timezone.now())
-    assert "no tap" in seeing.arrivals_unseen(batch, seeing.scene(batch, bare))
+    assert "no tap" in observers.explain_unseen_arrivals(batch, observers.make_scene(batch, bare))
     batch.routes.update(after_ms=1)
-    assert seeing.arrivals_unseen(batch, seeing.scene(batch, bare)) == ""
+    assert observers.explain_unseen_arrivals(batch, observers.make_scene(batch, bare)) == ""
 
 
 def test_a_target_without_a_dead_letter_exchange_loses_what_fails(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
     batch.items.update(parked_message=None)
     snapshot = a_snapshot(Definitions.of([a_queue("orders")]))
-    assert "no dead-letter exchange" in seeing.deaths_unseen(batch, seeing.scene(batch, snapshot))
+    assert "no dead-letter exchange" in observers.explain_unseen_deaths(
+        batch, observers.make_scene(batch, snapshot)
+    )
 
 
 # What orders rejects goes to every subscriber of a fanout exchange.
@@ -263,11 +268,15 @@ FANNED = Definitions.of(
 def test_only_queues_that_failures_feed_and_nobody_consumes_are_proposed(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
     numbers = {**CONSUMED, "audit": QueueNumbers(consumers=2)}
-    said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(FANNED, numbers)))
-    assert "into “dead”, which is not watched: confirm and watch it" in said
+    said = observers.explain_unseen_deaths(
+        batch, observers.make_scene(batch, a_snapshot(FANNED, numbers))
+    )
+    assert "into “dead” are not observed: confirm and watch it" in said
     assert "Deaths into “audit” (has consumers: a work queue) are not observed" in said
     watch(broker)
-    said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(FANNED, numbers)))
+    said = observers.explain_unseen_deaths(
+        batch, observers.make_scene(batch, a_snapshot(FANNED, numbers))
+    )
     assert said.startswith("Deaths into “audit”")
     assert "confirm" not in said
 
@@ -279,19 +288,21 @@ def test_a_subscriber_from_which_messages_were_parked_is_not_proposed(broker: Br
     events = Definitions.of(
         [Exchange("events", "fanout"), a_queue("audit"), Binding("events", "audit", "")]
     )
-    scene = seeing.scene(batch, a_snapshot(shop(*events), numbers))
-    assert "“audit” (has consumers" in seeing.deaths_unseen(batch, scene)
+    scene = observers.make_scene(batch, a_snapshot(shop(*events), numbers))
+    assert "“audit” (has consumers" in observers.explain_unseen_deaths(batch, scene)
     DeadLetterQueue.objects.create(
         broker=broker, queue="audit", is_confirmed=True, decided_at=timezone.now()
     )
-    assert "“audit” (has consumers" in seeing.deaths_unseen(batch, scene)
+    assert "“audit” (has consumers" in observers.explain_unseen_deaths(batch, scene)
     silent = {**CONSUMED, "audit": QueueNumbers(messages=2000, consumers=0)}
-    scene = seeing.scene(batch, a_snapshot(shop(*events), silent))
-    assert "“audit”, “dead”, which are not watched" in seeing.deaths_unseen(batch, scene)
+    scene = observers.make_scene(batch, a_snapshot(shop(*events), silent))
+    assert "“audit”, “dead” are not observed: " in observers.explain_unseen_deaths(batch, scene)
 
 
 def test_a_queue_that_is_gone_is_not_proposed(broker: Broker) -> None:
     batch = watching(broker, ItemState.DONE)
     ParkedMessage.objects.update(queue="gone")
-    said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(shop(), CONSUMED)))
+    said = observers.explain_unseen_deaths(
+        batch, observers.make_scene(batch, a_snapshot(shop(), CONSUMED))
+    )
     assert "gone" not in said.replace("is gone", "")

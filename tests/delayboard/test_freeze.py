@@ -10,10 +10,11 @@ from django.utils import timezone
 
 from delayboard.dead_letters.discard import DISCARD, change_these
 from delayboard.dead_letters.queues.peek import history_id
-from delayboard.dead_letters.replay import desk, prepare, select
-from delayboard.dead_letters.replay.batch import BatchError
-from delayboard.dead_letters.replay.lacking import left_out
-from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.check import message_checker
+from delayboard.dead_letters.replay.draft import change_draft, create_draft, prepare_draft
+from delayboard.dead_letters.replay.draft.missing_messages import describe_unindexed
 from delayboard.dead_letters.search.index import begin, keep_up
 from delayboard.models import (
     BatchState,
@@ -51,7 +52,7 @@ def test_chosen_parked_messages_are_frozen_in_the_order_of_their_ids(
     user: User, broker: Broker
 ) -> None:
     keys = some(broker, 4)
-    batch = select.of_parked_messages(user, broker, [keys[2], keys[0], keys[3], keys[0]], PLAIN)
+    batch = create_draft.draft_messages(user, broker, [keys[2], keys[0], keys[3], keys[0]], PLAIN)
     assert batch.state == BatchState.DRAFT
     assert parked_messages_of(batch) == [keys[0], keys[2], keys[3]]
     assert (batch.selected, batch.pending, batch.said) == (3, 3, "3 chosen parked messages")
@@ -68,7 +69,7 @@ def test_what_is_not_parked_is_left_out_and_said(user: User, broker: Broker) -> 
     change_these(user, broker, DISCARD, [keys[0]])
     ParkedMessage.objects.filter(pk=keys[1]).update(state=ParkedState.HANDED)
     ParkedMessage.objects.filter(pk=keys[2]).update(state=ParkedState.REPLAYING)
-    batch = select.of_parked_messages(user, broker, [*keys, 10_000], PLAIN)
+    batch = create_draft.draft_messages(user, broker, [*keys, 10_000], PLAIN)
     assert parked_messages_of(batch) == [keys[1], keys[3]]
     assert batch.state_why == (
         "3 of the chosen messages are left out: they are discarded, replayed or gone."
@@ -78,7 +79,7 @@ def test_what_is_not_parked_is_left_out_and_said(user: User, broker: Broker) -> 
 def test_parked_messages_of_another_broker_are_never_chosen(user: User, broker: Broker) -> None:
     other = make_broker(name="Another")
     with pytest.raises(BatchError, match="nothing to replay"):
-        select.of_parked_messages(user, broker, some(other, 1), PLAIN)
+        create_draft.draft_messages(user, broker, some(other, 1), PLAIN)
     assert nothing_was_made()
 
 
@@ -87,13 +88,13 @@ def test_nothing_is_left_behind_when_there_is_nothing_to_replay(user: User, brok
     group = group_of(key)
     change_these(user, broker, DISCARD, [key])
     for choose in (
-        lambda: select.of_parked_messages(user, broker, [], PLAIN),
-        lambda: select.of_parked_messages(user, broker, [key], PLAIN),
-        lambda: select.of_parked_messages(user, broker, range(1, 10_002), PLAIN),
-        lambda: select.of_group(user, group, PLAIN),
-        lambda: select.of_query(user, broker, "died:orders", PLAIN),
-        lambda: select.of_query(user, broker, "state:discarded", PLAIN),
-        lambda: select.of_query(user, broker, "colour:blue", PLAIN),
+        lambda: create_draft.draft_messages(user, broker, [], PLAIN),
+        lambda: create_draft.draft_messages(user, broker, [key], PLAIN),
+        lambda: create_draft.draft_messages(user, broker, range(1, 10_002), PLAIN),
+        lambda: create_draft.draft_group(user, group, PLAIN),
+        lambda: create_draft.draft_query(user, broker, "died:orders", PLAIN),
+        lambda: create_draft.draft_query(user, broker, "state:discarded", PLAIN),
+        lambda: create_draft.draft_query(user, broker, "colour:blue", PLAIN),
     ):
         with pytest.raises(BatchError):
             choose()
@@ -105,8 +106,8 @@ def test_a_broker_that_is_not_seen_is_said_and_nothing_is_judged(
 ) -> None:
     keys = some(broker, 1)
     know(broker, error="It does not answer.")
-    with pytest.raises(BatchError, match="not known: It does not answer"):
-        select.of_parked_messages(user, broker, keys, PLAIN)
+    with pytest.raises(BatchError, match="cannot be checked: It does not answer"):
+        create_draft.draft_messages(user, broker, keys, PLAIN)
     assert nothing_was_made()
 
 
@@ -121,15 +122,15 @@ def test_a_broker_that_is_late_is_judged_as_it_was_seen_last_and_that_is_said(
         return a_snapshot(TAPPED)
 
     monkeypatch.setattr(latest, "observe", observe)
-    monkeypatch.setattr(desk, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(message_checker, "PATIENCE_SECONDS", 0.1)
     latest._latest[broker.pk] = Latest(a_snapshot(TAPPED), timezone.now())
     try:
-        batch = select.of_parked_messages(user, broker, keys, PLAIN)
+        batch = create_draft.draft_messages(user, broker, keys, PLAIN)
         assert routes_of(batch) == {("orders", "orders", "delivered"): 2}
-        assert batch.state_why == f"Judged by the broker as of {NOON:%H:%M:%S} UTC."
+        assert batch.state_why == f"Checked against the broker as of {NOON:%H:%M:%S} UTC."
         answers.set()
-        monkeypatch.setattr(desk, "PATIENCE_SECONDS", 10)
-        select.change(user, batch, PLAIN)
+        monkeypatch.setattr(message_checker, "PATIENCE_SECONDS", 10)
+        change_draft.change_options(user, batch, PLAIN)
         assert batch.state_why == ""
     finally:
         answers.set()
@@ -140,10 +141,10 @@ def test_a_group_is_frozen_up_to_the_newest_that_was_seen(user: User, broker: Br
     parked(broker, a_message(headers=deaths_header(a_death("audit"))))
     group = group_of(keys[0])
     some(broker, 2)
-    batch = select.of_group(user, group, PLAIN, newest=keys[2])
+    batch = create_draft.draft_group(user, group, PLAIN, newest=keys[2])
     assert parked_messages_of(batch) == keys
     assert (batch.said, batch.group) == (f"the group {group.pk}", group)
-    everything = select.of_group(user, group, PLAIN)
+    everything = create_draft.draft_group(user, group, PLAIN)
     assert everything.selected == 5
 
 
@@ -155,9 +156,9 @@ def test_what_is_more_is_frozen_by_the_worker_as_it_would_be_at_once(
     keys = some(broker, 7)
     parked(broker, a_message(headers=deaths_header(a_death("audit"))))
     if by_group:
-        batch = select.of_group(user, group_of(keys[0]), PLAIN)
+        batch = create_draft.draft_group(user, group_of(keys[0]), PLAIN)
     else:
-        batch = select.of_query(user, broker, "died:orders", PLAIN)
+        batch = create_draft.draft_query(user, broker, "died:orders", PLAIN)
     assert (batch.state, batch.selected) == (BatchState.PREPARING, 0)
     some(broker, 1)
     done = work_off(batch)
@@ -176,8 +177,8 @@ def test_a_limit_takes_from_the_end_that_is_sent_first(
     wanted = keys[:number] if order == Order.OLDEST else keys[-number:]
     options = Options(order=order, limit=number)
     for batch in (
-        select.of_group(user, group_of(keys[0]), options),
-        select.of_query(user, broker, "", options),
+        create_draft.draft_group(user, group_of(keys[0]), options),
+        create_draft.draft_query(user, broker, "", options),
     ):
         if number > 2:
             work_off(batch)
@@ -193,7 +194,7 @@ def test_parked_messages_that_no_search_finds_yet_are_waited_for(
     late = some(broker, 4, tenant=7)
     newest = late[-1]
     some(broker, 2, tenant=8)
-    batch = select.of_query(user, broker, "header.tenant:7", PLAIN, newest=newest)
+    batch = create_draft.draft_query(user, broker, "header.tenant:7", PLAIN, newest=newest)
     assert batch.state == BatchState.PREPARING
     given_back = work_off(batch)
     assert (batch.state, given_back.state) == (BatchState.PREPARING, WorkState.WAITING)
@@ -204,14 +205,14 @@ def test_parked_messages_that_no_search_finds_yet_are_waited_for(
     work_off(batch)
     assert (batch.state, batch.state_why) == (BatchState.DRAFT, "")
     assert parked_messages_of(batch) == early + late
-    at_once = select.of_query(user, broker, "header.tenant:7", PLAIN)
+    at_once = create_draft.draft_query(user, broker, "header.tenant:7", PLAIN)
     assert at_once.state == BatchState.DRAFT
 
 
 def test_what_no_search_asks_of_the_index_waits_for_nothing(user: User, broker: Broker) -> None:
     keys = some(broker, 3)
     for query in ("", "died:orders", "reason:rejected"):
-        assert parked_messages_of(select.of_query(user, broker, query, PLAIN)) == keys
+        assert parked_messages_of(create_draft.draft_query(user, broker, query, PLAIN)) == keys
 
 
 def test_an_index_that_stands_still_is_not_waited_for_and_it_says_how_many_are_left_out(
@@ -221,19 +222,19 @@ def test_an_index_that_stands_still_is_not_waited_for_and_it_says_how_many_are_l
     while keep_up(begin()):
         pass
     some(broker, 1200, tenant=7)
-    batch = select.of_query(user, broker, "header.tenant:7", PLAIN)
+    batch = create_draft.draft_query(user, broker, "header.tenant:7", PLAIN)
     for _ in range(2):
         work_off(batch)
         Work.objects.update(not_before_at=None)
     assert batch.state == BatchState.PREPARING
-    ReplayBatch.objects.update(state_at=timezone.now() - prepare.STANDS_STILL)
+    ReplayBatch.objects.update(state_at=timezone.now() - prepare_draft.STANDS_STILL)
     batch.refresh_from_db()
     work_off(batch)
-    said = left_out(1200)
+    said = describe_unindexed(1200)
     assert said.startswith("1,200 messages are left out: no search finds them yet")
     assert (batch.state, batch.state_why) == (BatchState.DRAFT, said)
     assert parked_messages_of(batch) == early
-    select.change(user, batch, TYPED)
+    change_draft.change_options(user, batch, TYPED)
     assert batch.state_why == said
 
 
@@ -241,15 +242,15 @@ def test_a_search_is_frozen_with_the_rights_of_who_asks(user: User, broker: Brok
     some(broker, 2)
     RedactionRule.objects.create(broker=broker, kind=RedactionKind.HEADER, pattern="x-death")
     with pytest.raises(BatchError, match="hidden from you"):
-        select.of_query(user, broker, "died:orders", PLAIN)
+        create_draft.draft_query(user, broker, "died:orders", PLAIN)
     assert nothing_was_made()
-    assert select.of_query(None, broker, "died:orders", PLAIN).selected == 2
+    assert create_draft.draft_query(None, broker, "died:orders", PLAIN).selected == 2
 
 
 @pytest.mark.usefixtures("small")
 def test_rights_that_are_gone_when_the_worker_comes_end_it(user: User, broker: Broker) -> None:
     some(broker, 5)
-    batch = select.of_query(user, broker, "died:orders", PLAIN)
+    batch = create_draft.draft_query(user, broker, "died:orders", PLAIN)
     RedactionRule.objects.create(broker=broker, kind=RedactionKind.HEADER, pattern="x-death")
     done = work_off(batch)
     assert (batch.state, done.state) == (BatchState.FAILED, WorkState.FAILED)
@@ -261,7 +262,7 @@ def test_an_empty_search_means_all_parked_parked_messages_and_no_others(
 ) -> None:
     keys = some(broker, 3)
     change_these(user, broker, DISCARD, [keys[0]])
-    batch = select.of_query(user, broker, "  ", PLAIN)
+    batch = create_draft.draft_query(user, broker, "  ", PLAIN)
     assert parked_messages_of(batch) == keys[1:]
     assert batch.query
 
@@ -269,7 +270,7 @@ def test_an_empty_search_means_all_parked_parked_messages_and_no_others(
 @pytest.mark.usefixtures("small")
 def test_a_batch_whose_group_is_gone_does_not_mean_everything(user: User, broker: Broker) -> None:
     keys = some(broker, 5)
-    batch = select.of_group(user, group_of(keys[0]), PLAIN)
+    batch = create_draft.draft_group(user, group_of(keys[0]), PLAIN)
     ReplayBatch.objects.update(group=None)
     work_off(batch)
     assert batch.state == BatchState.FAILED
@@ -280,10 +281,10 @@ def test_what_is_in_another_replay_already_is_said_so(user: User, broker: Broker
     confirm(user, broker)
     keys = some(broker, 2)
     ParkedMessage.objects.update(parked_at=timezone.now())
-    earlier = select.of_parked_messages(user, broker, keys, PLAIN)
+    earlier = create_draft.draft_messages(user, broker, keys, PLAIN)
     rows = ParkedMessage.objects.filter(pk__in=keys)
     handles = [f"{r.content_id}.{history_id(r.message.properties.headers)}.1" for r in rows]
-    batch = select.of_look(user, broker, "dead", handles, PLAIN)
+    batch = create_draft.draft_peeked(user, broker, "dead", handles, PLAIN)
     Work.objects.filter(parking=batch.parking).update(state=WorkState.FAILED, error="Gone.")
     work_off(batch)
     assert (batch.state, batch.state_why) == (
@@ -303,15 +304,15 @@ def test_keys_that_differ_in_each_parked_message_are_routes_of_their_own(
         for key in "abcdea"
     ]
     parked(broker, *messages)
-    batch = select.of_query(user, broker, "", PLAIN)
+    batch = create_draft.draft_query(user, broker, "", PLAIN)
     work_off(batch)
     assert routes_of(batch) == {
         **{("logs", key, "delivered"): 1 for key in "bcde"},
         ("logs", "a", "delivered"): 2,
     }
-    select.change(user, batch, TYPED)
+    change_draft.change_options(user, batch, TYPED)
     work_off(batch)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 6}
-    select.change(user, batch, PLAIN)
+    change_draft.change_options(user, batch, PLAIN)
     work_off(batch)
     assert len(routes_of(batch)) == ReplayRoute.objects.count() == 5

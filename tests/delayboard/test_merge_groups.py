@@ -13,10 +13,10 @@ from delayboard.dead_letters.parked import group_trend, groups, states, store
 from delayboard.dead_letters.parked.groups import Asked
 from delayboard.dead_letters.parked.merge_groups import MOST_MERGED, MergeError, merge, undo
 from delayboard.dead_letters.queues.peek import number
-from delayboard.dead_letters.replay import freeze, select
-from delayboard.dead_letters.replay.batch import BatchError
-from delayboard.dead_letters.replay.options import Options
-from delayboard.dead_letters.replay.target import redirects
+from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.check.targets import read_redirects
+from delayboard.dead_letters.replay.draft import create_draft, freeze_selection
 from delayboard.dead_letters.search import search_by
 from delayboard.models import (
     BatchState,
@@ -131,10 +131,10 @@ def test_a_replay_and_a_discard_take_all_of_a_merged_group(broker: Broker, user:
     orders, stock, other = (a_group(broker, q, n) for q, n in (("orders", 3), ("s", 2), ("o", 1)))
     merge(user, broker, [orders.pk, stock.pk], orders.pk, "")
     options = Options(mode=TargetMode.TYPED, key="target")
-    batch = select.of_group(user, orders, options)
+    batch = create_draft.draft_group(user, orders, options)
     assert batch.selected == 5
     limited = Options(mode=TargetMode.TYPED, key="target", limit=4)
-    assert select.of_group(user, orders, limited).selected == 4
+    assert create_draft.draft_group(user, orders, limited).selected == 4
     change = discard.change_all(user, broker, discard.DISCARD, group=orders)
     assert change.changed == 5
     stock.refresh_from_db()
@@ -149,15 +149,15 @@ def test_the_redirect_of_the_group_that_stays_holds_for_all_until_the_undo(
     for group, key in ((orders, "new-orders"), (stock, "new-stock")):
         RedirectRule.objects.create(group=group, routing_key=key, set_at=NOW)
     merge(user, broker, [orders.pk, stock.pk], orders.pk, "")
-    assert {pk: one.routing_key for pk, one in redirects(broker).items()} == {
+    assert {pk: one.routing_key for pk, one in read_redirects(broker).items()} == {
         orders.pk: "new-orders",
         stock.pk: "new-orders",
     }
     undo(user, orders)
-    assert redirects(broker)[stock.pk].routing_key == "new-stock"
+    assert read_redirects(broker)[stock.pk].routing_key == "new-stock"
     RedirectRule.objects.filter(group=orders).delete()
     merge(user, broker, [orders.pk, stock.pk], orders.pk, "")
-    assert redirects(broker) == {}
+    assert read_redirects(broker) == {}
 
 
 def test_what_cannot_be_merged_changes_nothing(broker: Broker, user: User) -> None:
@@ -209,9 +209,9 @@ def test_a_merge_at_the_moment_of_a_discard_or_replay_adds_no_messages_to_it(
     merge_after(discard, "_rows")
     with pytest.raises(discard.ChangeError, match="changed at this moment"):
         discard.change_all(user, broker, discard.DISCARD, group=orders)
-    merge_after(freeze, "chosen_of")
+    merge_after(freeze_selection, "find_selection")
     with pytest.raises(BatchError, match="changed at this moment"):
-        select.of_group(user, orders, Options())
+        create_draft.draft_group(user, orders, Options())
     assert not late
     assert not ParkedChange.objects.exists()
     assert not ReplayBatch.objects.exists()

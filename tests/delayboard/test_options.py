@@ -8,21 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.replay.options import (
+from delayboard.dead_letters.replay.batch.options import (
     DEFAULTS,
     OptionError,
     Options,
-    columns,
-    of_batch,
-    read,
-    written,
+    format_options,
+    make_columns,
+    read_batch_options,
+    read_options,
 )
 from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.definitions import TAP_PREFIX
 
 
 def test_nothing_said_is_as_by_default() -> None:
-    assert read({}) == read({"mode": "", "rate": " ", "unknown": "x"}) == DEFAULTS == Options()
+    assert (
+        read_options({})
+        == read_options({"mode": "", "rate": " ", "unknown": "x"})
+        == DEFAULTS
+        == Options()
+    )
 
 
 def test_everything_is_read_as_people_write_it() -> None:
@@ -40,7 +45,7 @@ def test_everything_is_read_as_people_write_it() -> None:
         "stop_after": "0",
         "limit": "100",
     }
-    assert read(said) == Options(
+    assert read_options(said) == Options(
         mode=TargetMode.TYPED,
         exchange="orders ",
         key=" a.b",
@@ -57,7 +62,7 @@ def test_everything_is_read_as_people_write_it() -> None:
 
 
 def test_a_delay_has_its_topology_and_its_time() -> None:
-    found = read({"mode": "delay", "topology": "7", "delay": "1h30m", "key": "orders"})
+    found = read_options({"mode": "delay", "topology": "7", "delay": "1h30m", "key": "orders"})
     assert (found.topology_id, found.delay, found.key) == (7, timedelta(minutes=90), "orders")
 
 
@@ -99,14 +104,14 @@ def test_a_delay_has_its_topology_and_its_time() -> None:
 )
 def test_what_makes_no_sense_is_said_at_its_field(said: dict[str, str], field: str) -> None:
     with pytest.raises(OptionError) as refused:
-        read(said)
+        read_options(said)
     assert list(refused.value.problems) == [field]
     assert refused.value.problems[field].endswith(".")
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(OptionError) as refused:
-        read({"mode": "typed", "rate": "x", "limit": "y"})
+        read_options({"mode": "typed", "rate": "x", "limit": "y"})
     assert set(refused.value.problems) == {"key", "rate", "limit"}
 
 
@@ -145,5 +150,5 @@ def test_options_come_back_from_texts_and_from_rows(
     target: dict[str, object], rest: dict[str, object]
 ) -> None:
     options = Options(**{**target, **rest})  # type: ignore[arg-type]
-    assert read(written(options)) == options
-    assert of_batch(ReplayBatch(**columns(options))) == options
+    assert read_options(format_options(options)) == options
+    assert read_batch_options(ReplayBatch(**make_columns(options))) == options

@@ -17,7 +17,7 @@ from analytics.events import MessageEvent, bounded_headers
 from analytics.recorder.copies import content_of
 from analytics.recorder.index import index
 from analytics.retention.index_rows import LEFT
-from delayboard.dead_letters.replay import arrivals, following, outcome
+from delayboard.dead_letters.replay.follow import arrivals, batch_follower, outcome
 from delayboard.models import BatchState, Body, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import (
     Outcome,
@@ -99,7 +99,7 @@ def counts(batch: ReplayBatch) -> tuple[int, int]:
 
 
 def seen(batch: ReplayBatch) -> int:
-    return following.Follower().arrivals(batch)
+    return batch_follower.Follower().record_arrivals(batch)
 
 
 def test_a_message_that_is_parked_again_died_again_as_that_parked_message(broker: Broker) -> None:
@@ -159,7 +159,7 @@ def test_an_id_of_another_message_counts_for_nothing(broker: Broker) -> None:
         as_sent(1, second),
         as_sent(2, second, b"derived", {REPLAYS_HEADER: 1}),
     )
-    following.Follower().resolve(batch, timezone.now())
+    batch_follower.Follower().resolve_handed(batch, timezone.now())
     assert counts(batch) == (0, 0)
     assert set(batch.items.values_list("outcome", "parked_message__state")) == {
         (Outcome.HANDED, ParkedState.HANDED)
@@ -274,7 +274,7 @@ def test_many_that_come_back_ask_the_database_no_more_than_ten(broker: Broker) -
         (parked_message,) = back(batch, "")
         named: dict[int, int | None] = dict.fromkeys(positions, parked_message.pk)
         with CaptureQueriesContext(connection) as queries:
-            assert outcome.died(batch.pk, named, NOON) == len(named)
+            assert outcome.record_died(batch.pk, named, NOON) == len(named)
         asked.append(len(queries))
     assert asked[0] == asked[1]
     assert counts(batch) == (0, 60)
@@ -286,9 +286,9 @@ def test_a_batch_stops_itself_when_so_many_died_again(
 ) -> None:
     batch = a_batch(broker, state=BatchState.RUNNING, died=0, stop_after=limit)
     ReplayBatch.objects.update(died=died)
-    said = outcome.stops(batch)
+    said = outcome.explain_stop(batch)
     assert bool(said) == stops
-    assert not stops or said.startswith("3 of its messages died again")
+    assert not stops or said.startswith("3 messages died again")
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_what_was_handed_to_a_delay_and_died_again_is_replayed(broker: Broker) -
     batch = sent(broker)
     handed(batch)
     back(batch, told(batch, 1))
-    following.Follower().resolve(batch, timezone.now())
+    batch_follower.Follower().resolve_handed(batch, timezone.now())
     states = batch.items.values_list("parked_message__state", flat=True)
     assert list(states) == [ParkedState.REPLAYED, ParkedState.HANDED]
 
@@ -404,11 +404,11 @@ def test_more_items_than_one_look_holds_are_all_seen(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrivals, "CHUNK", 2)
-    monkeypatch.setattr(following, "MOST_ITEMS", 4)
+    monkeypatch.setattr(batch_follower, "MOST_ITEMS", 4)
     batch = sent(pair.broker, 7)
     index(pair, [an_exit(f"m{n - 1}", size_bytes=1, replay_id=told(batch, n)) for n in range(1, 8)])
-    follower = following.Follower()
-    assert [follower.arrivals(batch) for _ in range(3)] == [4, 3, 0]
+    follower = batch_follower.Follower()
+    assert [follower.record_arrivals(batch) for _ in range(3)] == [4, 3, 0]
 
 
 def test_at_the_end_of_its_time_what_was_not_seen_is_unseen_and_handed_ones_stay(
@@ -417,10 +417,10 @@ def test_at_the_end_of_its_time_what_was_not_seen_is_unseen_and_handed_ones_stay
     batch = sent(broker, 3)
     batch.items.filter(position=2).update(outcome=Outcome.HANDED)
     batch.items.filter(position=3).update(outcome=Outcome.DELIVERED)
-    assert following.open_batches() == [batch]
-    following.close(batch, timezone.now())
+    assert batch_follower.read_open_batches() == [batch]
+    batch_follower.close_batch(batch, timezone.now())
     assert outcomes(batch) == [Outcome.UNSEEN, Outcome.HANDED, Outcome.DELIVERED]
-    assert following.open_batches() == []
+    assert batch_follower.read_open_batches() == []
 
 
 @pytest.mark.parametrize(
@@ -437,12 +437,12 @@ def test_which_batches_are_followed(
     broker: Broker, state: BatchState, stated: dict[str, Any], is_open: bool
 ) -> None:
     a_batch(broker, state=state, **stated)
-    assert bool(following.open_batches()) == is_open
+    assert bool(batch_follower.read_open_batches()) == is_open
 
 
 def test_a_batch_is_followed_for_a_time_after_its_end(broker: Broker) -> None:
     batch = sent(broker)
-    follower = following.Follower()
+    follower = batch_follower.Follower()
     now = timezone.now()
     assert not follower.is_over(batch, now)
     batch.state_at = now - timedelta(days=40)
@@ -451,4 +451,4 @@ def test_a_batch_is_followed_for_a_time_after_its_end(broker: Broker) -> None:
 
 def test_a_replay_straight_through_says_that_it_is_not_followed(broker: Broker) -> None:
     batch = a_batch(broker, state=BatchState.RUNNING, source=Source.QUEUE)
-    assert "not followed" in outcome.blind(batch)
+    assert "does not follow" in outcome.explain_unseen(batch)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import freeze, redirect, select
-from delayboard.dead_letters.replay.edit import edit, undo
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.check import redirect_group
+from delayboard.dead_letters.replay.draft import change_draft, create_draft, freeze_selection
+from delayboard.dead_letters.replay.draft.edit_message import edit_message, undo_edit
 from tests.delayboard.builders import a_death, a_message, deaths_header, parked, shop
 from tests.delayboard.preparing import (
     FEW,
@@ -67,8 +68,8 @@ def test_what_a_full_queue_would_push_out_is_told(
     bounded(broker, has, **arguments)
     keys = some(broker, 12)
     if by_worker:
-        monkeypatch.setattr(freeze, "AT_ONCE", 2)
-    batch = select.of_parked_messages(user, broker, keys, FEW)
+        monkeypatch.setattr(freeze_selection, "AT_ONCE", 2)
+    batch = create_draft.draft_messages(user, broker, keys, FEW)
     if by_worker:
         work_off(batch)
     (route,) = batch.routes.all()
@@ -88,23 +89,23 @@ def test_items_of_several_routes_fill_a_queue_together(user: User, broker: Broke
         for key in "aab"
     ]
     keys += [row.pk for row in parked(broker, *messages)]
-    batch = select.of_parked_messages(user, broker, keys, PLAIN)
+    batch = create_draft.draft_messages(user, broker, keys, PLAIN)
     assert all(route.is_good for route in batch.routes.all())
     for key in keys[:4]:
-        redirect.redirect(user, group_of(key), "", "few")
-    batch = select.of_parked_messages(user, broker, keys, PLAIN)
-    assert batches.bad_verdicts(batch) == {"lost": 7}
+        redirect_group.redirect_group(user, group_of(key), "", "few")
+    batch = create_draft.draft_messages(user, broker, keys, PLAIN)
+    assert change_state.count_bad_verdicts(batch) == {"lost": 7}
     assert all("2 of these 7" in route.verdict for route in batch.routes.all())
 
 
 def test_an_edit_and_a_change_keep_what_is_told_of_a_full_queue(user: User, broker: Broker) -> None:
     bounded(broker, 0, x_max_length=5)
-    batch = select.of_parked_messages(user, broker, some(broker, 6), FEW)
+    batch = create_draft.draft_messages(user, broker, some(broker, 6), FEW)
     item = batch.items.select_related("batch__broker", "parked_message").get(position=2)
-    edit(user, item, body=b"other")
-    assert batches.bad_verdicts(batch) == {"lost": 6}
-    undo(user, item)
-    assert batches.bad_verdicts(batch) == {"lost": 6}
+    edit_message(user, item, body=b"other")
+    assert change_state.count_bad_verdicts(batch) == {"lost": 6}
+    undo_edit(user, item)
+    assert change_state.count_bad_verdicts(batch) == {"lost": 6}
     bounded(broker, 0, x_max_length=6)
-    select.change(user, batch, FEW)
+    change_draft.change_options(user, batch, FEW)
     assert routes_of(batch) == {("", "few", "delivered"): 6}

@@ -8,9 +8,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from delayboard.dead_letters.replay import prepare, select
-from delayboard.dead_letters.replay.batch import BatchError
-from delayboard.dead_letters.replay.options import OptionError, Options
+from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.options import OptionError, Options
+from delayboard.dead_letters.replay.draft import change_draft, create_draft, prepare_draft
 from delayboard.models import BatchState, ParkedMessage, Source, TargetMode
 from tests.delayboard.builders import a_message, parked, some_peeked_messages
 from tests.delayboard.preparing import (
@@ -35,12 +35,12 @@ HANDLES = [one.handle for one in some_peeked_messages([b"0", b"1", b"2"])]
 def test_chosen_messages_of_a_queue_are_parked_first(user: User, broker: Broker) -> None:
     confirm(user, broker)
     some(broker, 1)
-    batch = select.of_look(user, broker, "dead", HANDLES, PLAIN)
+    batch = create_draft.draft_peeked(user, broker, "dead", HANDLES, PLAIN)
     assert (batch.state, batch.said) == (BatchState.PREPARING, "3 chosen messages of dead")
     assert batch.parking is not None
     assert batch.parking.handles == HANDLES
     waits = work_off(batch)
-    assert (waits.state, waits.error) == (WorkState.WAITING, prepare.PARKS)
+    assert (waits.state, waits.error) == (WorkState.WAITING, prepare_draft.PARKS)
     session = batch.parking.parksession_set.create(
         broker=broker, queue="dead", began_at=timezone.now()
     )
@@ -57,7 +57,7 @@ def test_chosen_messages_of_a_queue_are_parked_first(user: User, broker: Broker)
 
 def test_when_none_could_be_parked_it_has_failed_and_says_why(user: User, broker: Broker) -> None:
     confirm(user, broker)
-    batch = select.of_look(user, broker, "dead", HANDLES, PLAIN)
+    batch = create_draft.draft_peeked(user, broker, "dead", HANDLES, PLAIN)
     assert batch.parking is not None
     Work.objects.filter(parking=batch.parking).update(
         state=WorkState.FAILED, error="There is no queue “dead”."
@@ -74,36 +74,40 @@ def test_of_a_queue_that_nobody_confirmed_nothing_is_taken(
     user: User, broker: Broker, queue: str
 ) -> None:
     with pytest.raises(BatchError):
-        select.of_look(user, broker, queue, HANDLES, PLAIN)
+        create_draft.draft_peeked(user, broker, queue, HANDLES, PLAIN)
     with pytest.raises(BatchError):
-        select.of_queue(user, broker, queue, PLAIN)
+        create_draft.draft_queue(user, broker, queue, PLAIN)
     assert nothing_was_made()
 
 
 @pytest.fixture
 def deep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(select, "live_depths", lambda address, queues: dict.fromkeys(queues, 12))
+    monkeypatch.setattr(
+        create_draft, "live_depths", lambda address, queues: dict.fromkeys(queues, 12)
+    )
 
 
 @pytest.mark.usefixtures("deep")
 def test_a_whole_queue_goes_straight_through_without_items(user: User, broker: Broker) -> None:
     confirm(user, broker)
-    batch = select.of_queue(user, broker, "dead", PLAIN)
+    batch = create_draft.draft_queue(user, broker, "dead", PLAIN)
     assert (batch.source, batch.queue, batch.selected) == (Source.QUEUE, "dead", 12)
     assert batch.is_draft
     assert not batch.items.exists()
     (route,) = batch.routes.all()
     assert (route.is_good, route.items_number) == (True, 12)
-    assert "worked out as it goes" in route.verdict
-    select.change(user, batch, Options(mode=TargetMode.TYPED, key="dead"))
+    assert "found when it is sent" in route.verdict
+    change_draft.change_options(user, batch, Options(mode=TargetMode.TYPED, key="dead"))
     (route,) = batch.routes.all()
     assert (route.routing_key, route.ending, route.items_number) == ("dead", "loops", 12)
     through = Options(mode=TargetMode.DELAY, topology_id=1, delay=timedelta(seconds=5))
     with pytest.raises(OptionError, match="into a delay"):
-        select.of_queue(user, broker, "dead", through)
+        create_draft.draft_queue(user, broker, "dead", through)
     with pytest.raises(OptionError, match="into a delay"):
-        select.change(user, batch, through)
-    typed = select.of_queue(user, broker, "dead", Options(**{**TYPED.__dict__, "limit": 5}))
+        change_draft.change_options(user, batch, through)
+    typed = create_draft.draft_queue(
+        user, broker, "dead", Options(**{**TYPED.__dict__, "limit": 5})
+    )
     assert typed.selected == 5
     assert typed.routes.get().verdict == "Arrives in orders at once."
 
@@ -112,7 +116,7 @@ def test_a_whole_queue_goes_straight_through_without_items(user: User, broker: B
 def test_straight_into_a_queue_that_cannot_hold_them_is_told(user: User, broker: Broker) -> None:
     confirm(user, broker)
     bounded(broker, 0, x_max_length=5)
-    (route,) = select.of_queue(user, broker, "dead", FEW).routes.all()
+    (route,) = create_draft.draft_queue(user, broker, "dead", FEW).routes.all()
     assert (route.is_good, route.ending) == (False, "lost")
     assert "7 of these 12 would be pushed out and lost" in route.verdict
 
@@ -121,7 +125,7 @@ def test_a_message_that_lay_in_a_queue_is_read_as_it_came(user: User, broker: Br
     """The one that the journal keeps decides, not the group that it is counted in."""
     (row,) = parked(broker, Message("", "dead", a_message().properties, b"1"), queue="audit")
     options = Options(mode=TargetMode.TYPED, key="audit")
-    assert routes_of(select.of_parked_messages(user, broker, [row.pk], options)) == {
+    assert routes_of(create_draft.draft_messages(user, broker, [row.pk], options)) == {
         ("", "audit", "loops"): 1
     }
 
@@ -129,7 +133,7 @@ def test_a_message_that_lay_in_a_queue_is_read_as_it_came(user: User, broker: Br
 @pytest.mark.usefixtures("small")
 def test_what_another_has_parked_of_the_same_queue_is_not_taken(user: User, broker: Broker) -> None:
     confirm(user, broker)
-    batch = select.of_look(user, broker, "dead", HANDLES, PLAIN)
+    batch = create_draft.draft_peeked(user, broker, "dead", HANDLES, PLAIN)
     some(broker, 3)
     assert batch.parking is not None
     Work.objects.filter(parking=batch.parking).update(state=WorkState.DONE)

@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from analytics.facts import oldest
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import source
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.send import parked_source
 from delayboard.models import (
     BatchState,
     MessageGroup,
@@ -87,7 +87,7 @@ def test_the_number_of_replays_is_counted_in_the_message(
     told: list[Any] = [2, "x", True, -5]
     found = parked(broker, *[a_message(b"1", {REPLAYS_HEADER: number}) for number in told])
     batch = frozen(user, broker, found)
-    batches.start(user, batch, despite_verdict=False)
+    change_state.start(user, batch, despite_verdict=False)
     carried(batch)
     assert [p.properties.headers[REPLAYS_HEADER] for p in pipes.published] == [3, 1, 1, 1]
 
@@ -113,9 +113,9 @@ def test_what_is_given_to_a_delay_is_handed_and_can_be_replayed_again(
     assert (item.state, item.outcome) == ("done", Outcome.HANDED)
     assert parked_message_states(batch) == ["handed"]
     again = frozen(user, broker, list(ParkedMessage.objects.all()), undo_seconds=60)
-    batches.start(user, again, despite_verdict=False)
+    change_state.start(user, again, despite_verdict=False)
     assert parked_message_states(again) == ["replaying"]
-    batches.cancel(user, again)
+    change_state.cancel(user, again)
     assert parked_message_states(again) == ["handed"]
     again.refresh_from_db()
     adds_up(again)
@@ -129,10 +129,10 @@ def test_what_arrived_of_another_replay_meanwhile_is_not_parked_again(
     batch = started(user, broker, [b"1"], a_route("orders", "orders", after_ms=5000))
     carried(batch)
     again = frozen(user, broker, list(ParkedMessage.objects.all()), undo_seconds=60)
-    batches.start(user, again, despite_verdict=False)
+    change_state.start(user, again, despite_verdict=False)
     batch.items.update(outcome=outcome)
     if is_cancelled:
-        batches.cancel(user, again)
+        change_state.cancel(user, again)
     else:
         changed(ReplayBatch, publish_at=timezone.now())
         pipes.decide = lambda p: RETURNED
@@ -172,7 +172,7 @@ def test_a_decimal_is_not_sent_to_a_stream_tap(
     )
     found = parked(broker, a_message(b"1", {"price": Decimal("1.5")}), a_message(b"2"))
     batch = frozen(user, broker, found)
-    batches.start(user, batch, despite_verdict=False)
+    change_state.start(user, batch, despite_verdict=False)
     carried(batch)
     assert states(batch) == ["failed", "done"]
     assert "The header “price” holds a decimal number" in errors(batch)[0]
@@ -227,7 +227,7 @@ def test_a_parked_message_that_was_deleted_fails(user: User, broker: Broker, pip
     ParkedMessage.objects.filter(message_id="1").delete()
     ParkedMessage.objects.filter(message_id="3").update(properties=b"\x20\x00\x00\x00\x00\x09\x01")
     carried(batch)
-    assert (states(batch), errors(batch)[0]) == (["failed", "done", "failed"], source.GONE)
+    assert (states(batch), errors(batch)[0]) == (["failed", "done", "failed"], parked_source.GONE)
     assert (batch.done, batch.failed) == (1, 2)
 
 

@@ -18,12 +18,12 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from analytics.facts import oldest
-from delayboard.dead_letters.replay import answered, settle, source, ways
-from delayboard.dead_letters.replay import send as sending
-from delayboard.dead_letters.replay.content import contents
-from delayboard.dead_letters.replay.hold import NOT_ANSWERED
-from delayboard.dead_letters.replay.send import replay
-from delayboard.dead_letters.replay.source import GIVEN_UP
+from delayboard.dead_letters.replay.batch.lease import NOT_ANSWERED
+from delayboard.dead_letters.replay.publish import tap_check
+from delayboard.dead_letters.replay.publish.content import read_contents
+from delayboard.dead_letters.replay.send import answers, parked_source, send_batch, settle_items
+from delayboard.dead_letters.replay.send.parked_source import GIVEN_UP
+from delayboard.dead_letters.replay.send.send_batch import replay
 from delayboard.models import (
     BatchState,
     ItemState,
@@ -71,7 +71,7 @@ def test_one_that_breaks_the_connection_each_time_is_given_up_and_the_others_go(
         pipes.broken = OutcomeUnknown("broke") if publish.body == b"bad" else pipes.broken
 
     pipes.before = breaks
-    for _ in range(source.TRIES):
+    for _ in range(parked_source.TRIES):
         assert carried(batch).state == WorkState.WAITING
         pipes.broken = None
     assert carried(batch).state == WorkState.DONE
@@ -84,7 +84,7 @@ def test_one_that_breaks_the_connection_each_time_is_given_up_and_the_others_go(
 def test_workers_that_are_killed_give_nothing_up(user: User, broker: Broker, pipes: Pipes) -> None:
     batch = started(user, broker, [b"1", b"2"])
     pipes.decide = lambda p: None
-    for _ in range(2 * source.TRIES):
+    for _ in range(2 * parked_source.TRIES):
         carried(batch)
         assert states(batch) == ["publishing"] * 2
     pipes.decide = lambda p: Answer("confirmed")
@@ -116,10 +116,10 @@ def deaf(
                 raise Unreachable("The management API does not answer.")
             return there["now"]
 
-        monkeypatch.setattr(ways, "look_along", look)
+        monkeypatch.setattr(tap_check, "look_along", look)
         return asked
 
-    for module in (answered, sending):
+    for module in (answers, send_batch):
         monkeypatch.setattr(module, "CHECK_AGAIN_SECONDS", 0.0)
     return refuse
 
@@ -194,12 +194,14 @@ def test_what_got_its_end_while_it_was_read_is_not_sent_again(
     def late(*args: Any, **kwargs: Any) -> Any:
         item = batch.items.get(position=1)
         if item.state == ItemState.PUBLISHING:
-            taken = settle.Taken(1, item.parked_message_id, is_handed=False)
+            taken = settle_items.Taken(1, item.parked_message_id, is_handed=False)
             with transaction.atomic():
-                settle.write(batch, [settle.Ending(taken, ItemState.DONE)], timezone.now())
-        return contents(*args, **kwargs)
+                settle_items.write_endings(
+                    batch, [settle_items.Ending(taken, ItemState.DONE)], timezone.now()
+                )
+        return read_contents(*args, **kwargs)
 
-    monkeypatch.setattr(source, "contents", late)
+    monkeypatch.setattr(parked_source, "read_contents", late)
     assert carried(batch).state == WorkState.DONE
     assert (pipes.bodies, states(batch), batch.doubled) == ([b"2"], ["done"] * 2, 0)
 
@@ -210,7 +212,7 @@ def test_a_commit_whose_answer_was_lost_is_counted_once(
 ) -> None:
     batch = started(user, broker, [b"1", b"2", b"3"])
     wire = transaction.get_connection()
-    commit, written = wire.commit, settle.write
+    commit, written = wire.commit, settle_items.write_endings
 
     def lost() -> None:
         monkeypatch.setattr(wire, "commit", commit)
@@ -219,12 +221,12 @@ def test_a_commit_whose_answer_was_lost_is_counted_once(
 
     def write(batch: ReplayBatch, endings: Any, *args: Any, **kwargs: Any) -> Any:
         if endings:
-            monkeypatch.setattr(settle, "write", written)
+            monkeypatch.setattr(settle_items, "write_endings", written)
             monkeypatch.setattr(wire, "commit", lost)
         return written(batch, endings, *args, **kwargs)
 
-    monkeypatch.setattr(settle, "write", write)
-    monkeypatch.setattr(sending, "DATABASE_SECONDS", 0.0)
+    monkeypatch.setattr(settle_items, "write_endings", write)
+    monkeypatch.setattr(send_batch, "DATABASE_SECONDS", 0.0)
     row = carried(batch)
     assert (row.state, row.done, states(batch)) == (WorkState.DONE, 3, ["done"] * 3)
     assert [event.kind for _, event in oldest(10)].count("replayed") == 3
@@ -260,7 +262,7 @@ def test_a_database_that_refuses_what_was_sent_is_asked_until_it_takes_it(
     user: User, broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = started(user, broker, [b"1", b"2"])
-    write = settle.write
+    write = settle_items.write_endings
     refused: list[int] = []
 
     def refuses(batch: ReplayBatch, endings: Any, *args: Any, **kwargs: Any) -> Any:
@@ -269,8 +271,8 @@ def test_a_database_that_refuses_what_was_sent_is_asked_until_it_takes_it(
             raise OperationalError("database or disk is full")
         return write(batch, endings, *args, **kwargs)
 
-    monkeypatch.setattr(settle, "write", refuses)
-    monkeypatch.setattr(sending, "DATABASE_SECONDS", 0.0)
+    monkeypatch.setattr(settle_items, "write_endings", refuses)
+    monkeypatch.setattr(send_batch, "DATABASE_SECONDS", 0.0)
     assert carried(batch).state == WorkState.DONE
     assert (states(batch), len(pipes.published), batch.doubled) == (["done"] * 2, 2, 0)
 
@@ -288,7 +290,7 @@ def test_a_database_that_fails_before_anything_is_sent_says_so(
     def refuses(*args: Any, **kwargs: Any) -> Any:
         raise kind("it is full, or gone")
 
-    monkeypatch.setattr(source, "contents", refuses)
+    monkeypatch.setattr(parked_source, "read_contents", refuses)
     with pytest.raises(kind):
         carried(batch)
     row = Work.objects.get()

@@ -10,8 +10,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError, CommandParser
 
 from delayboard.dead_letters import search
-from delayboard.management import replay_arguments as arguments
-from delayboard.management import replay_words as words
+from delayboard.management import replay_arguments, replay_output
 from delayboard.management.commands.replay_dead_letters import Command
 from delayboard.models.replay import Order, TargetMode
 from tests.builders import make_broker, make_user
@@ -30,7 +29,7 @@ def given(*said: str) -> dict[str, Any]:
 
 
 def options(broker: Broker, *said: str) -> Any:
-    return arguments._options(broker, given(*said))
+    return replay_arguments._read_options(broker, given(*said))
 
 
 @pytest.mark.parametrize(
@@ -45,18 +44,20 @@ def options(broker: Broker, *said: str) -> Any:
 )
 def test_nothing_or_two_things_to_replay_are_a_misuse(said: tuple[str, ...]) -> None:
     with pytest.raises(CommandError) as told:
-        arguments.only_one(given(*said))
+        replay_arguments.find_action(given(*said))
     assert told.value.returncode == 2
 
 
 def test_of_two_choices_only_one_is_taken() -> None:
     with pytest.raises(CommandError) as told:
-        arguments.only_one(given("--parked-message", "30", "--group", "1", "--parked-from", "dead"))
+        replay_arguments.find_action(
+            given("--parked-message", "30", "--group", "1", "--parked-from", "dead")
+        )
     assert str(told.value) == "Say only one of --parked-message, --group and --parked-from."
 
 
 def test_an_empty_search_is_a_choice() -> None:
-    assert arguments.only_one(given("--query", "")) == "query"
+    assert replay_arguments.find_action(given("--query", "")) == "query"
 
 
 @pytest.mark.parametrize(
@@ -79,14 +80,16 @@ def test_what_cannot_be_read_is_named_by_its_option(
     broker: Broker, said: tuple[str, ...], sentence: str
 ) -> None:
     with pytest.raises(CommandError) as told:
-        arguments.choose(None, broker, "query", given("--query", "", *said))
+        replay_arguments.create_draft_of(None, broker, "query", given("--query", "", *said))
     assert sentence in str(told.value)
     assert told.value.returncode == 2
 
 
 def test_all_that_is_wrong_is_said_at_once(broker: Broker) -> None:
     with pytest.raises(CommandError, match=r"--rate: .*--limit: "):
-        arguments.choose(None, broker, "query", given("--rate", "x", "--limit", "y"))
+        replay_arguments.create_draft_of(
+            None, broker, "query", given("--rate", "x", "--limit", "y")
+        )
 
 
 def test_everything_that_was_said_is_an_option(broker: Broker, pair: Topology) -> None:
@@ -118,15 +121,17 @@ def test_another_brokers_topology_group_and_replay_are_none_of_this_one(
         options(other, "--through", pair.slug, "--delay", "1m")
     (parked_message,) = parked(broker, a_message())
     with pytest.raises(CommandError, match=f"Other has no group {parked_message.group_id}."):
-        arguments.choose(None, other, "group", given("--group", str(parked_message.group_id)))
+        replay_arguments.create_draft_of(
+            None, other, "group", given("--group", str(parked_message.group_id))
+        )
     with pytest.raises(CommandError, match=r"Other has no replay 1\."):
-        arguments.batch_of(other, 1)
+        replay_arguments.find_batch(other, 1)
 
 
 def test_no_sign_of_a_queues_name_belongs_to_the_search(broker: Broker) -> None:
     (parked_message,) = parked(broker, a_message(), queue=NASTY)
     parked(broker, a_message(), queue="other")
-    query = arguments._parked_from(broker, NASTY)
+    query = replay_arguments._make_query(broker, NASTY)
     assert [found.pk for found in search.matching(None, broker, query)] == [parked_message.pk]
 
 
@@ -134,26 +139,26 @@ def test_queues_that_a_search_would_mix_are_not_chosen_by_their_name(broker: Bro
     parked(broker, a_message(), queue="dead")
     parked(broker, a_message(), queue="DEAD")
     with pytest.raises(CommandError, match="does not tell “DEAD”, “dead” apart"):
-        arguments._parked_from(broker, "dead")
+        replay_arguments._make_query(broker, "dead")
 
 
 def test_a_user_needs_to_exist_and_the_role_operator(broker: Broker, user: User) -> None:
-    assert arguments.user_of(None, broker) is None
-    assert arguments.user_of("ann", broker) == user
+    assert replay_arguments.find_user(None, broker) is None
+    assert replay_arguments.find_user("ann", broker) == user
     make_user("vic", Role.VIEWER, broker)
     with pytest.raises(CommandError, match="“vic” does not have the role operator on Test broker"):
-        arguments.user_of("vic", broker)
+        replay_arguments.find_user("vic", broker)
     with pytest.raises(CommandError, match="There is no account “bob”") as told:
-        arguments.user_of("bob", broker)
+        replay_arguments.find_user("bob", broker)
     assert told.value.returncode == 2
 
 
 def test_an_unknown_broker_is_a_misuse_that_names_the_known_ones(broker: Broker) -> None:
     with pytest.raises(CommandError, match=f"Known brokers: {broker.slug}") as told:
-        arguments.known_broker("nowhere")
+        replay_arguments.find_broker("nowhere")
     assert told.value.returncode == 2
 
 
 def test_what_a_terminal_would_obey_is_not_printed() -> None:
-    assert words.plain("a\x1b[2Jb\nc\u202e") == "a�[2Jb�c�"
-    assert len(words.plain("x" * 1000)) == words.NARROW
+    assert replay_output.make_printable("a\x1b[2Jb\nc\u202e") == "a�[2Jb�c�"
+    assert len(replay_output.make_printable("x" * 1000)) == replay_output.NARROW

@@ -18,11 +18,19 @@ from delayboard.dead_letters.message.after_parking import after
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.parked.store import ReturnedMessage
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import claims, edit, following, freeze, outcome, prepare, select
-from delayboard.dead_letters.replay.batch import BatchError
-from delayboard.dead_letters.replay.options import Options
-from delayboard.management import replay_words as words
+from delayboard.dead_letters.replay.batch import change_state, claims
+from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.draft import (
+    change_draft,
+    create_draft,
+    edit_message,
+    freeze_selection,
+    prepare_draft,
+)
+from delayboard.dead_letters.replay.follow import batch_follower, outcome
+from delayboard.dead_letters.replay.publish.edit_headers import EditError
+from delayboard.management import replay_output
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode
 from delayboard.models.replay import Outcome, replay_id
 from tests.analytics.builders import an_event, an_exit
@@ -57,14 +65,14 @@ def a_parked_message(number: int, name: str = "") -> Any:
 def of_parked_messages(
     parked_messages: Sequence[ParkedMessage], options: Options = PLAIN
 ) -> ReplayBatch:
-    return select.of_parked_messages(
+    return create_draft.draft_messages(
         None, parked_messages[0].broker, [one.pk for one in parked_messages], options
     )
 
 
 def replayed(parked_messages: Sequence[ParkedMessage], options: Options = INCLUDED) -> ReplayBatch:
     batch = of_parked_messages(parked_messages, options)
-    batches.start(None, batch, despite_verdict=True)
+    change_state.start(None, batch, despite_verdict=True)
     carried(batch)
     return batch
 
@@ -92,14 +100,14 @@ def test_the_worker_excludes_them_too_and_judges_them_when_they_are_included(
     broker: Broker,
 ) -> None:
     twins(broker, 5, of=(0, 1, 4))
-    batch = select.of_query(None, broker, "", PLAIN)
+    batch = create_draft.draft_query(None, broker, "", PLAIN)
     work_off(batch)
     assert counts(batch) == (8, 3, 3, 5)
-    select.change(None, batch, INCLUDED)
+    change_draft.change_options(None, batch, INCLUDED)
     work_off(batch)
     assert counts(batch) == (8, 3, 0, 8)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 8}
-    select.change(None, batch, PLAIN)
+    change_draft.change_options(None, batch, PLAIN)
     work_off(batch)
     assert counts(batch) == (8, 3, 3, 5)
     adds_up(batch)
@@ -107,10 +115,10 @@ def test_the_worker_excludes_them_too_and_judges_them_when_they_are_included(
 
 def test_a_small_draft_takes_them_in_and_leaves_them_out_again(broker: Broker) -> None:
     batch = of_parked_messages(twins(broker))
-    select.change(None, batch, INCLUDED)
+    change_draft.change_options(None, batch, INCLUDED)
     assert counts(batch) == (4, 1, 0, 4)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 4}
-    select.change(None, batch, PLAIN)
+    change_draft.change_options(None, batch, PLAIN)
     assert counts(batch) == (4, 1, 1, 3)
     assert routes_of(batch) == {("orders", "orders", "delivered"): 3}
 
@@ -121,14 +129,14 @@ def test_a_replay_of_nothing_but_repeats_says_so_and_does_not_start(
 ) -> None:
     *_, again = twins(broker)
     if by_worker:
-        monkeypatch.setattr(freeze, "AT_ONCE", 0)
-        batch = select.of_query(None, broker, "repeat:yes", PLAIN)
+        monkeypatch.setattr(freeze_selection, "AT_ONCE", 0)
+        batch = create_draft.draft_query(None, broker, "repeat:yes", PLAIN)
         work_off(batch)
     else:
         batch = of_parked_messages([again])
     assert (batch.state, batch.state_why) == ("draft", "")
     with pytest.raises(BatchError, match="possible repeats and are excluded"):
-        batches.start(None, batch, despite_verdict=True)
+        change_state.start(None, batch, despite_verdict=True)
     assert parked_messages_of(batch) == [again.pk]
 
 
@@ -142,7 +150,7 @@ def test_excluded_ones_stay_parked_whatever_becomes_of_the_replay(
     again.refresh_from_db()
     assert again.state == ParkedState.PARKED
     cancelled = of_parked_messages(twins(broker))
-    batches.cancel(None, cancelled)
+    change_state.cancel(None, cancelled)
     cancelled.refresh_from_db()
     assert (cancelled.cancelled, cancelled.excluded) == (3, 1)
     adds_up(cancelled)
@@ -173,11 +181,11 @@ def test_a_repeat_carries_the_id_of_an_earlier_replay(broker: Broker, pipes: Pip
 def test_a_twin_that_another_replay_has_claimed_lends_its_id(broker: Broker, pipes: Pipes) -> None:
     first, *_, again = twins(broker)
     waiting = of_parked_messages([first])
-    batches.start(None, waiting, despite_verdict=True)
+    change_state.start(None, waiting, despite_verdict=True)
     changed = ReplayBatch.objects.filter(pk=waiting.pk)
-    batches.pause(None, changed.get())
+    change_state.pause(None, changed.get())
     replayed([again])
-    batches.resume(None, changed.get())
+    change_state.resume(None, changed.get())
     carried(changed.get())
     assert pipes.names == [replay_id(waiting.uid, 1)] * 2
 
@@ -190,7 +198,7 @@ def test_a_repeat_whose_twin_never_went_has_its_own_id_and_the_twin_gets_it_late
     draft = of_parked_messages([second])
     batch = replayed([again, another])
     assert pipes.names == [replay_id(batch.uid, 1), replay_id(batch.uid, 2)]
-    batches.start(None, draft, despite_verdict=True)
+    change_state.start(None, draft, despite_verdict=True)
     carried(draft)
     assert pipes.names[2] == pipes.names[1]
 
@@ -209,11 +217,11 @@ def test_to_send_a_message_again_on_purpose_takes_a_new_id(broker: Broker, pipes
 def test_ids_are_shared_across_chunks_of_claims(
     broker: Broker, pipes: Pipes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "AT_ONCE", 0)
+    monkeypatch.setattr(change_state, "AT_ONCE", 0)
     twins(broker, 4, of=(0, 3))
-    batch = select.of_query(None, broker, "", INCLUDED)
+    batch = create_draft.draft_query(None, broker, "", INCLUDED)
     work_off(batch)
-    batches.start(None, batch, despite_verdict=True)
+    change_state.start(None, batch, despite_verdict=True)
     monkeypatch.setattr(claims, "claim_chunk", partial(claims.claim_chunk, number=2))
     carried(batch)
     assert pipes.names == [replay_id(batch.uid, one) for one in (1, 2, 3, 4, 1, 4)]
@@ -279,40 +287,42 @@ def test_as_many_arrived_as_a_tap_saw(pair: Topology, pipes: Pipes) -> None:
 def test_an_excluded_repeat_is_not_edited(broker: Broker) -> None:
     batch = of_parked_messages(twins(broker))
     item = batch.items.get(state=EXCLUDED)
-    with pytest.raises(edit.EditError, match="Include possible repeats"):
-        edit.edit(None, item, body=b"other")
+    with pytest.raises(EditError, match="Include possible repeats"):
+        edit_message.edit_message(None, item, body=b"other")
     assert routes_of(batch) == {("orders", "orders", "delivered"): 3}
 
 
 def test_what_the_command_says(broker: Broker) -> None:
     first, *_, again = parked_messages = twins(broker)
     batch = of_parked_messages(parked_messages)
-    said = "\n".join([*words.dry_run(batch), *words.each(batch)])
+    said = "\n".join([*replay_output.describe_dry_run(batch), *replay_output.list_messages(batch)])
     assert f"Replay {batch.pk}: 3 messages" in said
     assert "1 possible repeat excluded: still parked. Include them with --include-repeats." in said
     assert f"4. m0: excluded, a possible repeat of message {first.pk}" in said
-    *_, message, end = (json.loads(one) for one in words.dry_run_lines(batch, with_messages=True))
+    *_, message, end = (
+        json.loads(one) for one in replay_output.format_dry_run(batch, with_messages=True)
+    )
     assert (message["parked_message"], message["repeat_of"]) == (again.pk, first.pk)
     assert message["is_excluded"]
     assert (end["selected"], end["repeats"], end["excluded"], end["good"]) == (4, 1, 1, 3)
-    select.change(None, batch, INCLUDED)
-    assert "1 possible repeat included" in "\n".join(words.dry_run(batch))
+    change_draft.change_options(None, batch, INCLUDED)
+    assert "1 possible repeat included" in "\n".join(replay_output.describe_dry_run(batch))
 
 
 def test_a_worker_that_fails_while_it_judges_anew_leaves_counts_that_add_up(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(select, "AT_ONCE", 1)
-    monkeypatch.setattr(prepare, "CHUNK", 2)
+    monkeypatch.setattr(change_draft, "AT_ONCE", 1)
+    monkeypatch.setattr(prepare_draft, "CHUNK", 2)
     batch = of_parked_messages(twins(broker, 4, of=(0, 1)))
-    select.change(None, batch, INCLUDED)
+    change_draft.change_options(None, batch, INCLUDED)
     calls = []
 
     def finish(*args: Any) -> None:
         calls.append(args)
         raise BatchError("No more.")
 
-    monkeypatch.setattr(prepare, "finish", finish)
+    monkeypatch.setattr(prepare_draft, "check_full_queues", finish)
     work_off(batch)
     assert calls
     assert (batch.state, batch.cancelled) == ("failed", 6)
@@ -324,5 +334,5 @@ def outcomes(batch: ReplayBatch) -> list[tuple[str, int | None]]:
 
 
 def seen_of(batch: ReplayBatch) -> list[str]:
-    following.Follower().arrivals(batch)
+    batch_follower.Follower().record_arrivals(batch)
     return list(batch.items.values_list("outcome", flat=True))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.replay import told
+from delayboard.dead_letters.replay.present import summary
 from delayboard.models import BatchState, ItemState, Outcome
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
@@ -17,14 +17,14 @@ NUMBERS = st.lists(st.integers(0, 10**7), max_size=9)
 
 @given(NUMBERS)
 def test_the_parts_of_a_bar_fill_it_and_all_can_be_seen(numbers: list[int]) -> None:
-    parts = told.bar([("ok", "words", number) for number in numbers])
+    parts = summary.make_bar([("ok", "words", number) for number in numbers])
     assert [part.number for part in parts] == [number for number in numbers if number]
-    assert all(part.width >= told.LEAST - told.GAP for part in parts)
+    assert all(part.width >= summary.LEAST - summary.GAP for part in parts)
     ends = [part.x + part.width for part in parts]
     starts = [part.x for part in parts[1:]]
-    assert all(end + told.GAP == start for end, start in zip(ends, starts, strict=False))
+    assert all(end + summary.GAP == start for end, start in zip(ends, starts, strict=False))
     if parts:
-        assert (parts[0].x, ends[-1]) == (0, told.BAR)
+        assert (parts[0].x, ends[-1]) == (0, summary.BAR)
 
 
 @pytest.mark.django_db
@@ -34,7 +34,7 @@ def test_a_dry_run_counts_every_item_once(broker: Broker) -> None:
     a_bad_route(batch, "never-heard-of", items_number=5)
     a_route(batch, routing_key="later", after_ms=1, items_number=3)
     a_route(batch, routing_key="none", items_number=0)
-    found = told.dry_run(batch)
+    found = summary.summarize_dry_run(batch)
     assert (found.number, found.bad) == (11, 7)
     assert [(one.number, one.kind) for one in found.endings] == [
         (5, "error"),
@@ -42,7 +42,7 @@ def test_a_dry_run_counts_every_item_once(broker: Broker) -> None:
         (3, "note"),
         (1, "ok"),
     ]
-    assert found.endings[0].words == "would not arrive well"
+    assert found.endings[0].words == "would not arrive"
 
 
 @pytest.mark.django_db
@@ -52,4 +52,6 @@ def test_what_became_of_them_adds_up_to_what_was_replayed(broker: Broker) -> Non
     batch = a_batch(broker, parked_messages, BatchState.DONE, states, delivered=1, died=1)
     delayed = a_route(batch, routing_key="later", after_ms=1000)
     batch.items.filter(position=3).update(route=delayed, outcome=Outcome.HANDED)
-    assert told.aftermath(batch) == told.Aftermath(delivered=1, died=1, handed=1, unseen=1)
+    assert summary.count_outcomes(batch) == summary.OutcomeCounts(
+        delivered=1, died=1, handed=1, unseen=1
+    )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from delayboard.dead_letters.replay.straight_limits import (
+from delayboard.dead_letters.replay.move_queue.delivery_limit import (
     PARK,
-    costly,
-    near_its_end,
-    prefetch_of,
+    choose_prefetch,
+    explain_costly,
+    explain_near_limit,
 )
 from topology.broker.amqp.deliveries import Arrival
 from topology.broker.properties.read import build_properties
@@ -43,7 +43,7 @@ def test_a_delivery_costs_where_there_is_a_limit(
     queue: Queue, version: tuple[int, ...], limit: int | None, is_costly: bool
 ) -> None:
     assert delivery_limit(queue, version) == limit
-    said = costly(queue, version)
+    said = explain_costly(queue, version)
     assert bool(said) == is_costly
     if is_costly:
         assert f"“dead” has the delivery limit {limit}:" in said
@@ -62,13 +62,13 @@ def test_a_message_that_few_crashes_would_destroy_is_told_of(
     count: object, limit: int | None, is_near: bool
 ) -> None:
     stated = {} if count is None else {"x-delivery-count": count}
-    said = near_its_end(arrival(**stated), limit)
+    said = explain_near_limit(arrival(**stated), limit)
     assert bool(said) == is_near
     assert not is_near or said.endswith(PARK)
 
 
 def test_what_comes_beforehand_is_what_a_minute_takes_and_memory_holds() -> None:
-    assert prefetch_of(2000, None, 0) == 2000
-    assert prefetch_of(2000, None, 1_000_000) == 134
-    assert prefetch_of(2000, 0.1, 0) == 6
-    assert prefetch_of(2000, 0.001, 10**9) == 1
+    assert choose_prefetch(2000, None, 0) == 2000
+    assert choose_prefetch(2000, None, 1_000_000) == 134
+    assert choose_prefetch(2000, 0.1, 0) == 6
+    assert choose_prefetch(2000, 0.001, 10**9) == 1

@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.replay import judging
-from delayboard.dead_letters.replay.judging import Judge
-from delayboard.dead_letters.replay.verdict import Target, Verdict, default_target, judge
+from delayboard.dead_letters.replay.check import route_checker
+from delayboard.dead_letters.replay.check.route_checker import RouteChecker
+from delayboard.dead_letters.replay.check.verdict import (
+    Target,
+    Verdict,
+    check_target,
+    find_default_target,
+)
 from tests.delayboard.builders import a_death, a_message, shop
 from tests.topology import strategies
 from tests.topology.builders import a_queue
@@ -37,7 +42,7 @@ IN_HOLD = a_death("hold", "expired", exchange="", routing_keys=("hold",))
 
 
 def target(*deaths: Death, there: Definitions | None = None) -> tuple[str, str] | None:
-    found = default_target(History(deaths), there or shop(), WAITS)
+    found = find_default_target(History(deaths), there or shop(), WAITS)
     return (found.exchange, found.routing_key) if found else None
 
 
@@ -76,8 +81,8 @@ def test_a_key_that_reaches_another_queue_too_sends_it_straight_to_the_one_it_di
 
 
 def test_the_reason_of_the_choice_is_told() -> None:
-    straight = default_target(History((a_death(exchange="news"),)), shop(), WAITS)
-    back = default_target(History((REJECTED,)), shop(), WAITS)
+    straight = find_default_target(History((a_death(exchange="news"),)), shop(), WAITS)
+    back = find_default_target(History((REJECTED,)), shop(), WAITS)
     assert straight is not None
     assert back is not None
     assert straight.why == "straight to orders, where it first died"
@@ -116,18 +121,18 @@ def test_the_verdict_says_where_every_copy_ends(
     exchange: str, key: str, is_good: bool, sentence: str
 ) -> None:
     there = shop(a_queue("lost", ttl=1000), a_queue("round", ttl=1000, dlx="", key="dead"))
-    verdict = judge(Target(exchange, key, "typed"), "dead", there, [])
+    verdict = check_target(Target(exchange, key, "typed"), "dead", there, [])
     assert (verdict.is_good, verdict.sentence) == (is_good, sentence)
 
 
 def test_a_queue_that_is_consumed_ends_the_way() -> None:
-    verdict = judge(Target("", "hold", ""), "dead", shop(), ["hold"])
+    verdict = check_target(Target("", "hold", ""), "dead", shop(), ["hold"])
     assert verdict == Verdict(True, "Arrives in hold at once.")
 
 
 def test_a_copy_that_is_lost_beside_one_that_arrives_is_no_good_verdict() -> None:
     there = shop(a_queue("lost", ttl=1), Binding("news", "lost", ""))
-    verdict = judge(Target("news", "", ""), "dead", there, [])
+    verdict = check_target(Target("news", "", ""), "dead", there, [])
     assert not verdict.is_good
     assert "Arrives in orders at once." in verdict.sentence
     assert "Lost after 1ms" in verdict.sentence
@@ -139,18 +144,18 @@ def test_the_message_s_own_headers_and_expiration_count() -> None:
         Binding("sorter", "orders", "", arguments=Arguments({"kind": "pdf"})),
     )
     parked_message = a_message(headers={"kind": "pdf"}, expiration="700")
-    sorted_in = judge(Target("sorter", "", ""), "dead", there, ["orders"], parked_message)
+    sorted_in = check_target(Target("sorter", "", ""), "dead", there, ["orders"], parked_message)
     assert sorted_in == Verdict(True, "Arrives in orders at once.")
-    other = judge(Target("sorter", "", ""), "dead", there, ["orders"], a_message(headers={}))
+    other = check_target(Target("sorter", "", ""), "dead", there, ["orders"], a_message(headers={}))
     assert other.sentence.startswith("No route")
-    expires = judge(Target("", "audit", ""), "dead", there, [], parked_message)
+    expires = check_target(Target("", "audit", ""), "dead", there, [], parked_message)
     assert expires.sentence.startswith("Lost after 700ms: it expires in “audit”")
 
 
 @pytest.mark.parametrize("expiration", ["soon", "-5", "1.5"])
 def test_an_expiration_that_no_broker_takes_is_told_before_it_is_refused(expiration: str) -> None:
     parked_message = a_message(expiration=expiration)
-    verdict = judge(Target("", "audit", ""), "dead", shop(), [], parked_message)
+    verdict = check_target(Target("", "audit", ""), "dead", shop(), [], parked_message)
     assert not verdict.is_good
     assert f"its expiration “{expiration}” is no whole number" in verdict.sentence
 
@@ -159,7 +164,7 @@ def test_the_deaths_that_a_replay_leaves_out_do_not_count() -> None:
     """Before 4.0 a broker believes a published x-death, and would drop it as a cycle."""
     there = shop(a_queue("wait", ttl=5, dlx="", key="audit"))
     died = {"x-death": [{"queue": "audit", "reason": "expired", "count": 1}]}
-    verdict = judge(
+    verdict = check_target(
         Target("", "wait", ""), "dead", there, [], a_message(headers=died), version=(3, 10, 8)
     )
     assert verdict == Verdict(True, "Arrives in audit after 5ms.", after_ms=5)
@@ -172,7 +177,7 @@ WAITING = busy_wait.definitions(HOOKS) | shop(a_queue("hooks"))
 
 def test_a_replay_into_a_busy_wait_of_ours_is_followed_to_where_its_waiter_brings_it() -> None:
     parked_message = a_message(headers={WAITER.due_header: 1_790_000_180_000})
-    verdict = judge(
+    verdict = check_target(
         Target("", WAITER.queue, ""),
         "dead",
         WAITING,
@@ -185,7 +190,9 @@ def test_a_replay_into_a_busy_wait_of_ours_is_followed_to_where_its_waiter_bring
 
 
 def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
-    verdict = judge(Target("", WAITER.queue, ""), "dead", WAITING, [], waiters=[of_others(WAITER)])
+    verdict = check_target(
+        Target("", WAITER.queue, ""), "dead", WAITING, [], waiters=[of_others(WAITER)]
+    )
     assert verdict.is_good
     assert verdict.sentence == (
         f"Arrives in {WAITER.queue} at once: a consumer that is not ours passes it on to “hooks” "
@@ -207,11 +214,11 @@ def test_a_delayed_exchange_keeps_a_replay_and_gives_it_back_all_the_same(
     later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
     there = shop(later, Binding("later", "orders", "orders"))
     parked_message = a_message(headers={"x-delay": 40})
-    verdict = judge(Target("later", key, ""), "dead", there, [], parked_message)
+    verdict = check_target(Target("later", key, ""), "dead", there, [], parked_message)
     assert not verdict.is_good
     assert verdict.sentence.startswith(said)
     turned = a_message(headers={"x-delay": -40})
-    again = judge(Target("later", "orders", ""), "dead", there, [], turned)
+    again = check_target(Target("later", "orders", ""), "dead", there, [], turned)
     assert again == Verdict(True, "Arrives in orders at once.")
 
 
@@ -230,10 +237,10 @@ deaths = st.builds(
 def test_a_default_target_is_a_route_into_the_queue_of_the_death_and_no_other(
     there: Definitions, died: list[Death]
 ) -> None:
-    found = default_target(History(tuple(died)), there, {"q5"})
+    found = find_default_target(History(tuple(died)), there, {"q5"})
     if found is None:
         return
-    verdict = judge(found, "elsewhere", there, [])
+    verdict = check_target(found, "elsewhere", there, [])
     assert not verdict.sentence.startswith("No route")
     assert any(death.queue in {queue.name for queue in there.queues} for death in died)
 
@@ -294,14 +301,14 @@ def test_judging_many_says_of_each_what_judging_one_says(
     consumed: set[str],
 ) -> None:
     there = found | Definitions.of(more)
-    many = Judge(there, consumed, version=version, now_ms=NOW_MS)
+    many = RouteChecker(there, consumed, version=version, now_ms=NOW_MS)
     for exchange, key, source, headers, expiration in [*parked_messages, *parked_messages]:
         parked_message = a_message(headers=headers, expiration=expiration)
         target = Target(exchange, key, "typed")
-        plain = judge(
+        plain = check_target(
             target, source, there, consumed, parked_message, version=version, now_ms=NOW_MS
         )
-        assert many.judge(target, source, parked_message.properties) == plain
+        assert many.check(target, source, parked_message.properties) == plain
 
 
 def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,11 +318,11 @@ def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -
         walks.append(args[1])
         return walk(*args, **named)
 
-    monkeypatch.setattr(judging, "walk", counted)
-    many = Judge(shop())
+    monkeypatch.setattr(route_checker, "walk", counted)
+    many = RouteChecker(shop())
     for number in range(50):
         parked_message = a_message(headers={"order": number})
-        assert many.judge(Target("orders", "orders", ""), "dead", parked_message.properties).is_good
+        assert many.check(Target("orders", "orders", ""), "dead", parked_message.properties).is_good
     assert walks == ["orders"]
 
 
@@ -332,16 +339,16 @@ def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_what_was_replayed_too_often_is_guarded(replays: object, sentence: str) -> None:
-    many = Judge(shop(), most_replays=3)
+    many = RouteChecker(shop(), most_replays=3)
     parked_message = a_message(headers={REPLAYS_HEADER: replays})
-    verdict = many.judge(Target("orders", "orders", ""), "dead", parked_message.properties)
+    verdict = many.check(Target("orders", "orders", ""), "dead", parked_message.properties)
     assert verdict.sentence == sentence
     assert verdict.ending == ("delivered" if verdict.is_good else "guarded")
 
 
 def test_a_guard_of_one_says_once() -> None:
     parked_message = a_message(headers={REPLAYS_HEADER: 1})
-    verdict = Judge(shop(), most_replays=1).judge(
+    verdict = RouteChecker(shop(), most_replays=1).check(
         Target("", "audit", ""), "", parked_message.properties
     )
     assert verdict.sentence.startswith("It was replayed once already and died again. Arr")
@@ -382,7 +389,7 @@ def test_the_ending_is_the_worst_and_the_time_the_longest(
             x_overflow="reject-publish",
         ),
     )
-    verdict = judge(Target(exchange, key, ""), "dead", there, [])
+    verdict = check_target(Target(exchange, key, ""), "dead", there, [])
     assert (verdict.ending, verdict.is_good) == (ending, ending == "delivered"), verdict.sentence
     if ending != "held":
         assert verdict.after_ms == after_ms
@@ -390,37 +397,37 @@ def test_the_ending_is_the_worst_and_the_time_the_longest(
 
 def test_a_decimal_is_not_sent_where_it_would_close_the_connection() -> None:
     tap = Queue(TAP_PREFIX + "orders", arguments=Arguments({"x-queue-type": "stream"}))
-    many = Judge(shop(tap, Binding("orders", tap.name, "orders")))
+    many = RouteChecker(shop(tap, Binding("orders", tap.name, "orders")))
     parked_message = a_message(headers={"price": Decimal("1.5")})
-    verdict = many.judge(Target("orders", "orders", ""), "dead", parked_message.properties)
+    verdict = many.check(Target("orders", "orders", ""), "dead", parked_message.properties)
     assert (verdict.ending, verdict.is_good) == ("refused", False)
-    assert many.judge(Target("", "orders", ""), "dead", parked_message.properties).is_good
+    assert many.check(Target("", "orders", ""), "dead", parked_message.properties).is_good
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [-float("inf")]}])
 def test_a_number_that_is_none_is_refused_unless_it_is_left_out(value: Any) -> None:
-    many = Judge(shop())
+    many = RouteChecker(shop())
     goal = Target("orders", "orders", "")
     parked_message = a_message(headers={"ratio": value})
-    assert many.judge(goal, "dead", parked_message.properties).ending == "refused"
-    assert "connection" in many.judge(goal, "dead", parked_message.properties).sentence
+    assert many.check(goal, "dead", parked_message.properties).ending == "refused"
+    assert "connection" in many.check(goal, "dead", parked_message.properties).sentence
     dropped = a_message(headers={"x-opt-ratio": value})
-    assert many.judge(goal, "dead", dropped.properties).is_good
+    assert many.check(goal, "dead", dropped.properties).is_good
 
 
 def test_what_a_delayed_exchange_keeps_is_refused() -> None:
     later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
-    many = Judge(shop(later, Binding("later", "orders", "orders")))
+    many = RouteChecker(shop(later, Binding("later", "orders", "orders")))
     parked_message = a_message(headers={"x-delay": 40})
     assert (
-        many.judge(Target("later", "orders", ""), "", parked_message.properties).ending == "refused"
+        many.check(Target("later", "orders", ""), "", parked_message.properties).ending == "refused"
     )
 
 
 def test_each_parked_message_is_due_by_its_own_header() -> None:
-    many = Judge(WAITING, waiters=[WAITER], now_ms=NOW_MS)
+    many = RouteChecker(WAITING, waiters=[WAITER], now_ms=NOW_MS)
     told = [
-        many.judge(
+        many.check(
             Target("", WAITER.queue, ""),
             "dead",
             a_message(headers={WAITER.due_header: NOW_MS + minutes * 60_000}).properties,

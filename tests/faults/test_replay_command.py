@@ -15,10 +15,11 @@ import pytest
 from django.utils import timezone
 from pytest_django import Settings
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import select, send
-from delayboard.dead_letters.replay.options import Options
-from delayboard.dead_letters.replay.redirect import redirect
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.check.redirect_group import redirect_group
+from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay.send import send_batch
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import BatchState, ItemState
 from tests.brokers import Vhost
@@ -71,7 +72,7 @@ def bad(broker: Broker) -> list[ParkedMessage]:
     """One whose rule leads nowhere."""
     other = deaths_header(a_death("other"))
     parked_messages = parked(broker, a_message(b"bad", other, message_id="bad"))
-    redirect(None, parked_messages[0].group, "orders", "nowhere")
+    redirect_group(None, parked_messages[0].group, "orders", "nowhere")
     return parked_messages
 
 
@@ -337,15 +338,15 @@ def test_within_the_time_for_undo_nothing_is_published(vhost: Vhost, broker: Bro
 
 def test_it_only_follows_what_a_worker_does(vhost: Vhost, broker: Broker) -> None:
     parked_messages = good(broker, 3)
-    batch = select.of_parked_messages(
+    batch = create_draft.draft_messages(
         None, broker, [parked_message.pk for parked_message in parked_messages], Options()
     )
-    batches.start(None, batch, despite_verdict=False)
-    claimed = work.claim((batches.KIND,), "a worker")
+    change_state.start(None, batch, despite_verdict=False)
+    claimed = work.claim((change_state.KIND,), "a worker")
     assert claimed is not None
     with forked(COMMAND, broker.slug, "--resume", str(batch.pk)) as process:
         eventually(lambda: "0 of 3 done" in process.said, "it follows", seconds=PATIENCE)
-        send.replay(claimed, stop=Event(), alive=lambda: None)
+        send_batch.replay(claimed, stop=Event(), alive=lambda: None)
         ended = ends_with(process)
     assert (ended.code, "3 done" in ended.said) == (0, True), ended.said
     claimed.refresh_from_db()

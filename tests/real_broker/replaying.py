@@ -16,9 +16,11 @@ from django.utils import timezone
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from delayboard.dead_letters.parking import park_queue, park_request
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import here, outcome, select
-from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.draft import create_draft
+from delayboard.dead_letters.replay.follow import outcome
+from delayboard.dead_letters.replay.send import run_in_process
 from delayboard.models import (
     DeadLetterQueue,
     MessageGroup,
@@ -124,18 +126,18 @@ def draft(
     **options: Any,
 ) -> ReplayBatch:
     ids = [parked_message.pk for parked_message in parked_messages]
-    return select.of_parked_messages(
+    return create_draft.draft_messages(
         user, parked_messages[0].broker, ids, Options(mode=mode, **options)
     )
 
 
 def replayed(user: User, batch: ReplayBatch, *, despite_verdict: bool = False) -> ReplayBatch:
-    batches.start(user, batch, despite_verdict=despite_verdict)
+    change_state.start(user, batch, despite_verdict=despite_verdict)
     return at_rest(batch)
 
 
 def at_rest(batch: ReplayBatch) -> ReplayBatch:
-    return here.carry(batch, Event(), lambda batch: None)
+    return run_in_process.carry_out(batch, Event(), lambda batch: None)
 
 
 def arrived(vhost: Vhost, queue: str = WORK, number: int = 1) -> list[Message]:
@@ -207,7 +209,7 @@ def recorded(topology: Topology) -> Iterator[None]:
         finally:
             connection.close()
 
-    background_tasks = (partial(record, topology.pk), follow, outcome.follow)
+    background_tasks = (partial(record, topology.pk), follow, outcome.follow_batches)
     threads = [Thread(target=run, args=(background_task,)) for background_task in background_tasks]
     for thread in threads:
         thread.start()

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import select
-from delayboard.dead_letters.replay.edit import Typed, edit
-from delayboard.dead_letters.replay.full import bounds_of
-from delayboard.dead_letters.replay.options import Options
-from delayboard.dead_letters.replay.send import replay
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.check.full_queues import find_bounded_queues
+from delayboard.dead_letters.replay.draft import change_draft, create_draft
+from delayboard.dead_letters.replay.draft.edit_message import edit_message
+from delayboard.dead_letters.replay.publish.edit_headers import Typed
+from delayboard.dead_letters.replay.send.send_batch import replay
 from delayboard.demo.node import PrivateNode
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, TargetMode
 from tests.brokers import Vhost, call_api, every_generation
@@ -120,12 +121,12 @@ class Journal:
 def drafted(user: User, rows: Iterable[ParkedMessage], **options: Any) -> ReplayBatch:
     found = list(rows)
     keys = [row.pk for row in found]
-    return select.of_parked_messages(user, found[0].broker, keys, Options(**options))
+    return create_draft.draft_messages(user, found[0].broker, keys, Options(**options))
 
 
 def sent(user: User, batch: ReplayBatch) -> None:
-    batches.start(user, batch, despite_verdict=True)
-    claimed = work.claim((batches.KIND,), "w1")
+    change_state.start(user, batch, despite_verdict=True)
+    claimed = work.claim((change_state.KIND,), "w1")
     assert claimed is not None
     replay(claimed, stop=Event())
     batch.refresh_from_db()
@@ -289,7 +290,7 @@ def test_an_edited_message_goes_where_its_own_verdict_says(user: User, broker: B
         mode=TargetMode.TYPED,
         exchange="sorter",
     )
-    edit(user, draft.items.get(position=2), set_headers={"kind": Typed("", "pdf")})
+    edit_message(user, draft.items.get(position=2), set_headers={"kind": Typed("", "pdf")})
     told = foretold(draft)
     sent(user, draft)
     assert check_states(draft) == {"unroutable": 2, "delivered": 1}
@@ -351,7 +352,7 @@ def few(overflow: str) -> Queue:
 
 def is_bounded(broker: Broker) -> bool:
     snapshot = latest.poll(broker, 20).snapshot
-    bound = bounds_of(snapshot).get("few") if snapshot else None
+    bound = find_bounded_queues(snapshot).get("few") if snapshot else None
     return bound is not None and bound.has == 0
 
 
@@ -362,7 +363,7 @@ def test_a_verdict_is_that_of_the_broker_as_it_is_now(user: User, broker: Broker
     assert draft.routes.get(items_number=1).ending == "unroutable"
     with Management(broker.address) as management:
         management.declare_queue(a_queue("young"))
-    select.change(user, draft, Options(**options))
+    change_draft.change_options(user, draft, Options(**options))
     assert draft.routes.get(items_number=1).ending == "delivered"
     with Management(broker.address) as management:
         management.delete_queue("young", only_if_empty=False)

@@ -6,7 +6,7 @@ import math
 import struct
 from contextlib import suppress
 
-from delayboard.dead_letters.replay.headers import EditError, Typed, edited
+from delayboard.dead_letters.replay.publish.edit_headers import EditError, Typed, edit_headers
 from tests.brokers import Vhost
 from tests.builders import address_of
 from tests.topology.builders import a_queue
@@ -51,7 +51,7 @@ def test_what_an_edit_takes_is_what_the_broker_takes(vhost: Vhost) -> None:
             }
             for where in PLACES:
                 try:
-                    edited(raw_of(tag, 1.0, "plain"), {"n": typed[where]})
+                    edit_headers(raw_of(tag, 1.0, "plain"), {"n": typed[where]})
                 except EditError:
                     is_edited = False
                 else:

@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import User
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import redirect
-from delayboard.dead_letters.replay.edit import Typed, edit
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.check import redirect_group
+from delayboard.dead_letters.replay.draft.edit_message import edit_message
+from delayboard.dead_letters.replay.publish.edit_headers import Typed
 from delayboard.models import (
     ParkedMessage,
     ParkedState,
@@ -240,7 +241,7 @@ def test_a_rule_of_its_group_comes_before_the_way_that_it_came(
         management.declare_queue(Queue("elsewhere"))
     rejected(vhost, "m")
     parked_messages = park(user, broker, 1)
-    redirect.redirect(user, parked_messages[0].group, "", "elsewhere")
+    redirect_group.redirect_group(user, parked_messages[0].group, "", "elsewhere")
     batch = replayed(user, draft(user, parked_messages))
     assert batch.done == 1
     came_back_clean(arrived(vhost, "elsewhere")[0], parked_messages[0])
@@ -256,7 +257,7 @@ def test_what_was_edited_arrives_edited_and_the_parked_message_stays(
     parked_messages = park(user, broker, 2)
     batch = draft(user, parked_messages)
     kept = parked_messages[0].message
-    edit(
+    edit_message(
         user, batch.items.get(position=1), set_headers={"n": Typed("integer", "7")}, body=b"mended"
     )
     assert replayed(user, batch).done == 2
@@ -285,7 +286,7 @@ def test_each_round_is_counted_linked_and_stopped_by_the_guard(
     assert (batch.died, item.outcome, item.died_as) == (1, Seen.DIED, parked_messages[0])
     guarded = draft(user, parked_messages)
     assert [route.ending for route in guarded.routes.all()] == ["guarded"]
-    with pytest.raises(batches.BatchError, match="replayed too often"):
-        batches.start(user, guarded, despite_verdict=False)
+    with pytest.raises(change_state.BatchError, match="replayed too often"):
+        change_state.start(user, guarded, despite_verdict=False)
     assert replayed(user, guarded, despite_verdict=True).done == 1
     assert arrived(vhost)[0].headers[REPLAYS_HEADER] == 4

@@ -17,8 +17,9 @@ from analytics.recorder.follow import follow
 from analytics.recorder.record import record
 from delayboard.dead_letters.parking.store_batch import Room
 from delayboard.dead_letters.parking.watch import watch
-from delayboard.dead_letters.replay import following, outcome
-from delayboard.dead_letters.replay.edit import Typed, edit
+from delayboard.dead_letters.replay.draft.edit_message import edit_message
+from delayboard.dead_letters.replay.follow import batch_follower, outcome
+from delayboard.dead_letters.replay.publish.edit_headers import Typed
 from delayboard.models import (
     BackgroundTask,
     DeadLetterQueue,
@@ -193,7 +194,7 @@ def test_only_what_was_sent_counts_when_it_dies_again(
         rejected(vhost, name, properties=stated, body=b"plain")
     parked_messages = park(user, broker, 2)
     batch = draft(user, parked_messages)
-    edit(
+    edit_message(
         user, batch.items.get(position=2), set_headers={"more": Typed("text", "1")}, body=b"edited"
     )
     batch = replayed(user, batch)
@@ -240,7 +241,7 @@ def _is_known_dead(broker: Broker) -> bool:
 
 
 def _looked(batch: ReplayBatch) -> bool:
-    outcome.look_at(batch, following.Follower(), timezone.now())
+    outcome.follow_batch(batch, batch_follower.Follower(), timezone.now())
     return bool(fresh(batch).died)
 
 
@@ -255,11 +256,11 @@ def test_what_is_published_past_every_delay_is_seen_to_arrive_by_the_tap(
         channel.publish(Publish("", DEAD, stated, b"{}"))
     parked_messages = park(user, topology.broker, 1)
     typed = {"exchange": topology.taps[-1].exchange, "key": WORK}
-    with at_work(partial(record, topology.pk), follow, outcome.follow):
+    with at_work(partial(record, topology.pk), follow, outcome.follow_batches):
         batch = replayed(user, draft(user, parked_messages, TargetMode.TYPED, **typed))
         eventually(lambda: fresh(batch).delivered, "it is seen to arrive", seconds=SECONDS)
     assert batch.items.get().outcome == Outcome.DELIVERED
-    assert "no tap" not in outcome.blind(batch)
+    assert "no tap" not in outcome.explain_unseen(batch)
     assert adds_up(batch)
 
 
@@ -269,8 +270,8 @@ def test_without_a_tap_it_is_said_that_nobody_sees_them(
     shop(vhost)
     rejected(vhost, "a")
     batch = replayed(user, draft(user, park(user, broker, 1)))
-    said = outcome.blind(batch)
-    assert "no tap of a topology is on their way" in said
-    assert "die again" not in said
+    said = outcome.explain_unseen(batch)
+    assert "no tap of a topology is on the route" in said
+    assert "Deaths" not in said
     DeadLetterQueue.objects.all().delete()
-    assert "“dead”, which is not watched" in outcome.blind(batch)
+    assert "“dead” are not observed: " in outcome.explain_unseen(batch)

@@ -8,9 +8,9 @@ from django.contrib.auth.models import User
 from delayboard.dead_letters.parking import park_queue
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import select
-from delayboard.dead_letters.replay.options import Options
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.batch.options import Options
+from delayboard.dead_letters.replay.draft import create_draft
 from delayboard.demo.node import PrivateNode
 from delayboard.models import (
     ParkedMessage,
@@ -151,7 +151,7 @@ def test_chosen_messages_of_a_queue_are_parked_first_and_the_others_stay(
     seen = peek.look(
         broker, queue, snapshot, store=make_store(broker, queue.name, None)
     ).peeked_messages
-    batch = select.of_look(user, broker, DEAD, [seen[1].handle], Options())
+    batch = create_draft.draft_peeked(user, broker, DEAD, [seen[1].handle], Options())
     worked_off(park_queue.KIND, park_queue.park)
     batch = at_rest(batch)
     assert (batch.state, batch.selected) == (BatchState.DRAFT, 1)
@@ -178,11 +178,11 @@ def test_a_whole_queue_goes_straight_through(
     eventually(lambda: depth(broker, DEAD) == 50, "all are dead", seconds=SECONDS)
     confirmed(broker)
     if kind == "quorum" and costs_deliveries(broker):
-        with pytest.raises(batches.BatchError, match="“dead” has the delivery limit 20"):
-            select.of_queue(user, broker, DEAD, Options())
+        with pytest.raises(change_state.BatchError, match="“dead” has the delivery limit 20"):
+            create_draft.draft_queue(user, broker, DEAD, Options())
         assert depth(broker, DEAD) == 50
         return
-    batch = replayed(user, at_rest(select.of_queue(user, broker, DEAD, Options())))
+    batch = replayed(user, at_rest(create_draft.draft_queue(user, broker, DEAD, Options())))
     assert (batch.state, batch.done, batch.pending) == (BatchState.DONE, 50, 0)
     assert ParkedMessage.objects.count() == 0
     back = arrived(vhost, number=50)
@@ -198,8 +198,8 @@ def test_of_two_replays_each_parked_message_is_in_one_and_both_are_told(
     rejected(vhost, "m0", "m1", "m2")
     parked_messages = park(user, broker, 3)
     first, second = draft(user, parked_messages[:2]), draft(user, parked_messages[1:])
-    batches.start(user, first, despite_verdict=False)
-    batches.start(user, second, despite_verdict=False)
+    change_state.start(user, first, despite_verdict=False)
+    change_state.start(user, second, despite_verdict=False)
     first, second = at_rest(first), at_rest(second)
     assert (first.done, second.done, second.cancelled) == (2, 1, 1)
     assert f"replay {first.pk}" in second.items.get(state=ItemState.CANCELLED).error

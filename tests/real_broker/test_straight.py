@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from delayboard.dead_letters.replay import straight
+from delayboard.dead_letters.replay.batch.lease import BatchLease
+from delayboard.dead_letters.replay.send.send_batch import Sending
 from delayboard.models import BatchState, ReplayBatch, TargetMode
 from delayboard.models.replay import Source, parse_replay_id
 from tests.brokers import Vhost, every_generation
@@ -96,12 +97,8 @@ def run(
 ) -> None:
     claimed = work.claim(["replay"], "tests")
     assert claimed is not None
-    straight.run(
-        ReplayBatch.objects.select_related("broker").get(pk=batch.pk),
-        work.lease_of(claimed),
-        stop=stop or threading.Event(),
-        alive=alive or (lambda: None),
-    )
+    row = ReplayBatch.objects.select_related("broker").get(pk=batch.pk)
+    Sending(BatchLease(claimed, row), stop or threading.Event(), alive or (lambda: None)).run()
     batch.refresh_from_db()
     assert batch.work is not None
     batch.work.refresh_from_db()

@@ -8,11 +8,11 @@ import pika.frame
 import pytest
 from django.db import DatabaseError
 
-from delayboard.dead_letters.replay import (
-    straight,
-    straight_source,
-    straight_told,
-    straight_watch,
+from delayboard.dead_letters.replay.move_queue import (
+    move_messages,
+    moved_counts,
+    queue_source,
+    watch_queue,
 )
 from delayboard.demo.node import PrivateNode
 from delayboard.models import BatchState, ReplayBatch
@@ -87,7 +87,7 @@ def test_a_message_that_few_crashes_would_destroy_pauses_it(vhost: Vhost) -> Non
 def test_a_limit_that_a_policy_gives_it_pauses_a_run(
     vhost: Vhost, broker_node: PrivateNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(straight_watch, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(watch_queue, "LOOK_SECONDS", 0.2)
     declared(vhost, Queue("dead", arguments=quorum(vhost)), Queue("target"))
     filled(vhost, "dead", 500)
     batch = a_batch(vhost, "dead", rate=5.0)
@@ -157,9 +157,9 @@ def test_what_is_refused_is_given_back_before_the_broker_misses_its_ack(
     filled(vhost, "dead", 400)
     batch = a_batch(vhost, "dead", most_replays=3, rate=20.0)
     with monkeypatch.context() as patched:
-        patched.setattr(straight_source, "HELD_SECONDS", 1.0)
+        patched.setattr(queue_source, "HELD_SECONDS", 1.0)
         run(batch)
-    assert (batch.work and batch.work.error) == straight_told.REFUSED_AGAIN
+    assert (batch.work and batch.work.error) == moved_counts.REFUSED_AGAIN
     assert counts(batch)["failed"] == 5
     assert 0 < batch.done < 400
     eventually(lambda: depth(vhost, "dead") == 405 - batch.done, "all others are back")
@@ -173,13 +173,13 @@ def test_what_is_refused_is_given_back_before_the_broker_misses_its_ack(
 def test_a_run_of_which_all_is_refused_does_not_go_round_for_ever(
     vhost: Vhost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(straight_source, "HELD_SECONDS", 0.5)
+    monkeypatch.setattr(queue_source, "HELD_SECONDS", 0.5)
     declared(vhost, Queue("dead"))
     filled(vhost, "dead", 40)
     batch = a_batch(vhost, "dead", rate=10.0)
     run(batch)
     assert batch.state == BatchState.PAUSED
-    assert batch.state_why.startswith("All that it tried was refused; it is back in the queue.")
+    assert batch.state_why.startswith("RabbitMQ refused every message; they are back in the queue.")
     assert "No queue takes the key “target”" in batch.state_why
     eventually(lambda: depth(vhost, "dead") == 40, "all are back")
 
@@ -190,16 +190,16 @@ def test_a_commit_whose_answer_was_lost_is_counted_once(
     declared(vhost, Queue("dead"), Queue("target"))
     filled(vhost, "dead", 60)
     batch = a_batch(vhost, "dead", rate=20.0)
-    write = straight._Run._write
+    write = move_messages._Run._write
     lost: list[int] = []
 
-    def writes(self: straight._Run, **values: Any) -> None:
+    def writes(self: move_messages._Run, **values: Any) -> None:
         write(self, **values)
         if values.get("done") and not lost:
             lost.append(values["done"])
             raise DatabaseError("the connection was cut")
 
-    monkeypatch.setattr(straight._Run, "_write", writes)
+    monkeypatch.setattr(move_messages._Run, "_write", writes)
     run(batch)
     assert lost
     assert counts(batch) == {"done": 60}

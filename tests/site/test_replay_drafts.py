@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
-from delayboard.dead_letters.replay import batch as batches
+from delayboard.dead_letters.replay.batch import change_state
 from delayboard.models import BatchState, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from tests.delayboard.builders import SHOP, a_message, parked
 from tests.delayboard.replay_rows import a_batch
@@ -37,7 +37,7 @@ def test_of_two_who_press_start_one_is_told(broker: Broker) -> None:
     made = draft(broker)
     assert "Not started." not in press("start", made)
     assert "Not started. This replay was started already." in press("start", made)
-    assert Work.objects.filter(kind=batches.KIND).count() == 1
+    assert Work.objects.filter(kind=change_state.KIND).count() == 1
 
 
 def test_two_drafts_of_the_same_parked_messages_replay_each_once(broker: Broker) -> None:
@@ -76,7 +76,7 @@ def test_other_options_are_judged_again(broker: Broker) -> None:
 def test_a_start_with_other_options_than_were_judged_only_judges(broker: Broker) -> None:
     made = draft(broker)
     text = press("start", made, mode="typed", key="nowhere", typed="yes", **SENT)
-    assert "it was made anew and nothing was started" in text
+    assert "Delayboard repeated it and started nothing" in text
     made.refresh_from_db()
     assert (made.state, made.target_key) == (BatchState.DRAFT, "nowhere")
     press("start", made, mode="typed", key="nowhere", typed="yes", **SENT)
@@ -172,7 +172,7 @@ def test_parked_messages_that_came_from_nowhere_are_sent_where_somebody_types(
     assert '<details class="where" open>' in text_of(client.get(page_of))
     values = {"parked_message": parked_message.pk, "next": page_of}
     draft = text_of(client.post(address, values, follow=True))
-    assert "type the exchange and key" in draft
+    assert "Type the exchange and key" in draft
     client.post(address, values | {"exchange": "", "routing_key": "orders"})
     made = ReplayBatch.objects.latest("pk")
     assert (made.target_mode, made.target_key, made.selected) == ("typed", "orders", 1)

@@ -59,7 +59,7 @@ def test_headers_and_body_are_changed_and_the_parked_message_stays(broker: Broke
     assert 'value="42" aria-label="Value of tenant"' in text
     assert "The broker writes it, and a replay leaves it out." in text
     values = {"header": ["tenant", "note"], "text": ["43", "old"], "body": '{"n": 2}'}
-    assert "Message 1 is edited, and was judged again." in send(batch, **values)
+    assert "Message 1 is edited and checked again." in send(batch, **values)
     assert edited_headers()["tenant"] == 43
     assert bytes(ReplayEdit.objects.get().body.data) == b'{"n": 2}'
     assert ParkedMessage.objects.values().get() == before

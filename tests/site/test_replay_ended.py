@@ -11,9 +11,9 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import strip_tags
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import following, seeing
-from delayboard.dead_letters.replay.following import Follower
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.follow import batch_follower, observers
+from delayboard.dead_letters.replay.follow.batch_follower import Follower
 from delayboard.models import BackgroundTask, BatchState, ItemState, ReplayBatch, Source
 from tests.builders import make_broker
 from tests.delayboard.builders import SHOP
@@ -123,8 +123,8 @@ def test_what_another_replay_had_is_said_and_leads_to_it(broker: Broker) -> None
     parked_messages = some(broker, 4)
     first = a_batch(broker, parked_messages[:3])
     batch = a_batch(broker, parked_messages)
-    batches.start(None, first, despite_verdict=False)
-    batches.start(None, batch, despite_verdict=False)
+    change_state.start(None, first, despite_verdict=False)
+    change_state.start(None, batch, despite_verdict=False)
     batch.refresh_from_db()
     batch.items.filter(state=ItemState.PENDING).update(state=ItemState.RETURNED)
     ReplayBatch.objects.filter(pk=batch.pk).update(state=BatchState.DONE, returned=1)
@@ -241,7 +241,7 @@ def test_a_worker_that_is_not_heard_of_is_told(broker: Broker) -> None:
 def test_what_is_not_seen_yet_is_followed_until_a_moment(broker: Broker) -> None:
     snapshot = know(broker, *SHOP)
     batch = a_batch(broker, some(broker), BatchState.DONE, [ItemState.DONE])
-    until = following.until(batch, seeing.scene(batch, snapshot))
+    until = batch_follower.find_follow_end(batch, observers.make_scene(batch, snapshot))
     assert f"still follows these messages until {until:%Y-%m-%d %H:%M:%S}" in words(page(batch))
     instant = timedelta(microseconds=1)
     assert not Follower().is_over(batch, until - instant)

@@ -172,7 +172,7 @@ def test_the_end_says_what_was_left_and_what_became_of_them(broker: Broker) -> N
     ReplayBatch.objects.update(followed_to=timezone.now() + timedelta(hours=1))
     text = page(batch)
     assert "Delayboard recorded no later event" in text
-    assert "Nobody would see them die again" in text
+    assert "are not observed" in text
     assert "data-live-url" not in text
 
 

@@ -11,8 +11,8 @@ from django.urls import reverse
 from delayboard.dead_letters.message.history import Step
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.parked.store import ReturnedMessage
-from delayboard.dead_letters.replay.same import sent_by
-from delayboard.dead_letters.replay.shared_ids import find_sharing
+from delayboard.dead_letters.replay.batch.shared_ids import find_sharing
+from delayboard.dead_letters.replay.follow.match_messages import find_sent_positions
 from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayItem
 from delayboard.models.replay import OPEN, Outcome, ReplayEdit, parse_replay_id
 from topology.message import REPLAY_HEADER
@@ -78,7 +78,7 @@ def _is_sent_by(item: ReplayItem, parked_message: ParkedMessage) -> bool:
     came = ReturnedMessage(
         properties, parked_message.content_id, parked_message.body_id, parked_message.pk
     )
-    return item.position in sent_by(item.batch, {item.position: [came]})
+    return item.position in find_sent_positions(item.batch, {item.position: [came]})
 
 
 def _came_from(parked_message: ParkedMessage) -> tuple[str, str]:

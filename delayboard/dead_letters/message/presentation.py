@@ -11,7 +11,7 @@ from typing import Any
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
 from delayboard.dead_letters.queues.peek import PeekedMessage
-from delayboard.dead_letters.replay.verdict import Target, default_target
+from delayboard.dead_letters.replay.check.verdict import Target, find_default_target
 from topology.broker.properties.field_values import FieldError, Reader, table_entries
 from topology.content.bodies import HEX_BYTES, Body, Line, folded, hex_dump, show_body, unpack
 from topology.definitions import Definitions
@@ -94,7 +94,7 @@ def show(
     )
     return Shown(
         peeked_message=peeked_message,
-        target=default_target(peeked_message.history, found, delay_queues),
+        target=find_default_target(peeked_message.history, found, delay_queues),
         onward=onward(walked) if walked else "",
         **_content(peeked_message.message, redaction),
     )

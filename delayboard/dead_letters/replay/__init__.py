@@ -1,1 +1,1 @@
-"""Replaying dead letters: judge, freeze, send, tell."""
+"""Replaying dead letters: draft, check, send, follow; each folder is a layer of pyproject.toml."""

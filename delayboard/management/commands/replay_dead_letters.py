@@ -9,11 +9,10 @@ from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import here
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.send import run_in_process
 from delayboard.dead_letters.search import QueryError
-from delayboard.management import replay_arguments as arguments
-from delayboard.management import replay_words as words
+from delayboard.management import replay_arguments, replay_output
 from delayboard.management.confirmation import add_confirmation, unconfirmed
 from delayboard.models import ReplayBatch
 from delayboard.models.replay import BatchState
@@ -32,31 +31,31 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("broker", help="the slug, as in its page's address")
-        arguments.add_choices(parser)
-        arguments.add_targets(parser)
-        arguments.add_manner(parser)
-        parser.add_argument("--dry-run", action="store_true", help="judge only, send nothing")
+        replay_arguments.add_choices(parser)
+        replay_arguments.add_targets(parser)
+        replay_arguments.add_options(parser)
+        parser.add_argument("--dry-run", action="store_true", help="check only, send nothing")
         parser.add_argument("--yes", action="store_true", help="in spite of bad verdicts")
         add_confirmation(parser)
         parser.add_argument("--user", metavar="NAME", help="with the rights and name of this one")
         parser.add_argument("--json", action="store_true", help="JSON lines on stdout")
 
     def handle(self, *args: Any, **given: Any) -> None:
-        broker = arguments.known_broker(given["broker"])
-        chosen = arguments.only_one(given)
-        user = arguments.user_of(given["user"], broker)
+        broker = replay_arguments.find_broker(given["broker"])
+        chosen = replay_arguments.find_action(given)
+        user = replay_arguments.find_user(given["user"], broker)
         # What signals set from here on; nothing was begun before.
         self._stop = until_stopped()
         collect_rarely()
         self._is_json = given["json"]
         self._said = ""
-        if chosen in arguments.ACTIONS:
-            batch = arguments.batch_of(broker, given[chosen])
+        if chosen in replay_arguments.ACTIONS:
+            batch = replay_arguments.find_batch(broker, given[chosen])
             with refusals("Nothing was replayed. " if chosen == "resume" else ""):
                 self._act(user, chosen, batch, given)
         else:
             with refusals("Nothing was replayed. "):
-                batch = arguments.choose(user, broker, chosen, given)
+                batch = replay_arguments.create_draft_of(user, broker, chosen, given)
                 self._judge(user, batch, given)
 
     def _judge(self, user: Any, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
@@ -67,14 +66,14 @@ class Command(BaseCommand):
             raise CommandError(f"Nothing was replayed. {batch.state_why}")
         is_dry, details = given["dry_run"], given["verbosity"] > 1
         if self._is_json:
-            for said in words.dry_run_lines(batch, with_messages=details):
+            for said in replay_output.format_dry_run(batch, with_messages=details):
                 self.stdout.write(said)
         else:
-            for said in words.dry_run(batch):
+            for said in replay_output.describe_dry_run(batch):
                 self.stdout.write(said)
-            for said in words.each(batch) if details else ():
+            for said in replay_output.list_messages(batch) if details else ():
                 self.stdout.write(said)
-        for said in here.doubts(batch):
+        for said in run_in_process.list_warnings(batch):
             self.stderr.write(said, str)
         if is_dry:
             self._end_of_dry_run(batch)
@@ -82,7 +81,7 @@ class Command(BaseCommand):
         self._follow(batch)
 
     def _end_of_dry_run(self, batch: ReplayBatch) -> NoReturn:
-        good, number = words.good(batch)
+        good, number = replay_output.count_good(batch)
         self.stderr.write(
             f"Nothing was sent. Start this very choice with --resume {batch.pk}, or drop it with "
             f"--cancel {batch.pk}."
@@ -94,27 +93,28 @@ class Command(BaseCommand):
             if batch.is_draft:
                 self._start(user, batch, given)
             elif batch.state == BatchState.PAUSED:
-                batches.resume(user, batch)
+                change_state.resume(user, batch)
             elif batch.is_ended:
-                raise batches.BatchError(f"Replay {batch.pk} has ended.")
+                raise change_state.BatchError(f"Replay {batch.pk} has ended.")
             self._follow(batch)
         if action == "pause":
-            batches.pause(user, batch)
+            change_state.pause(user, batch)
         else:
-            batches.cancel(user, batch)
+            change_state.cancel(user, batch)
         self._tell_counts(self._carry(batch))
 
     def _start(self, user: Any, batch: ReplayBatch, given: Mapping[str, Any]) -> None:
         despite_verdict = given["yes"]
-        bad = sum(batches.bad_verdicts(batch).values())
+        bad = sum(change_state.count_bad_verdicts(batch).values())
         if bad and not despite_verdict:
-            raise batches.BatchError(
-                f"{bad:,} of {words.many(batch.pending)} have a bad verdict. Start them all the "
-                f"same with --resume {batch.pk} --yes, or drop it with --cancel {batch.pk}."
+            raise change_state.BatchError(
+                f"{bad:,} of {replay_output.pluralize(batch.pending)} have a bad verdict. "
+                f"Start them all the same with --resume {batch.pk} --yes, or drop it with "
+                f"--cancel {batch.pk}."
             )
         if refusal := unconfirmed(batch.broker, given, f"--resume {batch.pk}"):
-            raise batches.BatchError(refusal)
-        batches.start(user, batch, despite_verdict=despite_verdict)
+            raise change_state.BatchError(refusal)
+        change_state.start(user, batch, despite_verdict=despite_verdict)
 
     def _follow(self, batch: ReplayBatch) -> NoReturn:
         batch = self._carry(batch)
@@ -132,13 +132,13 @@ class Command(BaseCommand):
         sys.exit(STOPPED_CODE)
 
     def _carry(self, batch: ReplayBatch) -> ReplayBatch:
-        batch = here.carry(batch, self._stop, self._tell)
+        batch = run_in_process.carry_out(batch, self._stop, self._tell)
         if self._said and self._is_terminal:
             self.stderr.write("")
         return batch
 
     def _tell(self, batch: ReplayBatch) -> None:
-        said = words.progress(batch)
+        said = replay_output.describe_progress(batch)
         if self._is_terminal:
             self.stderr.write(f"\r\x1b[K{said}", str, ending="")
             self.stderr.flush()
@@ -147,7 +147,11 @@ class Command(BaseCommand):
         self._said = said
 
     def _tell_counts(self, batch: ReplayBatch) -> None:
-        lines = [words.outcome_line(batch)] if self._is_json else words.outcome(batch)
+        lines = (
+            [replay_output.format_outcome(batch)]
+            if self._is_json
+            else replay_output.describe_outcome(batch)
+        )
         for said in lines:
             self.stdout.write(said)
 
@@ -161,12 +165,12 @@ def refusals(what: str) -> Iterator[None]:
     """What was refused becomes what the command ends with, in one sentence."""
     try:
         yield
-    except (batches.BatchError, QueryError, BrokerError) as error:
+    except (change_state.BatchError, QueryError, BrokerError) as error:
         raise CommandError(f"{what}{error}") from error
 
 
 def _goes_on(batch: ReplayBatch) -> str:
-    if here.has_worker():
+    if run_in_process.has_worker():
         return f"Stopped looking: the worker goes on with it. --cancel {batch.pk} ends it."
     return f"Stopped, and no worker runs: go on with --resume {batch.pk}."
 

@@ -16,8 +16,8 @@ from delayboard.dead_letters.message.path import MOST_DEATHS, path_picture
 from delayboard.dead_letters.message.presentation import show_whole
 from delayboard.dead_letters.parked.redact_cause import seen_parked_message
 from delayboard.dead_letters.queues import peek
-from delayboard.dead_letters.replay.desk import Desk
-from delayboard.dead_letters.replay.options import DEFAULTS
+from delayboard.dead_letters.replay.batch.options import DEFAULTS
+from delayboard.dead_letters.replay.check.message_checker import MessageChecker
 from delayboard.models import ParkedMessage
 from topology import access, audit, latest, redaction
 from topology.latest import Latest
@@ -90,8 +90,8 @@ def _replay(row: ParkedMessage, known: Latest) -> dict[str, Any]:
     """Where a replay would go and what would become of it; nothing while that is unknown."""
     if known.snapshot is None:
         return {}
-    desk = Desk(row.broker, DEFAULTS, known.snapshot)
+    checker = MessageChecker(row.broker, DEFAULTS, known.snapshot)
     return {
         "asked": True,
-        "judged": desk.parked_message(row.group_id, row.queue, bytes(row.properties)),
+        "judged": checker.check_message(row.group_id, row.queue, bytes(row.properties)),
     }

@@ -17,7 +17,7 @@ from delayboard.dead_letters.parked import groups
 from delayboard.dead_letters.parking.store_batch import JournalFailed
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.queues import peek, peek_limit
-from delayboard.dead_letters.replay.target import delay_queues
+from delayboard.dead_letters.replay.check.targets import find_delay_queues
 from delayboard.models import DeadLetterQueue
 from topology import access, audit, latest, redaction
 from topology.broker.errors import BrokerError
@@ -90,7 +90,7 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
     except (BrokerError, JournalFailed) as error:
         return {"look_error": str(error)}
     costs = seen.permission.budget is not None
-    waits = delay_queues(broker)
+    waits = find_delay_queues(broker)
     index = Index(known.snapshot.definitions.without_taps())
     version = known.snapshot.version_tuple
     rules = redaction.rules_for(request.user, broker)

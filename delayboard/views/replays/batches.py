@@ -13,15 +13,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import (
-    following,
-    outcome,
-    seeing,
-    told,
-    told_ended,
-    told_items,
-)
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.follow import batch_follower, observers, outcome
+from delayboard.dead_letters.replay.present import ended_batch, items_page, summary
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.background_task import REPLAYS, is_missing
 from delayboard.models.replay import ENDED_BATCH, Source
@@ -65,7 +59,7 @@ def replays(request: HttpRequest) -> HttpResponse:
         rows.select_related(*related).defer("parked_messages"), before, PAGE
     )
     context = {
-        "batches": told.lines(request.user, page),
+        "batches": summary.make_lines(request.user, page),
         "older": older,
         "before": before,
         "is_open": is_open,
@@ -84,21 +78,21 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
     """The page of a batch; `more` of the context takes the place of what the batch says."""
     rules = redaction.rules_for(request.user, batch.broker)
     now, known = timezone.now(), latest.fresh(batch.broker)
-    hides = told_items.hides_targets(batch, rules)
+    hides = items_page.hides_targets(batch, rules)
     context: dict[str, Any] = {
         "batch": batch,
         "latest": known,
-        "said": told.said(batch, rules),
+        "said": summary.describe_selection(batch, rules),
         "is_found": batch.group_id is not None or bool(batch.query),
         "broker": batch.broker,
         "counts": _counts(batch),
         "settled": batch.to_send - batch.pending,
         "sent": batch.to_send - batch.pending - batch.cancelled,
         "refused": batch.returned + batch.nacked + batch.failed,
-        "progress": told.progress(batch),
+        "progress": summary.make_progress_bar(batch),
         "may_run": access.may(request.user, batch.broker, Role.OPERATOR),
         "worker_is_missing": is_missing(REPLAYS),
-        "silence": told_ended.silence(batch, now),
+        "silence": ended_batch.find_silence(batch, now),
         "undo_is_over": batch.publish_at is not None and batch.publish_at <= now,
         "live": _live(batch),
         "hides_targets": hides,
@@ -115,10 +109,10 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
 
 def _ended(batch: ReplayBatch) -> dict[str, Any]:
     """What is told of those that were not replayed, and of those that may be there twice."""
-    found: dict[str, Any] = {"why": told_ended.why(batch)}
+    found: dict[str, Any] = {"why": ended_batch.explain_state(batch)}
     if batch.source == Source.QUEUE:
         return found
-    return found | {"rest": told_ended.rest(batch), "twice": told_ended.twice(batch)}
+    return found | {"rest": ended_batch.count_rest(batch), "twice": ended_batch.count_twice(batch)}
 
 
 def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
@@ -129,20 +123,26 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
     is_journal = batch.source == Source.JOURNAL
     is_asked = is_journal and (batch.is_draft or batch.done > 0)
     needs = batch.is_draft or (is_asked and (batch.is_ended or not hides))
-    scene = seeing.scene(batch, known.snapshot) if known.snapshot and needs else None
+    scene = observers.make_scene(batch, known.snapshot) if known.snapshot and needs else None
     found: dict[str, Any] = {}
     if batch.is_draft:
-        found["longest_round"] = seeing.round_of(batch, scene) if scene else timedelta(0)
+        found["longest_round"] = (
+            observers.estimate_round_in(batch, scene) if scene else timedelta(0)
+        )
     if not is_journal:
         return found
-    found["blind"] = outcome.blind_in(batch, scene, known) if is_asked and not hides else ""
+    found["blind"] = (
+        outcome.explain_unseen_in(batch, scene, known) if is_asked and not hides else ""
+    )
     if not batch.is_ended:
         return found
     is_over = batch.followed_to is not None and batch.followed_to > batch.state_at
     return found | {
-        "after": told.aftermath(batch),
+        "after": summary.count_outcomes(batch),
         "is_followed": not is_over,
-        "followed_until": following.until(batch, scene) if scene and not is_over else None,
+        "followed_until": batch_follower.find_follow_end(batch, scene)
+        if scene and not is_over
+        else None,
     }
 
 
@@ -165,44 +165,44 @@ def _live(batch: ReplayBatch) -> str:
 
 def _items(request: HttpRequest, batch: ReplayBatch, *, hides: bool) -> dict[str, Any]:
     shown = request.GET.get("show", "")
-    asked = told_items.Asked(
-        shown if shown in told_items.SHOWN else "",
+    asked = items_page.ItemFilter(
+        shown if shown in items_page.SHOWN else "",
         paging.row_number(request.GET.get("route", "")),
         paging.row_number(request.GET.get("after", "")) or 0,
     )
-    dry = told.dry_run(batch)
+    dry = summary.summarize_dry_run(batch)
     found: dict[str, Any] = {
         "dry": dry,
-        "no_longer_free": told.no_longer_free(batch),
-        "routes": [told_items.masked(route) for route in dry.routes] if hides else dry.routes,
+        "no_longer_free": summary.count_taken(batch),
+        "routes": [items_page.redact_route(route) for route in dry.routes] if hides else dry.routes,
     }
     if batch.source == Source.QUEUE:
         return found
-    items = told_items.page(batch, asked)
+    items = items_page.read_page(batch, asked)
     if hides:
         for row in items.rows:
             route = row.item.route
-            row.item.route = told_items.masked(route) if route else None
-    shows = told_items.offered(batch, dry.bad, asked.shown)
+            row.item.route = items_page.redact_route(route) if route else None
+    shows = items_page.list_filters(batch, dry.bad, asked.shown)
     return found | {"asked": asked, "items": items, "shows": shows}
 
 
 @require_POST
 @with_batch(Role.OPERATOR)
 def replay_pause(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-    return _steered(request, batch, batches.pause)
+    return _steered(request, batch, change_state.pause)
 
 
 @require_POST
 @with_batch(Role.OPERATOR)
 def replay_resume(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-    return _steered(request, batch, batches.resume)
+    return _steered(request, batch, change_state.resume)
 
 
 @require_POST
 @with_batch(Role.OPERATOR)
 def replay_cancel(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
-    return _steered(request, batch, batches.cancel)
+    return _steered(request, batch, change_state.cancel)
 
 
 def _steered(
@@ -210,6 +210,6 @@ def _steered(
 ) -> HttpResponse:
     try:
         do(request.user, batch)
-    except batches.BatchError as error:
+    except change_state.BatchError as error:
         messages.error(request, str(error))
     return redirect("replay_batch", pk=batch.pk)

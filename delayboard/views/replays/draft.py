@@ -12,12 +12,12 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_POST
 
 from analytics.events import clean
-from delayboard.dead_letters.replay import batch as batches
-from delayboard.dead_letters.replay import options as optional
-from delayboard.dead_letters.replay import redirect as rules
-from delayboard.dead_letters.replay import select
-from delayboard.dead_letters.replay.batch import BatchError
-from delayboard.dead_letters.replay.options import OptionError, Options
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.batch import options as optional
+from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.options import OptionError, Options
+from delayboard.dead_letters.replay.check import redirect_group
+from delayboard.dead_letters.replay.draft import change_draft, create_draft
 from delayboard.dead_letters.search import QueryError
 from delayboard.models import ItemState, MessageGroup, ReplayBatch
 from delayboard.models.replay import Source
@@ -34,8 +34,8 @@ LONGEST_QUERY = 500
 MOST_PARKED_MESSAGES = 1000
 REFUSED = (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
 CHANGED = (
-    "The options were changed since the dry run, so it was made anew and nothing was started. "
-    "Look at it, then start it."
+    "The options changed after the dry run, so Delayboard repeated it and started nothing. "
+    "Read the result, then start the replay."
 )
 
 
@@ -60,13 +60,13 @@ def parked_messages_replay(request: HttpRequest, broker: Broker) -> HttpResponse
     def make() -> ReplayBatch:
         if group is not None:
             found = get_object_or_404(MessageGroup, pk=group, broker=broker)
-            return select.of_group(user, found, options, newest)
+            return create_draft.draft_group(user, found, options, newest)
         if sent.get("all") == "1":
             query = sent.get("q", "").replace("\x00", "")[:LONGEST_QUERY]
-            return select.of_query(user, broker, query, options, newest)
+            return create_draft.draft_query(user, broker, query, options, newest)
         keys = [paging.row_number(text) for text in sent.getlist("parked_message")]
         chosen = [key for key in keys if key is not None][:MOST_PARKED_MESSAGES]
-        return select.of_parked_messages(user, broker, chosen, options)
+        return create_draft.draft_messages(user, broker, chosen, options)
 
     return _drafted(request, make, back, edits=sent.get("edit") == "1")
 
@@ -83,7 +83,9 @@ def replay_prepare(request: HttpRequest, broker: Broker) -> HttpResponse:
     except OptionError as error:
         return _refused(request, error, back)
     return _drafted(
-        request, lambda: select.of_look(request.user, broker, name, handles, options), back
+        request,
+        lambda: create_draft.draft_peeked(request.user, broker, name, handles, options),
+        back,
     )
 
 
@@ -94,7 +96,9 @@ def queue_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
     name = clean(request.POST.get("name", ""))
     back = _queue_page(broker, name)
     return _drafted(
-        request, lambda: select.of_queue(request.user, broker, name, optional.DEFAULTS), back
+        request,
+        lambda: create_draft.draft_queue(request.user, broker, name, optional.DEFAULTS),
+        back,
     )
 
 
@@ -103,13 +107,15 @@ def queue_replay(request: HttpRequest, broker: Broker) -> HttpResponse:
 def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     """A draft of what a batch did not bring off, with its options."""
     refused = batch.items.filter(state__in=REFUSED, parked_message__isnull=False)
-    keys = list(refused.values_list("parked_message_id", flat=True)[: select.MOST_CHOSEN])
+    keys = list(refused.values_list("parked_message_id", flat=True)[: create_draft.MOST_CHOSEN])
     if len(keys) < refused.count():
         messages.warning(request, f"Only the first {len(keys)}; the others are left for another.")
-    options = optional.of_batch(batch)
+    options = optional.read_batch_options(batch)
     back = reverse("replay_batch", args=[batch.pk])
     return _drafted(
-        request, lambda: select.of_parked_messages(request.user, batch.broker, keys, options), back
+        request,
+        lambda: create_draft.draft_messages(request.user, batch.broker, keys, options),
+        back,
     )
 
 
@@ -118,7 +124,7 @@ def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
 def replay_options(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     """Other options for a draft, which is judged again."""
     try:
-        select.change(request.user, batch, sent_options(request, batch))
+        change_draft.change_options(request.user, batch, sent_options(request, batch))
     except OptionError as error:
         return batch_page(request, batch, options=options_sent(request, batch, error))
     except BatchError as error:
@@ -147,14 +153,14 @@ def replay_start(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     typed = request.POST.get("typed", "").strip().lower()
     try:
         if batch.is_draft and is_sent(request):
-            options, known = sent_options(request, batch), optional.of_batch(batch)
-            if options.judged != known.judged:
-                select.change(request.user, batch, options)
+            options, known = sent_options(request, batch), optional.read_batch_options(batch)
+            if options.checked_values != known.checked_values:
+                change_draft.change_options(request.user, batch, options)
                 messages.warning(request, CHANGED)
                 return redirect("replay_batch", pk=batch.pk)
             if options != known:
-                select.steer(request.user, batch, options)
-        batches.start(request.user, batch, despite_verdict=typed == "yes")
+                change_draft.change_sending(request.user, batch, options)
+        change_state.start(request.user, batch, despite_verdict=typed == "yes")
     except OptionError as error:
         return batch_page(request, batch, options=options_sent(request, batch, error))
     except BatchError as error:
@@ -170,10 +176,10 @@ def group_redirect(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
     exchange, key = (clean(request.POST.get(name, "")).strip() for name in ("exchange", "key"))
     try:
         if request.POST.get("clear") == "1":
-            if rules.clear(request.user, group):
+            if redirect_group.clear_redirect(request.user, group):
                 messages.success(request, "Its parked messages go where they came from again.")
         else:
-            rules.redirect(request.user, group, exchange, key)
+            redirect_group.redirect_group(request.user, group, exchange, key)
             messages.success(request, "Saved: the next dry run sends its parked messages there.")
     except OptionError as error:
         messages.error(request, f"Nothing was saved. {error}")
@@ -202,7 +208,7 @@ def _target(request: HttpRequest) -> Options:
     exchange, key = (request.POST.get(name, "").strip() for name in ("exchange", "routing_key"))
     is_typed = request.POST.get("target", "typed" if exchange or key else "") == "typed"
     typed = {"mode": "typed", "exchange": exchange, "key": key}
-    return optional.read(typed) if is_typed else optional.DEFAULTS
+    return optional.read_options(typed) if is_typed else optional.DEFAULTS
 
 
 def _queue_page(broker: Broker, name: str) -> str:

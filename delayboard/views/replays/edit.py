@@ -11,9 +11,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods
 
 from delayboard.dead_letters.parked.redact_cause import hides_history
-from delayboard.dead_letters.replay.edit import LARGEST_BODY, edit, shown_headers, undo
-from delayboard.dead_letters.replay.header_values import TYPES
-from delayboard.dead_letters.replay.headers import EditError, Header, Typed
+from delayboard.dead_letters.replay.draft.edit_message import (
+    LARGEST_BODY,
+    edit_message,
+    read_shown_headers,
+    undo_edit,
+)
+from delayboard.dead_letters.replay.publish.edit_headers import EditError, Header, Typed
+from delayboard.dead_letters.replay.publish.header_values import TYPES
 from delayboard.models import Body, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.views.replays.batches import with_batch
 from topology import audit, latest, redaction
@@ -58,7 +63,7 @@ def replay_item(request: HttpRequest, batch: ReplayBatch, position: int) -> Http
 def _changed(request: HttpRequest, item: ReplayItem) -> str:
     """Do what the form says; a sentence. Raises EditError."""
     if request.POST.get("undo") == "1":
-        undo(request.user, item)
+        undo_edit(request.user, item)
         return f"Message {item.position} goes as it was parked."
     wanted, dropped, body = (
         _headers_sent(request, item),
@@ -67,10 +72,10 @@ def _changed(request: HttpRequest, item: ReplayItem) -> str:
     )
     if not wanted and not dropped and body is None:
         return f"Nothing was changed in message {item.position}."
-    made = edit(request.user, item, set_headers=wanted, drop_headers=dropped, body=body)
+    made = edit_message(request.user, item, set_headers=wanted, drop_headers=dropped, body=body)
     if made is None:
         return f"Message {item.position} goes as it was parked."
-    return f"Message {item.position} is edited, and was judged again."
+    return f"Message {item.position} is edited and checked again."
 
 
 def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> HttpResponse:
@@ -90,7 +95,7 @@ def _page(request: HttpRequest, item: ReplayItem, problems: dict[str, str]) -> H
         "largest": LARGEST_BODY,
     }
     try:
-        context["lines"] = _lines(shown_headers(item, rules), _typed(request))
+        context["lines"] = _lines(read_shown_headers(item, rules), _typed(request))
         context |= _body(request, item, rules)
     except EditError as error:
         context["unreadable"] = str(error)
@@ -125,7 +130,7 @@ def _can_be_typed(text: str) -> bool:
 def _headers_sent(request: HttpRequest, item: ReplayItem) -> dict[str, Typed]:
     """Those whose text is another now, and new ones. Raises EditError."""
     rules = redaction.rules_for(request.user, item.batch.broker)
-    known = {header.name: header.text for header in shown_headers(item, rules)}
+    known = {header.name: header.text for header in read_shown_headers(item, rules)}
     found = {
         name: Typed("", text)
         for name, text in _typed(request).items()

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from delayboard.dead_letters.replay import options
-from delayboard.dead_letters.replay.options import OptionError, Options
+from delayboard.dead_letters.replay.batch import options
+from delayboard.dead_letters.replay.batch.options import OptionError, Options
 from delayboard.models import Order, ReplayBatch, Source, TargetMode
 from topology.delays import format_delay
 from topology.models import State, Topology
@@ -46,7 +46,7 @@ def texts(request: HttpRequest, batch: ReplayBatch) -> dict[str, str]:
     mode = sent.get("mode", "")
     known = _TARGETS.get(TargetMode(mode), ()) if mode in TargetMode.values else _TARGET_FIELDS
     is_straight = batch.source == Source.QUEUE
-    kept = options.written(options.of_batch(batch)) if is_straight else {}
+    kept = options.format_options(options.read_batch_options(batch)) if is_straight else {}
     found = {name: sent.get(name, "") for name in ("mode", *known)}
     found |= {name: sent.get(name, kept.get(name, "")) for name in _REST}
     if mode == TargetMode.DELAY:
@@ -62,7 +62,7 @@ def texts(request: HttpRequest, batch: ReplayBatch) -> dict[str, str]:
 
 def sent_options(request: HttpRequest, batch: ReplayBatch) -> Options:
     """Raises OptionError."""
-    found = options.read(texts(request, batch))
+    found = options.read_options(texts(request, batch))
     if found.topology_id is not None and not _topologies(batch).filter(pk=found.topology_id):
         raise OptionError({"topology": NOT_HIS})
     return found
@@ -70,8 +70,8 @@ def sent_options(request: HttpRequest, batch: ReplayBatch) -> Options:
 
 def options_of(batch: ReplayBatch) -> dict[str, Any]:
     """The form as the batch has it."""
-    known = options.of_batch(batch)
-    return _form(batch, options.written(known), {}) | {"words": words(known, batch.source)}
+    known = options.read_batch_options(batch)
+    return _form(batch, options.format_options(known), {}) | {"words": words(known, batch.source)}
 
 
 def options_sent(request: HttpRequest, batch: ReplayBatch, error: OptionError) -> dict[str, Any]:

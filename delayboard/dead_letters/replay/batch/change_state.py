@@ -1,0 +1,262 @@
+"""Replay batches as people steer them: start, pause, resume, cancel.
+
+Whoever changes one that was started locks its Work first: the worker does too, so that of two
+who press at once one is told that it has happened.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, Sum
+from django.utils import timezone
+
+from delayboard.dead_letters.replay.batch import claims
+from delayboard.models import BatchState, ReplayBatch
+from delayboard.models.replay import Source
+from topology import audit, work
+from topology.models import Work, WorkState
+
+KIND = "replay"
+KIND_PREPARE = "replay-prepare"
+# So many messages are claimed, or given back, while the page waits; more are left to the worker.
+AT_ONCE = 5000
+# The work of a paused batch can be claimed from then on.
+NEVER = datetime(9000, 1, 1, tzinfo=UTC)
+
+ONLY_REPEATS = (
+    "All of these messages are possible repeats and are excluded. Include them to replay them, or "
+    "discard them."
+)
+
+_BAD = {
+    "loops": "loop back",
+    "unroutable": "reach no queue",
+    "guarded": "were replayed too often",
+    "full": "go to a full queue",
+}
+
+
+class BatchError(Exception):
+    """Nothing was changed; the sentence says why."""
+
+
+def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
+    """Let the worker send the draft. Raises BatchError, for bad verdicts without a typed yes too.
+
+    Its messages are claimed at once if they are few, else by the worker.
+    """
+    with transaction.atomic():
+        locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
+        if not locked.is_draft:
+            raise BatchError(_explain_no_draft(locked))
+        if locked.excluded and not locked.pending:
+            raise BatchError(ONLY_REPEATS)
+        bad = count_bad_verdicts(locked)
+        if bad and not despite_verdict:
+            raise BatchError(f"{_describe_bad(bad)} Type “yes” to replay them all the same.")
+        _begin_work(user, locked)
+        audit.record(
+            user,
+            "replay started",
+            broker=locked.broker,
+            what=locked.said,
+            details={"batch": locked.pk, "messages": locked.pending, "bad_verdicts": bad},
+        )
+
+
+def pause(user: Any, batch: ReplayBatch) -> None:
+    """Publish nothing more until it is resumed. Raises BatchError if there is nothing to pause.
+
+    A worker that is at it stops within a second; until then only `pause_wanted` says so.
+    """
+    with transaction.atomic():
+        locked = _lock_batch(batch)
+        if locked.is_ended or locked.started_at is None:
+            raise BatchError(_explain_not_running(locked))
+        assert locked.work is not None
+        if locked.state == BatchState.PAUSED:
+            raise BatchError("This replay is paused already.")
+        if is_leased(locked.work):
+            _update(locked, pause_wanted=True, state_why=f"Paused by {_name_user(user)}.")
+        else:
+            set_paused(locked, f"Paused by {_name_user(user)}.")
+        _record(user, "replay paused", locked)
+
+
+def resume(user: Any, batch: ReplayBatch) -> None:
+    """Go on with a paused batch, or without waiting for what becomes of its first ones.
+
+    Raises BatchError on any other. One that had stopped itself because messages came back dead
+    stops again when as many more did.
+    """
+    with transaction.atomic():
+        locked = _lock_batch(batch)
+        if locked.state not in (BatchState.PAUSED, BatchState.WATCHING) or locked.work is None:
+            raise BatchError(_explain_not_paused(locked))
+        if locked.work.cancel_wanted:
+            raise BatchError("This replay is being cancelled already.")
+        now = timezone.now()
+        waits = locked.publish_at is not None and locked.publish_at > now
+        changes: dict[str, Any] = {
+            "pause_wanted": False,
+            "state_why": claims.describe_unavailable(locked),
+        }
+        if locked.stop_after and locked.died >= locked.stop_after:
+            changes["stop_after"] = locked.died + locked.stop_after
+        if locked.canary_until is not None:
+            changes["canary_until"] = min(now, locked.canary_until)
+        changes["state"] = BatchState.WAITING if waits else BatchState.RUNNING
+        _update(locked, state_at=now, **changes)
+        _release_work(locked, locked.publish_at if waits else None)
+        Work.objects.filter(pk=locked.work.pk).update(error="")
+        _record(user, "replay resumed", locked)
+
+
+def cancel(user: Any, batch: ReplayBatch) -> None:
+    """What was not published yet stays parked. Raises BatchError on a batch that has ended.
+
+    A worker that is at it stops within a second; many messages are given back by the worker.
+    """
+    with transaction.atomic():
+        locked = _lock_batch(batch)
+        if locked.is_ended:
+            raise BatchError(_explain_not_running(locked))
+        if locked.work is not None and locked.work.cancel_wanted:
+            raise BatchError("This replay is being cancelled already.")
+        if locked.state == BatchState.PREPARING and locked.work is not None:
+            work.cancel(locked.work)
+        _cancel_work(user, locked)
+        _record(user, "replay cancelled", locked)
+
+
+def count_bad_verdicts(batch: ReplayBatch) -> dict[str, int]:
+    """How many items have a bad verdict, by how the dry run says that they end."""
+    bad = batch.routes.filter(is_good=False).order_by().values_list("ending")
+    return {ending: number for ending, number in bad.annotate(Sum("items_number")) if number}
+
+
+def is_leased(of: Work) -> bool:
+    """Whether a worker is at it: its lease has not run out."""
+    until = of.leased_until_at
+    return of.state == WorkState.RUNNING and until is not None and until > timezone.now()
+
+
+def set_paused(batch: ReplayBatch, why: str) -> None:
+    """It is paused, and nobody can claim its work; the caller has locked that."""
+    _release_work(batch, NEVER)
+    _update(
+        batch, state=BatchState.PAUSED, state_at=timezone.now(), state_why=why, pause_wanted=False
+    )
+
+
+def _begin_work(user: Any, batch: ReplayBatch) -> None:
+    now = timezone.now()
+    waits = batch.undo_seconds > 0
+    batch.state = BatchState.WAITING if waits else BatchState.RUNNING
+    batch.state_at = batch.started_at = now
+    batch.started_by = user
+    batch.publish_at = now + timedelta(seconds=batch.undo_seconds) if waits else None
+    batch.work = work.ask(KIND, batch.pk, broker=batch.broker, user=user, total=batch.to_send)
+    batch.save(
+        update_fields=["state", "state_at", "started_at", "started_by", "publish_at", "work"]
+    )
+    if batch.source == Source.JOURNAL and batch.selected <= AT_ONCE:
+        claims.claim_chunk(batch, AT_ONCE)
+        Work.objects.filter(pk=batch.work.pk).update(not_before_at=batch.publish_at)
+
+
+def _cancel_work(user: Any, batch: ReplayBatch) -> None:
+    why = f"Cancelled by {_name_user(user)}."
+    if batch.work is not None and batch.work.kind == KIND and is_leased(batch.work):
+        Work.objects.filter(pk=batch.work.pk).update(cancel_wanted=True)
+        _update(batch, state_why=why)
+        return
+    if batch.work is None or batch.work.kind != KIND:
+        batch.work = work.ask(KIND, batch.pk, broker=batch.broker, user=user)
+    now = timezone.now()
+    if batch.pending <= AT_ONCE:
+        claims.release_chunk(batch, number=AT_ONCE)
+        Work.objects.filter(pk=batch.work.pk).update(state=WorkState.CANCELLED, ended_at=now)
+    else:
+        _release_work(batch, None)
+        Work.objects.filter(pk=batch.work.pk).update(cancel_wanted=True)
+    _update(batch, state=BatchState.CANCELLED, state_at=now, state_why=why, work=batch.work)
+
+
+def _release_work(batch: ReplayBatch, not_before: datetime | None) -> None:
+    """Its work waits, whoever held it: the fence keeps a worker out whose lease has run out."""
+    assert batch.work is not None
+    Work.objects.filter(pk=batch.work.pk).update(
+        state=WorkState.WAITING,
+        fence=F("fence") + 1,
+        leased_until_at=None,
+        not_before_at=not_before,
+    )
+
+
+def _lock_batch(batch: ReplayBatch) -> ReplayBatch:
+    """The batch as it is, with its work locked; a draft, that has none to lock, itself."""
+    while True:
+        with transaction.atomic():
+            if (found := _lock_once(batch)) is not None:
+                return found
+            # Gives up what is locked: the worker locks the work, then the batch.
+            transaction.set_rollback(True)
+
+
+def _lock_once(batch: ReplayBatch) -> ReplayBatch | None:
+    """None when it was started meanwhile: its work is another then, which is not locked."""
+    rows = ReplayBatch.objects.filter(pk=batch.pk).select_related("broker", "work")
+    held = rows.get().work_id
+    if held is not None:
+        Work.objects.select_for_update().get(pk=held)
+    found = rows.all().get()
+    if found.work_id == held and (found.work is None or found.work.kind != KIND):
+        ReplayBatch.objects.select_for_update().get(pk=batch.pk)
+        found = rows.all().get()
+    return found if found.work_id == held else None
+
+
+def _describe_bad(bad: dict[str, int]) -> str:
+    named = [f"{bad[ending]} {words}" for ending, words in _BAD.items() if ending in bad]
+    if other := sum(number for ending, number in bad.items() if ending not in _BAD):
+        named.append(f"{other} would not arrive")
+    return f"{sum(bad.values())} messages have a bad verdict: {', '.join(named)}."
+
+
+def _explain_no_draft(batch: ReplayBatch) -> str:
+    match batch.state:
+        case BatchState.PREPARING:
+            return "This replay is still being prepared: start it when its dry run is there."
+        case BatchState.CANCELLED:
+            return "This replay was cancelled: choose the messages again."
+        case BatchState.FAILED:
+            return "This replay could not be prepared: choose the messages again."
+    return "This replay was started already."
+
+
+def _explain_not_running(batch: ReplayBatch) -> str:
+    if batch.is_ended:
+        return f"This replay has ended: it is {batch.get_state_display()}."
+    return "This replay is not running: it was not started yet."
+
+
+def _explain_not_paused(batch: ReplayBatch) -> str:
+    if batch.is_ended or batch.started_at is None:
+        return _explain_not_running(batch)
+    return f"This replay is not paused: it is {batch.get_state_display()}."
+
+
+def _name_user(user: Any) -> str:
+    return str(user) if user is not None else "a command"
+
+
+def _update(batch: ReplayBatch, **values: Any) -> None:
+    ReplayBatch.objects.filter(pk=batch.pk).update(**values)
+
+
+def _record(user: Any, action: str, batch: ReplayBatch) -> None:
+    audit.record(user, action, broker=batch.broker, what=batch.said, details={"batch": batch.pk})

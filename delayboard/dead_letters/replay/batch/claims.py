@@ -1,0 +1,204 @@
+"""The claims of a batch on its messages: a message is in one replay at a time, and in no other.
+
+Everything here is in the caller's transaction, and locks messages, then groups, then the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, F
+from django.utils import timezone
+
+from delayboard.dead_letters.parked.states import change_each, change_parked_messages
+from delayboard.dead_letters.replay.batch import shared_ids
+from delayboard.dead_letters.replay.batch.shared_ids import Claimed
+from delayboard.models import ItemState, ParkedMessage, ParkedState, ReplayBatch, ReplayItem
+from delayboard.models.replay import OPEN, Outcome, Source
+
+CHUNK = 2500
+FREE = (ParkedState.PARKED, ParkedState.HANDED)
+_GONE: Mapping[str, ParkedState] = {
+    Outcome.HANDED: ParkedState.HANDED,
+    Outcome.DELIVERED: ParkedState.REPLAYED,
+    Outcome.DIED: ParkedState.REPLAYED,
+}
+
+MAYBE_PUBLISHED = "Cancelled while its publish was unsettled: it may have been published."
+DELETED = "It was deleted from the journal."
+DISCARDED = "It was discarded."
+
+
+def claim_chunk(batch: ReplayBatch, number: int = CHUNK) -> int:
+    """Claim the messages of the next so many items; at how many it looked, 0 when it is through.
+
+    An item whose message is not free is cancelled, and says why. `state_why` sums that up. Items
+    whose messages may be one message get one replay id.
+    """
+    last = min(batch.claimed_to + number, batch.selected)
+    looked = last - batch.claimed_to
+    if not looked:
+        return 0
+    rows = batch.items.filter(
+        position__gt=batch.claimed_to, position__lte=last, state=ItemState.PENDING
+    )
+    found: dict[int, int | None] = {}
+    positions: dict[int, int] = {}
+    for item, parked_message, position in rows.values_list("pk", "parked_message_id", "position"):
+        found[item], positions[item] = parked_message, position
+    at = timezone.now()
+    wanted = {parked_message for parked_message in found.values() if parked_message is not None}
+    families = shared_ids.find_families(wanted)
+    shared_ids.lock_families(families, wanted)
+    claimed = set(
+        change_parked_messages(wanted, FREE, ParkedState.REPLAYING, by=batch.started_by_id, at=at)
+    )
+    missed = {
+        item: parked_message
+        for item, parked_message in found.items()
+        if parked_message not in claimed
+    }
+    taken = [
+        Claimed(item, positions[item], parked_message)
+        for item, parked_message in found.items()
+        if parked_message in claimed and parked_message is not None
+    ]
+    shared_ids.assign_ids(batch, taken, families)
+    if missed:
+        _cancel_items(batch, missed, at)
+    batch.claimed_to = last
+    batch.cancelled += len(missed)
+    changes: dict[str, Any] = {"claimed_to": last}
+    if missed:
+        changes["cancelled"] = F("cancelled") + len(missed)
+    if last == batch.selected and batch.cancelled:
+        # All items are read for it, so not for each chunk.
+        batch.state_why = changes["state_why"] = describe_unavailable(batch)
+    ReplayBatch.objects.filter(pk=batch.pk).update(**changes)
+    return looked
+
+
+def release_chunk(batch: ReplayBatch, after: int = 0, number: int = CHUNK) -> int:
+    """Cancel the next so many open items beyond the position `after`, and let go of their messages.
+
+    The position of the last of them, 0 when there is none. A batch straight from a queue has no
+    items: what it had not sent is counted.
+    """
+    if batch.source == Source.QUEUE:
+        sent = F("done") + F("returned") + F("nacked") + F("failed")
+        ReplayBatch.objects.filter(pk=batch.pk).update(cancelled=F("selected") - sent)
+        return 0
+    rows = batch.items.filter(state__in=OPEN, position__gt=after).order_by("position")
+    found = list(rows.values_list("pk", "parked_message_id", "state", "position")[:number])
+    if not found:
+        return 0
+    at = timezone.now()
+    release_messages(
+        [
+            parked_message
+            for _, parked_message, _, position in found
+            if parked_message and position <= batch.claimed_to
+        ],
+        batch,
+        at,
+    )
+    items = ReplayItem.objects.filter(pk__in=[item for item, _, _, _ in found])
+    # What was begun while it was read says so, whatever was read.
+    still = items.filter(state__in=OPEN).order_by("pk").select_for_update()
+    now = list(still.values_list("pk", "state", "may_be_duplicated"))
+    pending = [item for item, state, _ in now if state == ItemState.PENDING]
+    begun = [item for item, state, _ in now if state == ItemState.PUBLISHING]
+    items.filter(pk__in=pending).update(state=ItemState.CANCELLED, ended_at=at)
+    items.filter(pk__in=begun).update(
+        state=ItemState.CANCELLED, may_be_duplicated=True, error=MAYBE_PUBLISHED, ended_at=at
+    )
+    marked = sum(state == ItemState.PUBLISHING and not known for _, state, known in now)
+    batch.cancelled += len(now)
+    ReplayBatch.objects.filter(pk=batch.pk).update(
+        cancelled=F("cancelled") + len(now), doubled=F("doubled") + marked
+    )
+    return found[-1][3]
+
+
+def release_messages(parked_messages: Collection[int], batch: ReplayBatch, at: datetime) -> None:
+    """What this batch had claimed is parked, or what another replay made of it."""
+    wanted = {
+        **dict.fromkeys(parked_messages, ParkedState.PARKED),
+        **find_earlier_states(batch, parked_messages),
+    }
+    change_each(wanted, (ParkedState.REPLAYING,), by=batch.started_by_id, at=at)
+
+
+def find_earlier_states(
+    batch: ReplayBatch, parked_messages: Collection[int]
+) -> dict[int, ParkedState]:
+    """Those that another replay had given to a delay before this one claimed them.
+
+    Replayed are those of them that came out of it since, be it to die again.
+    """
+    if not parked_messages:
+        return {}
+    earlier = ReplayItem.objects.filter(parked_message__in=parked_messages, state=ItemState.DONE)
+    others = earlier.filter(outcome__in=_GONE).exclude(batch=batch.pk).order_by()
+    found: dict[int, ParkedState] = {}
+    for parked_message, outcome in others.values_list("parked_message_id", "outcome"):
+        if parked_message is not None and found.get(parked_message) != ParkedState.REPLAYED:
+            found[parked_message] = _GONE[outcome]
+    return found
+
+
+def describe_unavailable(batch: ReplayBatch) -> str:
+    """How many of its messages it could not have, and why; "" when it has all."""
+    if not batch.cancelled:
+        return ""
+    rows = batch.items.filter(state=ItemState.CANCELLED).exclude(error__in=("", MAYBE_PUBLISHED))
+    counted = rows.order_by().values_list("error").annotate(Count("pk")).order_by("error")
+    told = [f"{number} with “{error}”" for error, number in counted]
+    return f"Messages are left out: {', '.join(told)}." if told else ""
+
+
+def _cancel_items(batch: ReplayBatch, missed: Mapping[int, int | None], at: datetime) -> None:
+    why = _find_reasons(
+        batch, {parked_message for parked_message in missed.values() if parked_message is not None}
+    )
+    by_reason: dict[str, list[int]] = {}
+    for item, parked_message in missed.items():
+        by_reason.setdefault(why.get(parked_message or 0, DELETED), []).append(item)
+    for error, items in by_reason.items():
+        ReplayItem.objects.filter(pk__in=items).update(
+            state=ItemState.CANCELLED, error=error, ended_at=at
+        )
+
+
+def _find_reasons(batch: ReplayBatch, parked_messages: set[int]) -> dict[int, str]:
+    """Why each of these messages is not free; none for one that is no longer there."""
+    rows = ParkedMessage.objects.filter(pk__in=parked_messages).order_by()
+    states = dict(rows.values_list("pk", "state"))
+    others = (
+        ReplayItem.objects.filter(parked_message__in=parked_messages)
+        .exclude(batch=batch.pk)
+        .order_by("pk")
+    )
+    # Of a draft, or of what is not claimed yet, nothing is in a replay.
+    claimed = others.filter(state__in=OPEN, batch__claimed_to__gte=F("position"))
+    done = others.filter(state=ItemState.DONE)
+    inside = {
+        **dict(done.values_list("parked_message_id", "batch_id")),
+        **dict(claimed.values_list("parked_message_id", "batch_id")),
+    }
+    return {
+        parked_message: _describe_reason(state, inside.get(parked_message))
+        for parked_message, state in states.items()
+    }
+
+
+def _describe_reason(state: str, other: int | None) -> str:
+    where = f"replay {other}" if other is not None else "another replay"
+    match state:
+        case ParkedState.DISCARDED:
+            return DISCARDED
+        case ParkedState.REPLAYED:
+            return f"It was replayed already, in {where}."
+    return f"It is in {where}."

@@ -1,0 +1,124 @@
+"""The items of a batch as rows: frozen once, put into other routes when a draft is changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from django.db.models import Min, Sum
+
+from delayboard.dead_letters.parked import store
+from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes
+from delayboard.dead_letters.replay.batch.selection import SelectedMessage
+from delayboard.models import ItemState, ReplayBatch, ReplayItem
+
+
+class FrozenItem(NamedTuple):
+    """An item of a draft with what it is checked by.
+
+    `edited` and `properties` are None where there is none.
+    """
+
+    pk: int
+    position: int
+    group: int | None
+    queue: str | None
+    properties: bytes | None
+    edited: bytes | None
+    is_repeat: bool
+    state: str
+
+    @property
+    def is_excluded(self) -> bool:
+        return self.state == ItemState.EXCLUDED
+
+
+_COLUMNS = (
+    "pk",
+    "position",
+    "parked_message__group_id",
+    "parked_message__queue",
+    "parked_message__properties",
+    "edit__properties",
+    "is_repeat",
+    "state",
+)
+
+
+def insert_items(
+    batch: ReplayBatch,
+    rows: Sequence[SelectedMessage],
+    checked: Sequence[CheckedTarget | None],
+    routes: Routes,
+) -> None:
+    """Add items behind the `selected` ones, in the caller's transaction.
+
+    One that is checked None is excluded, and has no route.
+    """
+    keys = routes.add(Counter(one for one in checked if one is not None))
+    store.insert(
+        ReplayItem(batch=batch),
+        [
+            {
+                "position": position,
+                "parked_message_id": row.pk,
+                "route_id": None if one is None else keys[one],
+                "state": _choose_state(one),
+                "is_repeat": row.is_repeat,
+                "message_id": row.message_id,
+                "size": row.size,
+            }
+            for position, (row, one) in enumerate(
+                zip(rows, checked, strict=True), start=batch.selected + 1
+            )
+        ],
+    )
+
+
+def read_items(batch: ReplayBatch, after: int, number: int) -> list[FrozenItem]:
+    """The next items after this position."""
+    rows = batch.items.filter(position__gt=after).order_by("position")
+    return [FrozenItem(*row) for row in rows.values_list(*_COLUMNS)[:number]]
+
+
+def find_first_items(batch: ReplayBatch) -> Mapping[int, tuple[int, int]]:
+    """The first position of each route that has items, and the bytes of all its bodies."""
+    rows = batch.items.filter(route__isnull=False).order_by().values("route")
+    found = rows.annotate(first=Min("position"), size_of_all=Sum("size"))
+    return {row["route"]: (row["first"], row["size_of_all"]) for row in found}
+
+
+def read_items_at(batch: ReplayBatch, positions: Collection[int]) -> Mapping[int, FrozenItem]:
+    """The items at these positions, by them."""
+    rows = batch.items.filter(position__in=positions).values_list(*_COLUMNS)
+    return {row[1]: FrozenItem(*row) for row in rows}
+
+
+def reroute_items(
+    items: Sequence[FrozenItem], checked: Sequence[CheckedTarget | None], routes: Routes
+) -> None:
+    """Each goes as it was checked, in the caller's transaction; None excludes it."""
+    keys = routes.add(Counter(one for one in checked if one is not None))
+    alike: dict[tuple[int | None, ItemState], list[int]] = {}
+    for item, one in zip(items, checked, strict=True):
+        route = None if one is None else keys[one]
+        alike.setdefault((route, _choose_state(one)), []).append(item.pk)
+    if len(alike) <= len(items) // 10 + 1:
+        for (route, state), some in alike.items():
+            ReplayItem.objects.filter(pk__in=some).update(route=route, state=state)
+        return
+    changed = [
+        ReplayItem(pk=pk, route_id=route, state=state)
+        for (route, state), some in alike.items()
+        for pk in some
+    ]
+    ReplayItem.objects.bulk_update(changed, ["route", "state"])
+
+
+def count_excluded(checked: Sequence[CheckedTarget | None]) -> int:
+    return sum(one is None for one in checked)
+
+
+def _choose_state(checked: CheckedTarget | None) -> ItemState:
+    return ItemState.EXCLUDED if checked is None else ItemState.PENDING

@@ -1,0 +1,1 @@
+"""The dry run: where each message goes, and whether it arrives there."""

@@ -1,0 +1,155 @@
+"""Checks messages against the broker, the options and the redirects of groups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from analytics.events import clean
+from delayboard.dead_letters.parked.failure import LONGEST
+from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.options import Options, find_target_problems
+from delayboard.dead_letters.replay.batch.routes import CheckedTarget
+from delayboard.dead_letters.replay.check.full_queues import BoundedQueue, find_bounded_queues
+from delayboard.dead_letters.replay.check.route_checker import RouteChecker
+from delayboard.dead_letters.replay.check.targets import Destination, Targets
+from delayboard.dead_letters.replay.check.verdict import Target, Verdict, make_refused
+from topology import latest
+from topology.broker.management.refusals import late
+from topology.broker.properties.read import read_properties
+from topology.message import Properties
+from topology.models import Broker
+from topology.operations.topology_rows import waiters_at
+from topology.routing.matching.index import Index
+from topology.snapshot import Snapshot
+
+IMPOSSIBLE = "The origin that it records is not a valid name. Type where to send it."
+DELETED = "The parked message was deleted."
+# So long a page waits for the broker, and so old what it is checked by may be without a word.
+PATIENCE_SECONDS = 2.7
+YOUNG = timedelta(seconds=5)
+
+
+class BrokerUnknown(BatchError):
+    """The broker does not answer, so that nothing can be checked."""
+
+
+class BrokerState(NamedTuple):
+    """A broker as it stood at that time (UTC)."""
+
+    snapshot: Snapshot
+    at: datetime
+
+    @property
+    def age_said(self) -> str:
+        """As of when; "" for what was seen just now."""
+        if datetime.now(UTC) - self.at <= YOUNG:
+            return ""
+        return f"Checked against the broker as of {self.at:%H:%M:%S} UTC."
+
+
+class CheckedMessage(NamedTuple):
+    """`enters` is that of the Verdict."""
+
+    checked: CheckedTarget
+    enters: tuple[tuple[str, bool], ...] = ()
+
+
+def observe_broker(broker: Broker) -> Snapshot:
+    """The broker as it is now, asked anew: it may have been changed a second ago.
+
+    Raises BrokerUnknown.
+    """
+    return poll_broker(broker).snapshot
+
+
+def poll_broker(broker: Broker, *, is_late_good: bool = False) -> BrokerState:
+    """The same with its time; if `is_late_good`, a broker that does not answer in time is handed
+    out as it was seen last. Raises BrokerUnknown.
+    """
+    asked_at = datetime.now(UTC)
+    known = latest.latest(broker.pk)
+    # A look that ended after this was asked is as good.
+    if known is None or known.tried_at < asked_at:
+        known = latest.poll(broker, PATIENCE_SECONDS)
+    if known.snapshot is not None and not known.error:
+        return BrokerState(known.snapshot, known.tried_at)
+    if known.snapshot is None or not is_late_good or known.error != str(late(broker.address)):
+        raise BrokerUnknown(f"The messages cannot be checked: {known.error}")
+    return BrokerState(known.snapshot, known.snapshot.taken_at)
+
+
+class MessageChecker:
+    """Checks the messages of one batch. Raises OptionError where the options fit none of them."""
+
+    def __init__(self, broker: Broker, options: Options, snapshot: Snapshot) -> None:
+        self.bounds: Mapping[str, BoundedQueue] = find_bounded_queues(snapshot)
+        self._routes = RouteChecker(
+            snapshot.definitions,
+            snapshot.consumed,
+            version=snapshot.version_tuple,
+            waiters=waiters_at(broker),
+            now_ms=time.time_ns() // 1_000_000,
+            most_replays=options.most_replays,
+        )
+        self._targets = Targets(broker, options, self._routes.index)
+        self._include_repeats = options.include_repeats
+
+    @property
+    def index(self) -> Index:
+        return self._routes.index
+
+    def check_message(self, group: int | None, queue: str, raw: bytes | None) -> CheckedTarget:
+        """A message of this group from this queue, `raw` its properties; None: it was deleted."""
+        return self.check_entered(group, queue, raw).checked
+
+    def check_item(
+        self, group: int | None, queue: str, raw: bytes | None, *, is_repeat: bool
+    ) -> CheckedTarget | None:
+        """The same of an item of the batch; None for a repeat that is excluded."""
+        if is_repeat and not self._include_repeats:
+            return None
+        return self.check_message(group, queue, raw)
+
+    def check_entered(self, group: int | None, queue: str, raw: bytes | None) -> CheckedMessage:
+        """The same, with the queues that it gets into."""
+        if raw is None:
+            return CheckedMessage(_make_target(None, make_refused(DELETED)))
+        properties = read_properties(bytes(raw))
+        aim = self._targets.choose(properties.headers, group)
+        return self._check(aim, queue, properties)
+
+    def check_queue(self, queue: str) -> CheckedTarget | None:
+        """What lies in this queue, if all of it goes to one place; else None."""
+        found = self.check_queue_entered(queue)
+        return None if found is None else found.checked
+
+    def check_queue_entered(self, queue: str) -> CheckedMessage | None:
+        aim = self._targets.shared
+        return None if aim is None else self._check(aim, queue, Properties())
+
+    def _check(self, aim: Destination, queue: str, properties: Properties) -> CheckedMessage:
+        target = aim.target
+        if target is None:
+            return CheckedMessage(_make_target(None, make_refused(aim.refusal)))
+        if find_target_problems(target.exchange, target.routing_key):
+            return CheckedMessage(_make_target(None, make_refused(IMPOSSIBLE)))
+        verdict = self._routes.check(target, queue, properties, aim.way)
+        return CheckedMessage(_make_target(target, verdict), verdict.enters)
+
+
+def _make_target(target: Target | None, verdict: Verdict) -> CheckedTarget:
+    exchange, key, why = (
+        ("", "", "") if target is None else (target.exchange, target.routing_key, target.why)
+    )
+    return CheckedTarget(
+        clean(exchange)[:LONGEST],
+        clean(key)[:LONGEST],
+        clean(why),
+        clean(verdict.sentence),
+        verdict.ending,
+        verdict.is_good,
+        verdict.after_ms,
+    )

@@ -1,0 +1,174 @@
+"""Judging very many messages: a way is walked once for all that would go the same; pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any
+
+from delayboard.dead_letters.replay.check.restricted_exchanges import RestrictedExchanges
+from delayboard.dead_letters.replay.check.verdict import (
+    Target,
+    Verdict,
+    keep_replayed_headers,
+    make_guarded,
+    make_refused,
+    make_verdict,
+)
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.raw import is_left_out
+from topology.broker.properties.read import strip_for_replay
+from topology.definitions import DELAY_HEADER, DELAYED_TYPE, Definitions
+from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Properties, Publish, Route, Waiter
+from topology.routing.matching.delayed_exchange import kind_of
+from topology.routing.matching.index import Index
+from topology.routing.walk import walk
+
+NOT_FINITE = (
+    "A header holds NaN or an infinite number: RabbitMQ would close the connection. Edit it."
+)
+# What is known of more ways than this is forgotten: keys and headers may differ in every message.
+MOST_KNOWN = 20_000
+
+
+def count_replays(headers: Mapping[str, Any]) -> int:
+    """How often a message was replayed already, as it says itself."""
+    stated = headers.get(REPLAYS_HEADER)
+    is_number = isinstance(stated, int) and not isinstance(stated, bool)
+    return max(0, stated) if is_number and isinstance(stated, int) else 0
+
+
+def is_finite(value: Any) -> bool:
+    """Whether all numbers in it are such as a broker takes (RabbitMQ 3.10 to 4.3 answer NaN and
+    the infinite with 541, in tables and lists too).
+    """
+    match value:
+        case float():
+            return math.isfinite(value)
+        case Mapping():
+            return all(is_finite(item) for item in value.values())
+        case list() | tuple():
+            return all(is_finite(item) for item in value)
+    return True
+
+
+class RouteChecker:
+    """Says of many messages what `check_target` says of one, and why one cannot be published.
+
+    `found` is all that the broker holds, taps included. A message that says that it was replayed
+    `most_replays` times is guarded; None guards none.
+    """
+
+    def __init__(
+        self,
+        found: Definitions,
+        consumed: Collection[str] = (),
+        *,
+        version: tuple[int, ...] = (),
+        waiters: Sequence[Waiter] = (),
+        now_ms: int = 0,
+        most_replays: int | None = None,
+    ) -> None:
+        self.index = Index(found.without_taps())
+        self.now_ms = now_ms
+        self._consumed = frozenset(consumed)
+        self._version = version
+        self._waiters = tuple(waiters)
+        self._most_replays = most_replays
+        self._restricted = RestrictedExchanges(found)
+        self._read = find_steering_headers(self.index, waiters)
+        self._known: dict[Hashable, Verdict] = {}
+        self._indexes: dict[Hashable, Index] = {}
+
+    def check(
+        self, target: Target, source: str, properties: Properties, way: Route | None = None
+    ) -> Verdict:
+        """Of a message with these properties that lay in `source`. `way` leads into a delay, by
+        which it goes instead of straight to the target."""
+        if why := self._unsendable(target, properties, way):
+            return make_refused(why)
+        verdict = self._walked(target, source, properties, way)
+        replays = count_replays(properties.headers)
+        if self._most_replays is not None and replays >= self._most_replays:
+            return make_guarded(verdict, replays)
+        return verdict
+
+    def _walked(
+        self, target: Target, source: str, properties: Properties, way: Route | None
+    ) -> Verdict:
+        headers = self._steering(properties.headers, way)
+        expiration = properties.expiration
+        exchange, key = target.exchange, target.routing_key
+        if way is not None:
+            exchange, key = way.exchange, way.routing_key
+            expiration = expiration if way.expiration_ms is None else str(way.expiration_ms)
+        stated = tuple(sorted((name, repr(value)) for name, value in headers.items()))
+        # The target stands for what a way declares.
+        known_as = (exchange, key, target.routing_key, source, expiration, stated)
+        known = self._known.get(known_as)
+        if known is None:
+            walked = walk(
+                self._index_of(target, way),
+                exchange,
+                key,
+                version=self._version,
+                headers=headers,
+                expiration=expiration,
+                consumed=self._consumed,
+                waiters=self._waiters,
+                now_ms=self.now_ms,
+            )
+            known = make_verdict(walked, source)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[known_as] = known
+        return known
+
+    def _steering(self, headers: Mapping[str, Any], way: Route | None) -> dict[str, Any]:
+        """Of what is published, the headers that anything on the way may read."""
+        found = {name: headers[name] for name in self._read if name in headers}
+        if REPLAYS_HEADER in self._read:
+            found[REPLAYS_HEADER] = count_replays(headers) + 1
+        return found if way is None else {**found, **way.stamped(self.now_ms)}
+
+    def _index_of(self, target: Target, way: Route | None) -> Index:
+        if way is None or all(self.index.definitions.get(t.identity) for t in way.declares):
+            return self.index
+        known_as = (way.exchange, way.routing_key, target.routing_key)
+        if known_as not in self._indexes:
+            self._indexes[known_as] = Index(self.index.definitions | way.declares)
+        return self._indexes[known_as]
+
+    def _unsendable(self, target: Target, properties: Properties, way: Route | None) -> str:
+        """Why it cannot be published; "" when it can."""
+        if properties.problems and (why := explain_uneditable(properties)):
+            return why
+        if not is_finite(keep_replayed_headers(properties.headers)):
+            return NOT_FINITE
+        exchange = target.exchange if way is None else way.exchange
+        if exchange not in self._restricted.exchanges:
+            return ""
+        key = target.routing_key if way is None else way.routing_key
+        stamped = {} if way is None else way.stamped(self.now_ms)
+        published = Properties(headers={**keep_replayed_headers(properties.headers), **stamped})
+        return self._restricted.explain_refusal(Publish(exchange, key, published))
+
+
+def find_steering_headers(index: Index, waiters: Sequence[Waiter]) -> frozenset[str]:
+    """The headers of a replay on which its way through this vhost can depend."""
+    by_headers = {x.name for x in index.exchanges.values() if kind_of(x) == "headers"}
+    bindings = index.definitions.bindings
+    names = {name for b in bindings if b.source in by_headers for name in b.arguments}
+    if any(exchange.type == DELAYED_TYPE for exchange in index.exchanges.values()):
+        names.add(DELAY_HEADER)
+    names |= {waiter.due_header for waiter in waiters if waiter.due_header}
+    return frozenset(name for name in names - {REPLAY_HEADER} if not is_left_out(name))
+
+
+def explain_uneditable(properties: Properties) -> str:
+    """Why the properties cannot be taken apart for a replay; "" when they can."""
+    try:
+        strip_for_replay(properties, {REPLAY_HEADER: "", REPLAYS_HEADER: 1})
+    except FieldError as error:
+        return f"Its properties cannot be edited: {error}."
+    return ""

@@ -1,0 +1,226 @@
+"""Where a replay sends each message: as its group is redirected, where it came from, elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from delayboard.dead_letters.replay.batch.options import OptionError, Options, read_batch_options
+from delayboard.dead_letters.replay.check.verdict import Target, find_first_death, find_target
+from delayboard.models import MessageGroup, RedirectRule, ReplayBatch, TargetMode
+from topology.deaths import Death, read_history
+from topology.definitions import Definitions
+from topology.delays import format_delay
+from topology.message import Headers, Route
+from topology.models import Broker, State, Topology
+from topology.patterns.pattern import ParamsError
+from topology.routing.matching.index import Index
+
+MOST_KNOWN = 20_000
+NOT_TOLD = "It does not record where it came from. Type the exchange and key to send it to."
+ALL_NOT_TOLD = "None of these messages records where it came from. Type the exchange and key."
+GONE = "The queue “{queue}”, where it first died, does not exist. Type where to send it."
+_REDIRECTED = "where its group is redirected to"
+
+
+class Destination(NamedTuple):
+    """Where a message goes, and the `way` into a delay if it goes through one.
+
+    Without a target `refusal` says why there is none.
+    """
+
+    target: Target | None
+    way: Route | None = None
+    refusal: str = ""
+
+
+def find_delay_queues(broker: Broker) -> set[str]:
+    """The queues in which a message of an applied topology waits out a delay."""
+    found: set[str] = set()
+    for topology in Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN):
+        with suppress(ParamsError):
+            queues = topology.pattern.definitions(topology.parsed).queues
+            found |= {queue.name for queue in queues if queue.message_ttl_ms is not None}
+    return found
+
+
+class Targets:
+    """Chooses the target of message after message in one vhost.
+
+    Raises OptionError where the options fit no message: the delay is not on offer, or leads
+    nowhere.
+    """
+
+    def __init__(self, broker: Broker, options: Options, index: Index) -> None:
+        self._options = options
+        self._index = index
+        self._delay: Delay | None = None
+        self._waits: Collection[str] = ()
+        self._redirects: Mapping[int, Target] = {}
+        if options.mode == TargetMode.DELAY:
+            self._delay = find_delay(broker, options)
+            self._delay.check(index.definitions)
+        if options.mode == TargetMode.DEFAULT:
+            self._redirects = read_redirects(broker)
+        if options.mode != TargetMode.TYPED:
+            self._waits = find_delay_queues(broker)
+        self._known: dict[tuple[str, str, str], Destination] = {}
+
+    @cached_property
+    def shared(self) -> Destination | None:
+        """Where every message goes, whatever it is; None where each has its own target."""
+        if self._options.mode == TargetMode.TYPED:
+            return Destination(Target(self._options.exchange, self._options.key, "typed"))
+        if self._delay is not None and self._delay.typed:
+            return self._delay.choose(self._delay.typed, self._index.definitions)
+        return None
+
+    def choose(self, headers: Headers, group: int | None = None) -> Destination:
+        """Of a message with these headers in this group."""
+        if (redirected := self._redirects.get(group or 0)) is not None:
+            return Destination(redirected)
+        if self.shared is not None:
+            return self.shared
+        death = find_first_death(read_history(headers), self._waits)
+        if death is None:
+            return Destination(None, refusal=NOT_TOLD)
+        key = death.routing_keys[0] if death.routing_keys else ""
+        known_as = (death.exchange, key, death.queue)
+        if known_as not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[known_as] = self._find(death)
+        return self._known[known_as]
+
+    def _find(self, death: Death) -> Destination:
+        if self._delay is not None:
+            return self._delay.choose(death.queue, self._index.definitions)
+        if self._options.mode == TargetMode.FIRST_QUEUE:
+            if not death.queue:
+                return Destination(None, refusal=NOT_TOLD)
+            return Destination(Target("", death.queue, "the queue in which it first died"))
+        target = find_target(death, self._index)
+        if target is not None:
+            return Destination(target)
+        return Destination(
+            None, refusal=GONE.format(queue=death.queue) if death.queue else NOT_TOLD
+        )
+
+
+@dataclass(frozen=True)
+class Delay:
+    """A delay of a topology; `typed` is where it is to lead, "" for where each message died."""
+
+    topology: Topology
+    params: Any
+    delay: timedelta
+    typed: str = ""
+    _aims: dict[str, Destination] = field(default_factory=dict, compare=False)
+
+    @property
+    def targets(self) -> Sequence[str]:
+        """Those that it can lead to; empty when these are free."""
+        return self.topology.pattern.targets(self.params)
+
+    def route(self, target: str) -> Route:
+        """The way of a message to this target. Raises ParamsError."""
+        return self.topology.pattern.route(self.params, self.delay, target)
+
+    def check(self, found: Definitions) -> None:
+        """Raises OptionError where no message can take it."""
+        pattern = self.topology.pattern
+        offered = pattern.delays(self.params)
+        if self.topology.is_read_by_others:
+            said = "Its consumer is not Delayboard's, so that nothing tells how long it waits."
+            raise OptionError({"topology": said})
+        if offered and not any(offered):
+            raise OptionError({"topology": "It retries, and offers no delay of new messages."})
+        if any(offered) and self.delay not in offered:
+            few = ", ".join(format_delay(one) for one in offered)
+            raise OptionError({"delay": f"The delays on offer are {few}."})
+        target = self.typed or (self.targets[0] if self.targets else "")
+        if not target:
+            return
+        try:
+            self.route(target)
+        except ParamsError as error:
+            names = {"target": "key", "delay": "delay"}
+            problems = {names.get(name, ""): said for name, said in error.problems.items()}
+            raise OptionError(problems) from error
+        if self.typed and (refusal := self.choose(target, found).refusal):
+            raise OptionError({"key": refusal})
+
+    def choose(self, target: str, found: Definitions) -> Destination:
+        """Of the messages that go to this target, or that first died in a queue of this name."""
+        if target not in self._aims:
+            if len(self._aims) >= MOST_KNOWN:
+                self._aims.clear()
+            self._aims[target] = self._choose(target, found)
+        return self._aims[target]
+
+    def _choose(self, target: str, found: Definitions) -> Destination:
+        if not target:
+            return Destination(
+                None, refusal="It does not record where it came from. Type the target."
+            )
+        pattern = self.topology.pattern
+        if self.targets and target not in self.targets:
+            few = ", ".join(self.targets[:5])
+            said = f"The delay leads to {few}, and not to “{target}”: type one of them."
+            return Destination(None, refusal=said)
+        try:
+            way = self.route(target)
+        except ParamsError as error:
+            return Destination(None, refusal=str(error))
+        if refusal := pattern.target_problem(self.params, target, found) or _explain_no_queue(
+            way, found
+        ):
+            return Destination(None, refusal=refusal)
+        time = format_delay(pattern.achievable(self.params, self.delay))
+        why = f"through the delay “{self.topology.name}” for {time}, then to {target}"
+        return Destination(Target("", target, why), way)
+
+
+def find_delay(broker: Broker, options: Options) -> Delay:
+    """The delay that was chosen. Raises OptionError when there is none (any more)."""
+    row = Topology.objects.filter(pk=options.topology_id or 0, broker=broker).first()
+    if row is None:
+        raise OptionError({"topology": "There is no such topology on this broker."})
+    if row.state != State.APPLIED:
+        raise OptionError({"topology": f"{row.name} is {row.get_state_display()}: apply it first."})
+    if options.delay is None:
+        raise OptionError({"delay": "Say how long they wait, such as 30s, 5m or 1h30m."})
+    try:
+        return Delay(row, row.parsed, options.delay, options.key)
+    except ParamsError as error:
+        raise OptionError({"topology": f"{row.name} cannot be read: {error}"}) from error
+
+
+def find_delay_route(batch: ReplayBatch, target: str) -> Route:
+    """How a message of a batch of the mode `delay` gets to its route's key, the delay's target.
+
+    Raises OptionError, ParamsError when the topology was changed or torn down since.
+    """
+    return find_delay(batch.broker, read_batch_options(batch)).route(target)
+
+
+def read_redirects(broker: Broker) -> dict[int, Target]:
+    """Where the messages of redirected groups go, by group; merged ones as the one they are in."""
+    rules = RedirectRule.objects.filter(group__broker=broker, group__merged_into=None)
+    found = {rule.group_id: Target(rule.exchange, rule.routing_key, _REDIRECTED) for rule in rules}
+    merged = MessageGroup.objects.filter(merged_into__in=found).values_list("pk", "merged_into")
+    return {**found, **{pk: found[into] for pk, into in merged if into is not None}}
+
+
+def _explain_no_queue(way: Route, found: Definitions) -> str:
+    """Why what it declares cannot be declared; "" when it can."""
+    there = found | way.declares
+    for binding in way.declares.bindings:
+        kind = "queue" if binding.destination_is_queue else "exchange"
+        if there.get((kind, binding.destination)) is None:
+            return f"There is no {kind} “{binding.destination}” for the delay to lead to."
+    return ""

@@ -1,0 +1,1 @@
+"""A draft: created from a selection, frozen and checked, changed, edited."""

@@ -1,0 +1,87 @@
+"""Changing a draft: other options, with targets and verdicts made anew where they depend on them.
+
+Raises BatchError or OptionError, and then nothing was changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from delayboard.dead_letters.replay.batch.change_state import KIND_PREPARE, BatchError
+from delayboard.dead_letters.replay.batch.items import count_excluded, read_items, reroute_items
+from delayboard.dead_letters.replay.batch.options import Options, make_columns, read_batch_options
+from delayboard.dead_letters.replay.batch.routes import Routes, clear_routes
+from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
+from delayboard.dead_letters.replay.check.message_checker import MessageChecker, poll_broker
+from delayboard.dead_letters.replay.draft.create_draft import check_whole_queue, refuse_delay
+from delayboard.dead_letters.replay.draft.freeze_selection import AT_ONCE, explain_no_target
+from delayboard.dead_letters.replay.draft.missing_messages import describe_missing
+from delayboard.models import BatchState, ReplayBatch, ReplayEdit, Source
+from topology import audit, work
+
+ONLY_A_DRAFT = "Only a draft can be changed: this replay was started or has ended."
+
+
+def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
+    """What was frozen stays; targets and verdicts are made anew, at once if these are few."""
+    if batch.source == Source.QUEUE:
+        refuse_delay(options)
+    found = poll_broker(batch.broker, is_late_good=True)
+    checker = MessageChecker(batch.broker, options, found.snapshot)
+    edits = _read_edits(batch)
+    is_small = batch.selected <= AT_ONCE
+    items = read_items(batch, 0, AT_ONCE) if is_small and batch.source == Source.JOURNAL else []
+    checked = [
+        checker.check_item(i.group, i.queue or "", i.edited or i.properties, is_repeat=i.is_repeat)
+        for i in items
+    ]
+    if items and (why := explain_no_target(checked)):
+        raise BatchError(why)
+    values = {**make_columns(options), "limit": batch.limit}
+    if items:
+        values["state_why"] = " ".join(filter(None, (describe_missing(batch), found.age_said)))
+        values["excluded"] = count_excluded(checked)
+    with transaction.atomic():
+        locked = ReplayBatch.objects.select_for_update().get(pk=batch.pk)
+        if not locked.is_draft:
+            raise BatchError(ONLY_A_DRAFT)
+        if _read_edits(batch) != edits:
+            raise BatchError("A message was edited at this moment: try again.")
+        clear_routes(locked)
+        if items:
+            reroute_items(items, checked, Routes(locked))
+            check_full_queues(locked, checker)
+        elif locked.source == Source.QUEUE:
+            Routes(locked).add(Counter({check_whole_queue(checker, locked.queue): locked.selected}))
+            check_full_queues(locked, checker)
+        else:
+            asked = work.ask(
+                KIND_PREPARE, batch.pk, broker=batch.broker, user=user, total=batch.selected
+            )
+            values |= {"state": BatchState.PREPARING, "prepared_to": 0, "work": asked}
+        ReplayBatch.objects.filter(pk=batch.pk).update(**values)
+        details = {"batch": batch.pk, "target": options.mode.value}
+        audit.record(user, "replay changed", broker=batch.broker, what=batch.said, details=details)
+    batch.refresh_from_db()
+
+
+def change_sending(user: Any, batch: ReplayBatch, options: Options) -> None:
+    """How a draft is to be sent, its targets and verdicts as they are. Raises BatchError."""
+    if options.checked_values != read_batch_options(batch).checked_values:
+        raise BatchError("The targets changed: the draft has to be checked again.")
+    drafts = ReplayBatch.objects.filter(pk=batch.pk, state=BatchState.DRAFT)
+    with transaction.atomic():
+        if not drafts.update(**make_columns(options)):
+            raise BatchError(ONLY_A_DRAFT)
+        details = {"batch": batch.pk}
+        audit.record(user, "replay changed", broker=batch.broker, what=batch.said, details=details)
+    batch.refresh_from_db()
+
+
+def _read_edits(batch: ReplayBatch) -> list[tuple[int, datetime]]:
+    rows = ReplayEdit.objects.filter(item__batch=batch).order_by("item")
+    return list(rows.values_list("item_id", "edited_at"))

@@ -1,0 +1,183 @@
+"""Editing one item of a draft: what is sent instead of the message, which stays as it was."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from delayboard.dead_letters.parked import store
+from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
+from delayboard.dead_letters.replay.batch.routes import CheckedTarget, Routes, remove_item
+from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
+from delayboard.dead_letters.replay.check.message_checker import MessageChecker, observe_broker
+from delayboard.dead_letters.replay.publish.edit_headers import (
+    EditError,
+    Header,
+    Typed,
+    edit_headers,
+    read_headers,
+)
+from delayboard.models import Body, ItemState, ParkedMessage, ReplayBatch, ReplayEdit, ReplayItem
+from topology import audit, redaction
+from topology.broker.properties.read import read_properties
+from topology.redaction import NOTHING, Redaction
+
+LARGEST_BODY = 8_000_000
+EXCLUDED = "It is excluded as a possible repeat. Include possible repeats, then edit it."
+HIDDEN = "It is hidden from you. Only people who may see it can change it."
+
+
+def edit_message(
+    user: Any,
+    item: ReplayItem,
+    *,
+    set_headers: Mapping[str, Typed] | None = None,
+    drop_headers: Collection[str] = (),
+    body: bytes | None = None,
+) -> ReplayEdit | None:
+    """Change an item of a draft, from what it was edited to before; it is checked anew.
+
+    `body` None leaves the body. Headers keep their AMQP types, and their bytes where they are not
+    changed. None when it is the message again. Raises EditError.
+    """
+    parked_message, wanted = _find_parked_message(item), dict(set_headers or {})
+    earlier = ReplayEdit.objects.filter(item=item).first()
+    _refuse_hidden(user, item, wanted, drop_headers, body)
+    raw = edit_headers(bytes((earlier or parked_message).properties), wanted, drop_headers)
+    key = (earlier or parked_message).body_id if body is None else hashlib.sha256(body).hexdigest()
+    if raw == bytes(parked_message.properties) and key == parked_message.body_id:
+        undo_edit(user, item)
+        return None
+    checker = _make_checker(item.batch)
+    checked = checker.check_message(parked_message.group_id, parked_message.queue, raw)
+    with transaction.atomic():
+        _lock_draft(item)
+        if body is not None:
+            row = {"sha256": key, "data": body, "size": len(body)}
+            store.insert(Body(), [row], ignore_conflicts=True)
+        values = {"properties": raw, "body_id": key, "edited_by": user}
+        made, _ = ReplayEdit.objects.update_or_create(
+            item=item, defaults={**values, "edited_at": timezone.now()}
+        )
+        size = Body.objects.values_list("size", flat=True).get(pk=key)
+        _write_route(item, checked, size)
+        details = {
+            **_describe_item(item),
+            "headers": sorted(wanted),
+            "dropped": sorted(drop_headers),
+            "body": body is not None,
+        }
+        _record(user, "replay message edited", item.batch, details)
+    check_full_queues(item.batch, checker)
+    return made
+
+
+def undo_edit(user: Any, item: ReplayItem) -> None:
+    """The item is the message again. Raises EditError; nothing happens where it was not edited."""
+    parked_message = _find_parked_message(item)
+    if not ReplayEdit.objects.filter(item=item).exists():
+        return
+    checker = _make_checker(item.batch)
+    checked = checker.check_message(
+        parked_message.group_id, parked_message.queue, bytes(parked_message.properties)
+    )
+    with transaction.atomic():
+        _lock_draft(item)
+        if ReplayEdit.objects.filter(item=item).delete()[0]:
+            _write_route(item, checked, parked_message.size)
+            _record(user, "replay message no longer edited", item.batch, _describe_item(item))
+    check_full_queues(item.batch, checker)
+
+
+def read_shown_headers(item: ReplayItem, hidden: Redaction = NOTHING) -> tuple[Header, ...]:
+    """The headers as they are edited now; what is hidden is locked. Raises EditError."""
+    raw = _read_raw(item)
+    names = find_hidden_headers(raw, hidden)
+    return tuple(
+        header._replace(text=redaction.HIDDEN, lock=HIDDEN) if header.name in names else header
+        for header in read_headers(raw)
+    )
+
+
+def find_hidden_headers(raw: bytes, hidden: Redaction) -> frozenset[str]:
+    """The headers of which a rule hides anything."""
+    headers = read_properties(raw).headers
+    shown = hidden.headers(headers)
+    return frozenset(name for name, value in headers.items() if shown[name] != value)
+
+
+def _read_raw(item: ReplayItem) -> bytes:
+    source = ReplayEdit.objects.filter(item=item).first() or _find_parked_message(item)
+    return bytes(source.properties)
+
+
+def _find_parked_message(item: ReplayItem) -> ParkedMessage:
+    if item.parked_message is None:
+        raise EditError({"": "The parked message was deleted."})
+    if item.state == ItemState.EXCLUDED:
+        raise EditError({"": EXCLUDED})
+    return item.parked_message
+
+
+def _refuse_hidden(
+    user: Any,
+    item: ReplayItem,
+    wanted: Mapping[str, Typed],
+    dropped: Collection[str],
+    body: bytes | None,
+) -> None:
+    """What is hidden from somebody is not theirs to replace."""
+    hidden = NOTHING if user is None else redaction.rules_for(user, item.batch.broker)
+    names = find_hidden_headers(_read_raw(item), hidden)
+    problems = {
+        name: HIDDEN for name in (*wanted, *dropped) if name in names or hidden.hides_header(name)
+    }
+    if body is not None and hidden.body_paths:
+        problems["body"] = (
+            "Parts of it are hidden from you: only who may see all of it may edit it."
+        )
+    if body is not None and len(body) > LARGEST_BODY:
+        problems["body"] = f"It has more than {LARGEST_BODY // 1_000_000} MB."
+    if problems:
+        raise EditError(problems)
+
+
+def _make_checker(batch: ReplayBatch) -> MessageChecker:
+    try:
+        return MessageChecker(batch.broker, read_batch_options(batch), observe_broker(batch.broker))
+    except (BatchError, OptionError) as error:
+        raise EditError({"": str(error)}) from error
+
+
+def _lock_draft(item: ReplayItem) -> None:
+    """Raises EditError where it is no draft's item any more."""
+    batch = ReplayBatch.objects.select_for_update().get(pk=item.batch_id)
+    if not batch.is_draft:
+        raise EditError({"": "Only a draft can be edited: this replay was started or has ended."})
+    if read_batch_options(batch) != read_batch_options(item.batch):
+        raise EditError({"": "The replay got other options at this moment: try again."})
+
+
+def _write_route(item: ReplayItem, checked: CheckedTarget, size: int) -> None:
+    remove_item(ReplayItem.objects.values_list("route", flat=True).get(pk=item.pk))
+    keys = Routes(item.batch).add(Counter([checked]))
+    item.route_id, item.size = keys[checked], size
+    item.save(update_fields=["route", "size"])
+
+
+def _describe_item(item: ReplayItem) -> dict[str, Any]:
+    return {
+        "batch": item.batch_id,
+        "position": item.position,
+        "parked_message": item.parked_message_id,
+    }
+
+
+def _record(user: Any, action: str, batch: ReplayBatch, details: Mapping[str, Any]) -> None:
+    audit.record(user, action, broker=batch.broker, what=batch.said, details=details)

@@ -1,0 +1,82 @@
+"""What is told of a dry run as a whole: what is not in it, and why; what it waits for."""
+
+from __future__ import annotations
+
+import re
+
+from delayboard.dead_letters.parking.already_parked import Elsewhere, parked_elsewhere
+from delayboard.dead_letters.replay.check.targets import ALL_NOT_TOLD
+from delayboard.models import ReplayBatch
+
+NOTHING = "There is nothing to replay: what was chosen is discarded, replayed or gone."
+LEFT_OUT = re.compile(r"[0-9,]+ messages? (?:is|are) left out: no search finds [^.]*\.")
+
+
+def describe_waiting(number: int) -> str:
+    return f"{_count_messages(number, 'are not', 'is not')} searchable yet."
+
+
+def describe_unindexed(number: int) -> str:
+    said = _count_messages(number, "are", "is")
+    return f"{said} left out: no search finds them yet, for the worker's index does not grow."
+
+
+def explain_nothing(batch: ReplayBatch) -> str:
+    """Why there is nothing in it."""
+    if batch.parking is None:
+        return f"{NOTHING} {describe_missing(batch)}".strip() if batch.query else NOTHING
+    if in_journal := _describe_parked(parked_elsewhere(batch.parking)):
+        return f"None of the chosen messages could be parked: {in_journal}"
+    error = batch.parking.work.error if batch.parking.work else ""
+    return f"None of the chosen messages could be parked. {error}".strip()
+
+
+def describe_missing(batch: ReplayBatch) -> str:
+    """How many of the chosen ones are not in it; "" for none, or where nobody counted them.
+
+    Of a search that is what was found to be left out when it was frozen.
+    """
+    if batch.query:
+        found = LEFT_OUT.search(batch.state_why)
+        return found.group() if found else ""
+    if batch.parking is not None:
+        parks = batch.parking.work
+        why = "were not found in the queue any more"
+        if parks is not None and parks.error:
+            why = f"could not be parked: {parks.error.rstrip('.')}"
+        return _describe_number((batch.parking.asked or 0) - batch.selected, why)
+    if batch.parked_messages is not None:
+        missing = len(set(batch.parked_messages)) - batch.selected
+        return _describe_number(missing, "are left out: they are discarded, replayed or gone")
+    return ""
+
+
+def explain_no_route(batch: ReplayBatch) -> str:
+    """Why none of its items has a target; "" when one has, or all are excluded."""
+    used = batch.routes.filter(items_number__gt=0)
+    if used.exclude(exchange="", routing_key="").exists():
+        return ""
+    said = set(used.values_list("verdict", flat=True)[:2])
+    if not said:
+        return ""
+    return said.pop() if len(said) == 1 else ALL_NOT_TOLD
+
+
+def _describe_parked(elsewhere: Elsewhere) -> str:
+    """Where the messages are that were not found; "" where nobody knows."""
+    if not elsewhere.number:
+        return ""
+    said = "they are" if elsewhere.number > 1 else "it is"
+    if not elsewhere.replays:
+        return f"{said} in the journal already."
+    named = " and ".join(str(key) for key in elsewhere.replays)
+    replays = "replay" if len(elsewhere.replays) == 1 else "the replays"
+    return f"{said} in the journal already, in {replays} {named}."
+
+
+def _count_messages(number: int, many: str, one: str) -> str:
+    return f"1 message {one}" if number == 1 else f"{number:,} messages {many}"
+
+
+def _describe_number(number: int, said: str) -> str:
+    return f"{number:,} of the chosen messages {said}." if number > 0 else ""

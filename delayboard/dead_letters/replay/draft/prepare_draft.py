@@ -1,0 +1,236 @@
+"""Freezing what was chosen, with each one's target and verdict, by the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from threading import Event
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from delayboard.dead_letters.replay.batch import claims
+from delayboard.dead_letters.replay.batch.change_state import BatchError
+from delayboard.dead_letters.replay.batch.items import (
+    count_excluded,
+    insert_items,
+    read_items,
+    reroute_items,
+)
+from delayboard.dead_letters.replay.batch.options import OptionError, read_batch_options
+from delayboard.dead_letters.replay.batch.routes import Routes
+from delayboard.dead_letters.replay.batch.selection import count_unindexed, find_selection
+from delayboard.dead_letters.replay.check.check_full_queues import check_full_queues
+from delayboard.dead_letters.replay.check.message_checker import (
+    BrokerState,
+    BrokerUnknown,
+    MessageChecker,
+    poll_broker,
+)
+from delayboard.dead_letters.replay.draft.missing_messages import (
+    describe_missing,
+    describe_unindexed,
+    describe_waiting,
+    explain_no_route,
+    explain_nothing,
+)
+from delayboard.dead_letters.search import QueryError
+from delayboard.models import BatchState, ReplayBatch
+from topology import work
+from topology.models import Work, WorkState
+
+# A transaction writes for some hundredths of a second, then others may.
+CHUNK = 500
+RETRY_AFTER = timedelta(seconds=5)
+LOOK_AGAIN_AFTER = timedelta(seconds=1)
+# So long it waits for an index of messages that does not grow.
+STANDS_STILL = timedelta(seconds=30)
+PARKS = "The chosen messages are parked first."
+
+
+class _Ending(Exception):
+    """The worker ends; another goes on at once."""
+
+
+class _NotYet(Exception):
+    """It is tried again after a second; the sentence says what it waits for."""
+
+
+def prepare_draft(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None) -> None:
+    """Prepare a batch to its draft, or check the items of a changed one again.
+
+    Given back while its messages are still being parked, and while the broker does not answer.
+    """
+    lease = work.lease_of(claimed)
+    rows = ReplayBatch.objects.select_related("broker", "group", "created_by", "parking__work")
+    batch = rows.get(pk=claimed.subject)
+    at_it = _Preparing(batch, claimed, lease, stop, alive)
+    try:
+        if batch.parking is not None and not batch.parking.is_ended:
+            lease.give_back(PARKS, after=LOOK_AGAIN_AFTER)
+        else:
+            at_it.run()
+    except work.Stopped as stopped:
+        lease.end(WorkState.CANCELLED, str(stopped))
+    except _Ending:
+        lease.give_back("", after=timedelta(0))
+    except _NotYet as error:
+        lease.give_back(str(error), after=LOOK_AGAIN_AFTER)
+    except BrokerUnknown as error:
+        lease.give_back(str(error), after=RETRY_AFTER)
+
+
+class _Preparing:
+    """One claim of the work: each chunk is one transaction, with the lease's pulse in it."""
+
+    def __init__(
+        self,
+        batch: ReplayBatch,
+        claimed: Work,
+        lease: work.Lease,
+        stop: Event,
+        alive: Callable[[], None],
+    ) -> None:
+        self._batch = batch
+        self._claimed = claimed
+        self._lease = lease
+        self._stop = stop
+        self._alive = alive
+        self._done = claimed.done
+        self._seen: BrokerState | None = None
+
+    def run(self) -> None:
+        """Raises Stopped, _Ending, _NotYet, BrokerUnknown."""
+        try:
+            if self._batch.selected and not self._batch.prepared_to:
+                self._check_again()
+            else:
+                self._freeze()
+        except BrokerUnknown:
+            raise
+        except (BatchError, OptionError, QueryError) as error:
+            # Rights, redaction rules and topologies may have changed since.
+            self._fail(str(error))
+
+    def _freeze(self) -> None:
+        batch, chosen = self._batch, find_selection(self._batch)
+        self._done = batch.selected
+        if not batch.prepared_to:
+            self._await_index()
+        checker, routes = self._make_checker(), Routes(batch)
+        after = batch.prepared_to or chosen.find_floor(self._pulse)
+        while number := min(CHUNK, chosen.count_room(batch.selected)):
+            self._pulse()
+            rows = chosen.read_next(after, number, self._pulse)
+            if not rows:
+                break
+            checked = [
+                checker.check_item(row.group, row.queue, row.properties, is_repeat=row.is_repeat)
+                for row in rows
+            ]
+            batch.repeats += sum(row.is_repeat for row in rows)
+            batch.excluded += count_excluded(checked)
+            after = rows[-1].pk
+            with transaction.atomic():
+                self._advance(len(rows))
+                insert_items(batch, rows, checked, routes)
+                counts = {"repeats": batch.repeats, "excluded": batch.excluded}
+                self._write(selected=self._done, prepared_to=after, **counts)
+            batch.selected = self._done
+        if not batch.selected:
+            raise BatchError(explain_nothing(batch))
+        check_full_queues(batch, checker, self._pulse)
+        self._end(state_why=self._why())
+
+    def _await_index(self) -> None:
+        """Raises _NotYet as long as messages become searchable that it may mean.
+
+        `state_at` is when their number was another for the last time.
+        """
+        batch = self._batch
+        number = count_unindexed(batch)
+        if not number:
+            return
+        waits, now = describe_waiting(number), timezone.now()
+        if batch.state_why != waits:
+            self._write(state_why=waits, state_at=now)
+            raise _NotYet(waits)
+        if now - batch.state_at < STANDS_STILL:
+            raise _NotYet(waits)
+        batch.state_why = describe_unindexed(number)
+        self._write(state_why=batch.state_why)
+
+    def _check_again(self) -> None:
+        """How far it got is in the work alone: the items were all frozen before."""
+        batch = self._batch
+        checker, routes = self._make_checker(), Routes(batch)
+        while items := read_items(batch, self._done, CHUNK):
+            self._pulse()
+            checked = [
+                checker.check_item(
+                    item.group,
+                    item.queue or "",
+                    item.edited or item.properties,
+                    is_repeat=item.is_repeat,
+                )
+                for item in items
+            ]
+            batch.excluded += count_excluded(checked) - sum(item.is_excluded for item in items)
+            with transaction.atomic():
+                self._advance(items[-1].position - self._done)
+                reroute_items(items, checked, routes)
+                self._write(excluded=batch.excluded)
+        check_full_queues(batch, checker, self._pulse)
+        last = batch.items.aggregate(last=Max("parked_message"))["last"]
+        self._end(state_why=self._why(), prepared_to=last or 1)
+
+    def _why(self) -> str:
+        age = self._seen.age_said if self._seen else ""
+        return " ".join(
+            filter(None, (explain_no_route(self._batch), describe_missing(self._batch), age))
+        )
+
+    def _fail(self, why: str) -> None:
+        """What was frozen is cancelled; nothing of it was ever claimed."""
+        is_left = True
+        while is_left:
+            with transaction.atomic():
+                self._lease.pulse(self._done, self._claimed.total)
+                is_left = bool(claims.release_chunk(self._batch))
+            self._alive()
+        with transaction.atomic():
+            if self._lease.end(WorkState.FAILED, why):
+                self._write(state=BatchState.FAILED, state_at=timezone.now(), state_why=why)
+
+    def _make_checker(self) -> MessageChecker:
+        self._seen = poll_broker(self._batch.broker)
+        return MessageChecker(
+            self._batch.broker, read_batch_options(self._batch), self._seen.snapshot
+        )
+
+    def _pulse(self) -> None:
+        """Between chunks. Raises _Ending when the worker ends, Stopped when it was cancelled."""
+        if self._stop.is_set():
+            raise _Ending
+        self._alive()
+        self._lease.pulse(self._done, self._claimed.total)
+
+    def _advance(self, number: int) -> None:
+        self._done += number
+        self._lease.pulse(self._done, max(self._done, self._claimed.total))
+
+    def _end(self, **values: Any) -> None:
+        with transaction.atomic():
+            self._lease.pulse(self._done, self._done)
+            self._write(state=BatchState.DRAFT, state_at=timezone.now(), **values)
+            self._lease.end(WorkState.DONE)
+
+    def _write(self, **values: Any) -> None:
+        """Raises Stopped where somebody has cancelled the batch."""
+        rows = ReplayBatch.objects.filter(
+            pk=self._batch.pk, state=BatchState.PREPARING, work=self._claimed
+        )
+        if not rows.update(**(values or {"state": BatchState.PREPARING})):
+            raise work.Stopped("It is no longer being prepared.")

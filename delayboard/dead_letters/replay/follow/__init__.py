@@ -1,0 +1,1 @@
+"""What becomes of replayed messages: arrivals, deaths, and who observes them."""

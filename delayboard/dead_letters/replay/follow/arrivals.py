@@ -1,0 +1,182 @@
+"""Which messages of a replay taps saw arrive: past every delay, or failing in a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from operator import itemgetter
+from typing import NamedTuple
+
+import orjson
+from django.db import transaction
+from django.db.models import BooleanField, F
+from django.db.models.expressions import RawSQL
+
+from analytics.models import Firehose, ScheduledMessage
+from analytics.models.scheduled_message import REPLAYED
+from delayboard.dead_letters.parked.states import change_parked_messages
+from delayboard.dead_letters.replay.batch import shared_ids
+from delayboard.dead_letters.replay.follow import match_messages, outcome_rows
+from delayboard.dead_letters.replay.follow.outcome_rows import Mark
+from delayboard.dead_letters.replay.publish.content import read_contents
+from delayboard.models import ParkedState, ReplayBatch, ReplayItem
+from delayboard.models.replay import Outcome, replay_id
+from topology.deaths import read_history
+from topology.models import State, Topology
+
+CHUNK = 500
+OPEN_OUTCOMES = ("", Outcome.HANDED)
+_SEEN = (
+    "tracking_id",
+    "message_id",
+    "content_id",
+    "size",
+    "entered_at",
+    "left_at",
+    "headers_json",
+    "topology_id",
+    "attempt",
+)
+# The very words of the index items_to_follow: with values apart SQLite does not use it.
+_IS_FOLLOWED = RawSQL(
+    "state = 'done' AND outcome IN ('', 'handed')", (), output_field=BooleanField()
+)
+
+
+class Item(NamedTuple):
+    """The columns of an item that are asked for."""
+
+    pk: int
+    position: int
+    parked_message_id: int | None
+    outcome: str
+    message_id: str
+    size: int
+    shared_replay_id: str
+
+
+def is_recorded(batch: ReplayBatch) -> bool:
+    """Whether anything on its broker records what passes."""
+    if Firehose.objects.filter(broker=batch.broker_id).exists():
+        return True
+    applied = Topology.objects.filter(broker=batch.broker_id, state=State.APPLIED)
+    return any(row.has_tap for row in applied)
+
+
+def read_open_items(batch: ReplayBatch, after: int) -> list[Item]:
+    """The next ones behind that position of which nothing more was seen, at most CHUNK."""
+    rows = batch.items.filter(_IS_FOLLOWED, position__gt=after).order_by("position")
+    return [Item(*values) for values in rows.values_list(*Item._fields)[:CHUNK]]
+
+
+def record_arrivals(batch: ReplayBatch, items: Iterable[Item]) -> int:
+    """Write down which of these were seen to arrive; how many."""
+    named: dict[str, list[Item]] = {}
+    for item in items:
+        name = item.shared_replay_id or replay_id(batch.uid, item.position)
+        named.setdefault(f"{REPLAYED}{name}", []).append(item)
+    moments = {item.pk: at for item, at in _find_arrived(batch, named)}
+    if not moments:
+        return 0
+    handed = {
+        item.parked_message_id
+        for some in named.values()
+        for item in some
+        if item.pk in moments and item.parked_message_id and item.outcome == Outcome.HANDED
+    }
+    with transaction.atomic():
+        mark_replayed(batch, handed, max(moments.values()))
+        rows = ReplayItem.objects.filter(pk__in=moments, outcome__in=OPEN_OUTCOMES)
+        fresh = list(rows.order_by("pk").select_for_update().values_list("pk", flat=True))
+        outcome_rows.write_marks([Mark(item, Outcome.DELIVERED, moments[item]) for item in fresh])
+        ReplayBatch.objects.filter(pk=batch.pk).update(delivered=F("delivered") + len(fresh))
+    return len(fresh)
+
+
+def _find_arrived(
+    batch: ReplayBatch, named: Mapping[str, Sequence[Item]]
+) -> list[tuple[Item, datetime]]:
+    """Which of these came out of a delay or past every one, or were refused by a consumer.
+
+    What names an item and is another message is passed over.
+    """
+    rows = ScheduledMessage.objects.filter(broker=batch.broker_id, tracking_id__in=named)
+    arrived: dict[str, list[tuple[datetime, ScheduledMessage]]] = {}
+    # Said as the index has it, or the index is not used.
+    for row in rows.exclude(tracking_id="").only(*_SEEN):
+        if (at := _find_arrival_time(row)) is not None:
+            arrived.setdefault(row.tracking_id, []).append((at, row))
+    found: list[tuple[Item, datetime]] = []
+    nameless: list[tuple[Item, datetime, ScheduledMessage]] = []
+    for item, at, row in _pair_items(batch, named, arrived):
+        if (row.message_id, row.size) != (item.message_id, item.size):
+            continue
+        if item.message_id:
+            found.append((item, at))
+        else:
+            nameless.append((item, at, row))
+    return found + _match_contents(batch, nameless)
+
+
+def _pair_items(
+    batch: ReplayBatch,
+    named: Mapping[str, Sequence[Item]],
+    arrived: Mapping[str, Sequence[tuple[datetime, ScheduledMessage]]],
+) -> Iterator[tuple[Item, datetime, ScheduledMessage]]:
+    """Each item with what was seen under its replay id.
+
+    Of items that share one, as many have arrived as were seen in one round of one topology. Those
+    of which the end is known already are among them.
+    """
+    texts = [text.removeprefix(REPLAYED) for text in arrived]
+    sharing = shared_ids.find_sharing(batch.broker_id, texts) if texts else {}
+    for text, seen in arrived.items():
+        if text.removeprefix(REPLAYED) not in sharing:
+            yield from ((named[text][0], at, row) for at, row in seen)
+            continue
+        items = sharing[text.removeprefix(REPLAYED)]
+        known = sum(item.outcome in (Outcome.DELIVERED, Outcome.DIED) for item in items)
+        rounds: dict[tuple[int | None, int], list[tuple[datetime, ScheduledMessage]]] = {}
+        for at, row in seen:
+            rounds.setdefault((row.topology_id, row.attempt), []).append((at, row))
+        most = max(map(len, rounds.values()))
+        largest = next(some for some in rounds.values() if len(some) == most)
+        fresh = sorted(largest, key=itemgetter(0))[known:]
+        yield from ((item, *one) for item, one in zip(named[text], fresh, strict=False))
+
+
+def _match_contents(
+    batch: ReplayBatch, seen: Sequence[tuple[Item, datetime, ScheduledMessage]]
+) -> list[tuple[Item, datetime]]:
+    """Those that have no message id, and all of whose content is what was sent."""
+    if not seen:
+        return []
+    steering = match_messages.find_steering_headers(batch)
+    sent = read_contents([(item.pk, item.parked_message_id) for item, _, _ in seen], edits=True)
+    return [
+        (item, at)
+        for item, at, row in seen
+        if item.pk in sent
+        and match_messages.is_arrival(
+            sent[item.pk], row.content_id, orjson.loads(row.headers_json), steering
+        )
+    ]
+
+
+def _find_arrival_time(row: ScheduledMessage) -> datetime | None:
+    """None as long as it was seen to go into its delay only."""
+    if row.left_at is None and row.entered_at is not None and _has_failed(row.headers_json):
+        return row.entered_at
+    return row.left_at
+
+
+def _has_failed(headers_json: str) -> bool:
+    """Whether a consumer had it, who refused it: a replay begins without deaths."""
+    return read_history(orjson.loads(headers_json)).first_failure is not None
+
+
+def mark_replayed(batch: ReplayBatch, parked_messages: Iterable[int], at: datetime) -> None:
+    """These messages were handed to a delay, and have arrived. In the caller's transaction."""
+    change_parked_messages(
+        parked_messages, (ParkedState.HANDED,), ParkedState.REPLAYED, by=batch.started_by_id, at=at
+    )

@@ -1,0 +1,159 @@
+"""One followed batch: what taps and looks tell of its messages, until its time is over."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import BooleanField, F, Q, QuerySet, Value
+from django.db.models.expressions import RawSQL
+from django.db.models.functions import Coalesce
+
+from delayboard.dead_letters.parked.store import ReturnedMessage
+from delayboard.dead_letters.queues import peek
+from delayboard.dead_letters.replay.follow import arrivals, observers
+from delayboard.dead_letters.replay.follow.observers import Scene
+from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
+from delayboard.models.replay import ENDED_BATCH, Outcome, Source
+from topology import latest
+from topology.broker.errors import BrokerError
+from topology.message import REPLAY_HEADER
+
+# So long after its last publish a batch is followed at least, and so much longer than its
+# messages may take to die again.
+LEAST = timedelta(minutes=10)
+SLACK = timedelta(minutes=1)
+# In one pass of one batch.
+MOST_ITEMS = 5000
+SCENE_LASTS = timedelta(seconds=30)
+LOOK_EVERY = timedelta(seconds=30)
+MOST_LOOKS = 3
+# The very words of the index items_that_died.
+_HAS_DIED = RawSQL("outcome = 'died'", (), output_field=BooleanField())
+
+
+def read_open_batches() -> list[ReplayBatch]:
+    """Those that were started and are followed still."""
+    is_open = ~Q(state__in=ENDED_BATCH) | Q(followed_to=None) | Q(followed_to__lte=F("state_at"))
+    rows = ReplayBatch.objects.filter(is_open, source=Source.JOURNAL, started_at__isnull=False)
+    return list(rows.select_related("broker").defer("parked_messages").order_by("pk"))
+
+
+@dataclass
+class Follower:
+    """What is remembered of a batch between two passes; a new one finds it out again.
+
+    `position` is how far its items were looked at in this round, `scene` what its broker was like.
+    """
+
+    position: int = 0
+    scene: Scene | None = None
+    scene_at: datetime | None = None
+    looked_at: datetime | None = None
+    _has_delays: bool | None = field(default=None)
+
+    def record_arrivals(self, batch: ReplayBatch) -> int:
+        """Write down which of the next open items were seen to arrive; how many."""
+        if not batch.done or not arrivals.is_recorded(batch):
+            return 0
+        number = 0
+        for _ in range(MOST_ITEMS // arrivals.CHUNK):
+            items = arrivals.read_open_items(batch, self.position)
+            number += arrivals.record_arrivals(batch, items)
+            self.position = items[-1].position if len(items) == arrivals.CHUNK else 0
+            if not self.position:
+                break
+        return number
+
+    def resolve_handed(self, batch: ReplayBatch, now: datetime) -> None:
+        """What was handed to a delay and died again has arrived: its message is replayed."""
+        if self._has_delays is None:
+            self._has_delays = batch.routes.filter(after_ms__gt=0).exists()
+        if not self._has_delays:
+            return
+        parked_messages = list(find_died_handed(batch)[: arrivals.CHUNK])
+        if parked_messages:
+            with transaction.atomic():
+                arrivals.mark_replayed(batch, [key for key in parked_messages if key], now)
+
+    def peek_dead(self, batch: ReplayBatch, now: datetime) -> list[tuple[str, ReturnedMessage]]:
+        """What names a replay in its dead-letter queues that nobody parks, where looks are free."""
+        if self.looked_at is not None and now - self.looked_at < LOOK_EVERY:
+            return []
+        self.looked_at = now
+        sent = batch.to_send - batch.pending - batch.cancelled
+        if not batch.done or batch.died >= sent:
+            return []
+        scene = self._scene(batch, now)
+        if scene is None:
+            return []
+        found: list[tuple[str, ReturnedMessage]] = []
+        queues = observers.find_peekable(batch.broker, scene)
+        full = [queue for queue in queues if scene.snapshot.numbers[queue.name].messages]
+        for queue in full[:MOST_LOOKS]:
+            with suppress(BrokerError):
+                look = peek.look(batch.broker, queue, scene.snapshot)
+                found += _find_replay_ids(look.peeked_messages)
+        return found
+
+    def is_over(self, batch: ReplayBatch, now: datetime) -> bool:
+        """Whether nothing more can be expected of its messages, as far as anybody knows."""
+        if not batch.is_ended or now < batch.state_at + LEAST:
+            return False
+        return now > find_follow_end(batch, self._scene(batch, now))
+
+    def _scene(self, batch: ReplayBatch, now: datetime) -> Scene | None:
+        """None while the broker does not answer."""
+        if self.scene_at is None or now - self.scene_at > SCENE_LASTS:
+            self.scene_at = now
+            known = latest.fresh(batch.broker)
+            snapshot = known.snapshot if known.is_reachable else None
+            self.scene = observers.make_scene(batch, snapshot) if snapshot else None
+        return self.scene
+
+
+def find_follow_end(batch: ReplayBatch, scene: Scene | None) -> datetime:
+    """When nothing more can be expected of an ended batch; None is a broker nobody can ask."""
+    longest = (
+        observers.LONGEST_ROUND if scene is None else observers.estimate_round_in(batch, scene)
+    )
+    return batch.state_at + max(LEAST, longest + SLACK)
+
+
+def close_batch(batch: ReplayBatch, now: datetime) -> None:
+    """Its time is over: of what was not seen nothing more is expected.
+
+    What was handed to a delay stays so: that is all that is known of it.
+    """
+    for start in range(0, batch.selected, MOST_ITEMS):
+        batch.items.filter(
+            position__gt=start,
+            position__lte=start + MOST_ITEMS,
+            state=ItemState.DONE,
+            outcome="",
+        ).update(outcome=Outcome.UNSEEN, outcome_at=now)
+    ReplayBatch.objects.filter(pk=batch.pk).update(followed_to=now)
+
+
+def find_died_handed(batch: ReplayBatch) -> QuerySet[ReplayItem, int | None]:
+    """The messages of those that died again, and are said to be in a delay still.
+
+    Beginning with the items that died, never with all messages that are in a delay.
+    """
+    state = Coalesce("parked_message__state", Value(""))
+    dead = batch.items.filter(_HAS_DIED, route__after_ms__gt=0).annotate(parked_message_state=state)
+    rows = dead.filter(parked_message_state=ParkedState.HANDED).order_by()
+    return rows.values_list("parked_message_id", flat=True)
+
+
+def _find_replay_ids(
+    parked_messages: Iterable[peek.PeekedMessage],
+) -> Iterator[tuple[str, ReturnedMessage]]:
+    for one in parked_messages:
+        if tag := one.message.tag(REPLAY_HEADER):
+            sha256 = hashlib.sha256(one.message.body).hexdigest()
+            yield tag, ReturnedMessage(one.message.properties, one.content_id, sha256)

@@ -1,0 +1,91 @@
+"""The first few of a replay go ahead: how long they are watched, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from delayboard.dead_letters.replay.follow import batch_follower, observers
+from delayboard.models import ItemState, ReplayBatch
+from delayboard.models.replay import Order, Outcome
+from topology import latest
+from topology.broker.errors import BrokerError
+from topology.delays import format_delay
+
+# Items that were not free to be sent do not count among the first.
+BETWEEN = 5000
+# So long after they were published dead ones may lie in a queue that is looked at now and then.
+LOOKS_TAKE = batch_follower.LOOK_EVERY + batch_follower.SCENE_LASTS
+
+What = Literal["wait", "go on", "stop", "ask"]
+
+
+@dataclass(frozen=True)
+class CanaryResult:
+    """What the first ones say of the rest; `ask`: a person has to decide. `why` is a sentence."""
+
+    what: What
+    why: str
+
+
+def estimate_round(batch: ReplayBatch) -> timedelta:
+    """How long it may take until a message of it has died again. Raises BrokerError."""
+    return observers.estimate_round(batch, latest.recent(batch.broker))
+
+
+def find_watch_end(batch: ReplayBatch, now: datetime) -> datetime:
+    """So long the first ones are watched that were published just now. Raises BrokerError."""
+    return now + max(timedelta(seconds=batch.canary_seconds), estimate_round(batch))
+
+
+def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
+    """Whether the rest may follow the first ones, which were published before `canary_until`."""
+    first = _read_first(batch)
+    number = len(first)
+    died = sum(outcome == Outcome.DIED for _, outcome in first)
+    if died:
+        return CanaryResult("stop", f"{died} of the first {number} died again.")
+    refused = sum(state != ItemState.DONE for state, _ in first)
+    if number and refused == number:
+        return CanaryResult("ask", f"The broker took none of the first {number}.")
+    if batch.canary_until is not None and now < batch.canary_until:
+        return CanaryResult("wait", _describe_waiting(batch, number, batch.canary_until))
+    quiet = f"No death of the first {number} was observed."
+    if refused:
+        return CanaryResult("ask", f"The broker did not take {refused} of the first {number}.")
+    if not batch.canary_goes_on:
+        return CanaryResult("ask", f"{quiet} Resume the replay manually.")
+    try:
+        scene = observers.make_scene(batch, latest.recent(batch.broker))
+    except BrokerError as error:
+        return CanaryResult("ask", f"{quiet} Whether deaths are observed is not known: {error}")
+    if blind := observers.explain_unseen_deaths(batch, scene):
+        return CanaryResult("ask", f"{quiet} {blind}")
+    if (
+        observers.find_peekable(batch.broker, scene)
+        and now < (batch.canary_until or now) + LOOKS_TAKE
+    ):
+        return CanaryResult(
+            "wait", f"{quiet} Delayboard peeks at the dead-letter queues once more."
+        )
+    return CanaryResult("go on", quiet)
+
+
+def _read_first(batch: ReplayBatch) -> list[tuple[str, str]]:
+    """The states and outcomes of those that were sent; some others may lie between them."""
+    way = "-position" if batch.order == Order.NEWEST else "position"
+    rows = (
+        batch.items.exclude(state=ItemState.EXCLUDED)
+        .order_by(way)
+        .values_list("state", "outcome", "attempts")
+    )
+    return [(state, outcome) for state, outcome, tries in rows[: batch.canary + BETWEEN] if tries]
+
+
+def _describe_waiting(batch: ReplayBatch, number: int, until: datetime) -> str:
+    span = format_delay(timedelta(seconds=batch.canary_seconds))
+    return (
+        f"The first {number} are watched until {until:%Y-%m-%d %H:%M:%S} UTC: for {span}, and as "
+        "long as a round of retries takes."
+    )

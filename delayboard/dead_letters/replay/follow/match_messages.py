@@ -1,0 +1,154 @@
+"""Whether a message that names a replay is what it sent: anybody can write the header."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from delayboard.dead_letters.parked.store import ReturnedMessage
+from delayboard.dead_letters.replay.batch import shared_ids
+from delayboard.dead_letters.replay.batch.options import OptionError
+from delayboard.dead_letters.replay.check.targets import find_delay_route
+from delayboard.dead_letters.replay.publish.content import Content
+from delayboard.models import ReplayBatch, ReplayItem, TargetMode
+from delayboard.models.replay import Outcome, parse_replay_id
+from topology.broker.properties.read import read_properties
+from topology.definitions import DELAY_HEADER
+from topology.message import ATTEMPT_HEADER, Headers, Properties, content_id, kept_by_streams
+from topology.models import Broker
+from topology.patterns.pattern import ParamsError
+
+
+def group_by_position(
+    named: Iterable[tuple[str, ReturnedMessage]],
+) -> dict[UUID, dict[int, list[ReturnedMessage]]]:
+    """What names an item, by its batch's uid and its position, in the order it came; pure."""
+    found: dict[UUID, dict[int, list[ReturnedMessage]]] = {}
+    for text, came in named:
+        if (parsed := parse_replay_id(text)) is not None:
+            uid, position = parsed
+            found.setdefault(uid, {}).setdefault(position, []).append(came)
+    return found
+
+
+def find_sent(
+    broker: Broker, named: Sequence[tuple[str, ReturnedMessage]]
+) -> list[tuple[int, dict[int, int | None]]]:
+    """What these messages, each with the replay id that it names, were sent as.
+
+    Batches in the order of their keys, each with the positions and the messages as `sent_by`. Of
+    several items under one replay id each is found once: the message tells no more.
+    """
+    sharing = shared_ids.find_sharing(broker.pk, [name for name, _ in named])
+    plain = group_by_position(one for one in named if one[0] not in sharing)
+    found: dict[int, dict[int, int | None]] = {}
+    batches = ReplayBatch.objects.filter(broker=broker, uid__in=plain).defer("parked_messages")
+    for batch in batches:
+        if positions := find_sent_positions(batch, plain[batch.uid]):
+            found[batch.pk] = positions
+    for name, items in sharing.items():
+        for item, parked_message in _assign_messages(
+            [came for other, came in named if other == name], items
+        ):
+            found.setdefault(item.batch_id, {})[item.position] = parked_message
+    return sorted(found.items())
+
+
+def _assign_messages(
+    came: Sequence[ReturnedMessage], items: Sequence[ReplayItem]
+) -> Iterator[tuple[ReplayItem, int | None]]:
+    """Each of the messages to one of the items that it may be of.
+
+    An item that a look saw dead is the first to be found again; one that is known to be parked
+    again is none of these.
+    """
+    waiting = [item for item in items if item.died_as_id is None]
+    waiting.sort(key=lambda item: item.outcome != Outcome.DIED)
+    for one in came:
+        for item in waiting:
+            if item.position in find_sent_positions(item.batch, {item.position: [one]}):
+                waiting.remove(item)
+                yield item, one.parked_message
+                break
+
+
+def find_sent_positions(
+    batch: ReplayBatch, came: Mapping[int, Sequence[ReturnedMessage]]
+) -> dict[int, int | None]:
+    """The positions of which one of these messages is what was sent, and the first one's message.
+
+    What dying and a replay change does not matter, nor what steers it through a delay, nor how
+    often a consumer says that it failed. Libraries write into the headers of what they publish to
+    an error queue: the same body under the same message id is the same message too. Of an item
+    whose message is no longer kept nothing is known, and nothing counts.
+    """
+    items = ReplayItem.objects.filter(batch=batch.pk, attempts__gt=0).order_by()
+    plain = items.filter(position__in=came, edit=None)
+    found: dict[int, int | None] = {}
+    for position, content in plain.values_list("position", "parked_message__content_id"):
+        for one in came[position]:
+            if one.content_id == content:
+                found.setdefault(position, one.parked_message)
+    left = came.keys() - found.keys()
+    if not left:
+        return found
+    steering = find_steering_headers(batch)
+    for position, key, properties in _read_sent(items.filter(position__in=left)):
+        for one in came[position]:
+            if one.sha256 == key and _is_same(properties, one.properties, steering):
+                found.setdefault(position, one.parked_message)
+    return found
+
+
+def is_arrival(content: Content, seen_id: str, headers: Headers, steering: Collection[str]) -> bool:
+    """Whether what a tap saw, with these headers and this content id, is this content."""
+    steered = {name: headers[name] for name in steering if name in headers}
+    sent = _drop_headers(content.properties, steering)
+    properties = kept_by_streams(replace(sent, headers={**sent.headers, **steered}))
+    return content_id(properties, content.body) == seen_id
+
+
+def find_steering_headers(batch: ReplayBatch) -> frozenset[str]:
+    """The headers that say where or when a message goes, or how often it failed."""
+    names = {ATTEMPT_HEADER, DELAY_HEADER}
+    if batch.target_mode == TargetMode.DELAY:
+        for key in batch.routes.values_list("routing_key", flat=True)[:1]:
+            try:
+                way = find_delay_route(batch, key)
+            except (OptionError, ParamsError):
+                continue
+            names |= {*way.headers, way.due_header} - {""}
+    return frozenset(names)
+
+
+def _read_sent(items: QuerySet[ReplayItem]) -> Iterator[tuple[int, str, Properties]]:
+    """By position: the body's sha256 and the properties, of the edit where there is one."""
+    columns = (
+        "parked_message__body",
+        "parked_message__properties",
+        "edit__body",
+        "edit__properties",
+    )
+    for position, key, raw, edited_key, edited in items.values_list("position", *columns):
+        if edited is not None:
+            key, raw = edited_key, edited
+        if key is not None:
+            # PostgreSQL's driver hands out memory.
+            yield position, key, read_properties(bytes(raw))
+
+
+def _is_same(sent: Properties, came: Properties, left_out: Collection[str]) -> bool:
+    """Of two with equal bodies."""
+    if sent.message_id and sent.message_id == came.message_id:
+        return True
+    return content_id(_drop_headers(sent, left_out), b"") == content_id(
+        _drop_headers(came, left_out), b""
+    )
+
+
+def _drop_headers(properties: Properties, headers: Collection[str]) -> Properties:
+    kept = {name: value for name, value in properties.headers.items() if name not in headers}
+    return replace(properties, headers=kept)

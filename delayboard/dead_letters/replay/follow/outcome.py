@@ -1,0 +1,127 @@
+"""What became of replayed messages: seen to arrive, died again, or not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from threading import Event
+from typing import TypeAlias
+
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from delayboard.dead_letters.parked.store import ReturnedMessage
+from delayboard.dead_letters.replay.follow import (
+    batch_follower,
+    match_messages,
+    observers,
+    outcome_rows,
+)
+from delayboard.dead_letters.replay.follow.observers import Scene
+from delayboard.dead_letters.replay.follow.outcome_rows import Mark
+from delayboard.models import ReplayBatch, ReplayItem
+from delayboard.models.replay import Outcome, Source
+from topology import latest
+from topology.latest import Latest
+from topology.models import Broker
+
+Beat: TypeAlias = Callable[[Mapping[str, object]], None]
+
+PAUSE_SECONDS = 1.0
+
+
+def record_returned(
+    broker: Broker, named: Iterable[tuple[str, ReturnedMessage]], at: datetime
+) -> None:
+    """These messages (what their replay header says, and what they are) may be replayed messages
+    that came back.
+
+    In the transaction that writes them, be they parked or imported. Anybody can write the header:
+    what is not what an item of the broker sent is passed over.
+    """
+    for batch, positions in match_messages.find_sent(broker, list(named)):
+        record_died(batch, positions, at)
+
+
+def record_died(batch: int, positions: Mapping[int, int | None], at: datetime) -> int:
+    """Write down that these items of a batch died again, each as its message if it has one.
+
+    In the caller's transaction. How many were not known to have; each counts once.
+    """
+    rows = ReplayItem.objects.filter(batch=batch, position__in=positions, attempts__gt=0)
+    columns = ("pk", "position", "outcome", "outcome_at", "died_as")
+    found = list(rows.order_by("pk").select_for_update().values_list(*columns, named=True))
+    fresh = [item for item in found if item.outcome != Outcome.DIED]
+    arrived = sum(item.outcome == Outcome.DELIVERED for item in fresh)
+    # Seen dead by a look, and parked since.
+    named = [item for item in found if item.outcome == Outcome.DIED and item.died_as is None]
+    outcome_rows.write_marks(
+        [Mark(item.pk, Outcome.DIED, at, positions[item.position]) for item in fresh]
+    )
+    outcome_rows.write_marks(
+        [Mark(item.pk, Outcome.DIED, item.outcome_at, positions[item.position]) for item in named]
+    )
+    if fresh:
+        ReplayBatch.objects.filter(pk=batch).update(
+            died=F("died") + len(fresh), delivered=F("delivered") - arrived
+        )
+    return len(fresh)
+
+
+def explain_stop(batch: ReplayBatch) -> str:
+    """Why a running batch must stop itself, "" as long as it need not."""
+    number = ReplayBatch.objects.values_list("died", flat=True).get(pk=batch.pk)
+    if not batch.stop_after or number < batch.stop_after:
+        return ""
+    return f"{number} messages died again. Find out why before you resume."
+
+
+def explain_unseen(batch: ReplayBatch) -> str:
+    """What nobody sees of its messages, in sentences; "" where all is seen."""
+    known = latest.fresh(batch.broker)
+    return explain_unseen_in(
+        batch, observers.make_scene(batch, known.snapshot) if known.snapshot else None, known
+    )
+
+
+def explain_unseen_in(batch: ReplayBatch, scene: Scene | None, known: Latest) -> str:
+    """The same in a scene, which is None where nothing is known of the broker."""
+    if batch.source == Source.QUEUE:
+        return "Delayboard does not follow the messages of a moved queue."
+    if scene is None:
+        return f"Whether arrivals and deaths are observed is not known: {known.error}"
+    unseen = (
+        observers.explain_unseen_arrivals(batch, scene),
+        observers.explain_unseen_deaths(batch, scene),
+    )
+    return " ".join(sentence for sentence in unseen if sentence)
+
+
+def follow_batches(*, stop: Event, beat: Beat) -> None:
+    """Follow what was replayed until `stop` is set. `beat` gets `followed`, how many batches."""
+    followers: dict[int, batch_follower.Follower] = {}
+    while not stop.is_set():
+        now = timezone.now()
+        batches = batch_follower.read_open_batches()
+        followers = {row.pk: followers.get(row.pk, batch_follower.Follower()) for row in batches}
+        for batch in batches:
+            if stop.is_set():
+                return
+            follow_batch(batch, followers[batch.pk], now)
+            beat({"followed": len(batches)})
+        beat({"followed": len(batches)})
+        stop.wait(PAUSE_SECONDS)
+
+
+def follow_batch(batch: ReplayBatch, follower: batch_follower.Follower, now: datetime) -> None:
+    """Write down what taps and looks tell of its messages since the last time."""
+    follower.record_arrivals(batch)
+    looked = follower.peek_dead(batch, now)
+    for found, positions in match_messages.find_sent(batch.broker, looked) if looked else ():
+        if found == batch.pk:
+            with transaction.atomic():
+                record_died(batch.pk, positions, now)
+    follower.resolve_handed(batch, now)
+    if follower.is_over(batch, now):
+        batch_follower.close_batch(batch, now)

@@ -1,0 +1,40 @@
+"""What became of items, written to their rows: past the ORM's objects, which takes many times
+as long, while thousands of messages may come back at once and be parked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db import connection
+
+from delayboard.models import ReplayItem
+
+_NAMES = ("outcome", "outcome_at", "died_as_id")
+_FIELDS = {field.attname: field for field in ReplayItem._meta.concrete_fields}
+
+
+class Mark(NamedTuple):
+    """`died_as` is the id of a message."""
+
+    item: int
+    outcome: str
+    at: datetime
+    died_as: int | None = None
+
+
+def write_marks(marks: Sequence[Mark]) -> None:
+    """In the caller's transaction, which has locked the items."""
+    if not marks:
+        return
+    quoted = connection.ops.quote_name
+    sets = ", ".join(f"{quoted(str(_FIELDS[name].column))} = %s" for name in _NAMES)
+    table, key = quoted(ReplayItem._meta.db_table), quoted("id")
+    moment = connection.ops.adapt_datetimefield_value
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            f"UPDATE {table} SET {sets} WHERE {key} = %s",  # noqa: S608
+            [(one.outcome, moment(one.at), one.died_as, one.item) for one in marks],
+        )

@@ -1,0 +1,1 @@
+"""Moving a whole queue without parking its messages."""

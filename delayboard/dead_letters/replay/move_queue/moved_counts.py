@@ -1,0 +1,55 @@
+"""The counts of a queue move, and the sentences about them; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from delayboard.models import ReplayBatch
+
+SENT = ("done", "returned", "nacked", "failed")
+COUNTED = (*SENT, "doubled")
+REFUSED_AGAIN = "What was refused is back in the queue, and is tried again."
+
+
+def add_counts(
+    batch: ReplayBatch, base: Mapping[str, int], counted: Mapping[str, int]
+) -> dict[str, int]:
+    """What stood there when the run began, and what it counted; together at most all there is."""
+    room = batch.selected - batch.cancelled
+    counts = {"doubled": min(batch.selected, base["doubled"] + counted.get("doubled", 0))}
+    for name in SENT:
+        counts[name] = min(room, base[name] + counted.get(name, 0))
+        room -= counts[name]
+    return counts
+
+
+def describe_refused(batch: ReplayBatch, error: str) -> str:
+    """What stays in the queue; `error` is why the first of it does."""
+    number = batch.returned + batch.nacked + batch.failed
+    if not number:
+        return ""
+    return f"{number:,} stay in “{batch.queue}”.{_describe_first(error)}"
+
+
+def explain_stuck(error: str) -> str:
+    """Why a run rests of which nothing went for so long as refused ones may be held."""
+    return f"RabbitMQ refused every message; they are back in the queue.{_describe_first(error)}"
+
+
+def _describe_first(error: str) -> str:
+    return f" The first: {error}" if error else ""
+
+
+def describe_gone(number: int, queue: str) -> str:
+    if not number:
+        return ""
+    return (
+        f"{number:,} were no longer in “{queue}”: they were consumed or expired there, or went "
+        "right before a run broke off."
+    )
+
+
+def describe_doubled(number: int) -> str:
+    if not number:
+        return ""
+    return f"Up to {number:,} may be there twice: a run broke off while they were sent."

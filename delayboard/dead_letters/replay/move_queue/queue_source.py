@@ -1,0 +1,181 @@
+"""The live queue of a replay straight through, as the source of a move that counts."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from delayboard.dead_letters.replay.move_queue.delivery_limit import explain_near_limit
+from delayboard.dead_letters.replay.move_queue.outgoing_message import OutgoingMessages, Unfit
+from delayboard.dead_letters.replay.publish.rate import Bucket
+from delayboard.dead_letters.replay.publish.tap_check import TapCheck
+from topology.broker.amqp.deliveries import Arrival
+from topology.broker.amqp.fast_consumer import Intake
+from topology.broker.amqp.pipeline import Answer
+from topology.message import Publish
+from topology.transfer.move import Step
+from topology.transfer.queue_source import QueueSource, Taken
+
+# What is confirmed at a tapped exchange is looked at when it is so much, or so old (seconds).
+CHECKED_NUMBER = 250
+CHECKED_SECONDS = 0.2
+# What stays in the queue is held so long (seconds); after 30 minutes a broker closes the channel.
+HELD_SECONDS = 1500.0
+# So long nothing comes (seconds) before the queue is asked whether it is empty.
+EMPTY_SECONDS = 1.0
+_REFUSED = ("returned", "nacked", "failed")
+_COUNTED = {"confirmed": "done", "returned": "returned", "nacked": "nacked", "failed": "failed"}
+
+
+class LiveQueueSource:
+    """At most `left` messages. `counts` says how each ended since they were taken from it.
+
+    `reserve` commits that numbers beyond those of before are given out, and returns up to which.
+    `limit` is the queue's delivery limit; at a message that is near it, `costly` says so, and no
+    more are to be taken.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        deciding: OutgoingMessages,
+        check: Callable[[], TapCheck],
+        bucket: Bucket,
+        reserve: Callable[[], int],
+        *,
+        left: int,
+        window: int,
+        prefetch: int,
+        number: int,
+        limit: int | None = None,
+        empty_seconds: float = EMPTY_SECONDS,
+    ) -> None:
+        self._intake, self._deciding = intake, deciding
+        self._check, self._bucket, self._reserve = check, bucket, reserve
+        self._limit, self._window = limit, window
+        self._queue = QueueSource[Publish](
+            intake, self._decide, self._count_answer, prefetch=prefetch, most=left
+        )
+        self._empty_seconds = empty_seconds
+        self._quiet_since = time.monotonic()
+        self._is_empty = False
+        self._answered: list[tuple[Taken[Publish], Answer]] = []
+        self._answered_at = 0.0
+        self._unknown = 0
+        self._reserved = number
+        self.number = number
+        self.counts: Counter[str] = Counter()
+        self.error = ""
+        self.costly = ""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """All that lay there was taken, or it is empty."""
+        return self._queue.is_exhausted or self._is_empty
+
+    @property
+    def is_through(self) -> bool:
+        """Nothing of it is left to do."""
+        return self.is_exhausted and not (self._queue.unsettled or self._unknown)
+
+    @property
+    def is_held_long(self) -> bool:
+        """Whether what stays has been held long enough to be given back."""
+        return self._queue.held_seconds > HELD_SECONDS
+
+    @property
+    def unsure(self) -> int:
+        """How many were on the way and go back, which may have been published."""
+        refused = sum(answer.kind in _REFUSED for _, answer in self._answered)
+        return self._queue.unsettled + self._unknown - refused
+
+    def take(self, room: int) -> Sequence[Step[Taken[Publish]]]:
+        """The next ones, as the rate allows. Raises BrokerError, and what `reserve` raises."""
+        self.flush(due_only=True)
+        most = min(
+            room, self._window - self._queue.unsettled, self._bucket.allows(time.monotonic())
+        )
+        if most <= 0:
+            return []
+        while self._reserved - self.number < most:
+            self._reserved = self._reserve()
+        steps = self._queue.take(most)
+        self._bucket.take(len(steps))
+        self._check_empty(bool(steps))
+        return steps
+
+    def attend(self) -> None:
+        """Keep the connection of the queue alive, and send acks. Raises BrokerError."""
+        self._intake.attend()
+
+    def settle(self, answers: Sequence[tuple[Taken[Publish], Answer]]) -> None:
+        """Acknowledge what was confirmed, once it is known that a real queue has it."""
+        if not self._answered:
+            self._answered_at = time.monotonic()
+        self._answered += answers
+        self.flush(due_only=True)
+
+    def flush(self, *, due_only: bool = False) -> None:
+        """Settle what was answered. Raises BrokerError: then nothing of it is settled."""
+        tapped = [
+            (tag, publish)
+            for (tag, publish), answer in self._answered
+            if answer.kind == "confirmed" and self._deciding.is_tapped(publish)
+        ]
+        is_due = (
+            not tapped
+            or len(self._answered) >= CHECKED_NUMBER
+            or time.monotonic() - self._answered_at > CHECKED_SECONDS
+        )
+        if not self._answered or (due_only and not is_due):
+            return
+        lost = self._lost_of(tapped)
+        settled = [
+            (taken, Answer("returned", lost[taken.tag], answer.again))
+            if taken.tag in lost
+            else (taken, answer)
+            for taken, answer in self._answered
+        ]
+        self._answered = []
+        self._queue.settle(settled)
+
+    def _lost_of(self, tapped: Sequence[tuple[int, Publish]]) -> dict[int, str]:
+        if not tapped:
+            return {}
+        after = self._check()
+        with self._intake.attended():
+            return {tag: why for tag, publish in tapped if (why := after.explain_loss(publish))}
+
+    def _decide(self, arrival: Arrival) -> tuple[Publish, Publish] | None:
+        self.costly = self.costly or explain_near_limit(arrival, self._limit)
+        if self.costly or self._deciding.is_own(arrival):
+            return None
+        self.number += 1
+        try:
+            publish = self._deciding.publish(arrival, self.number)
+        except Unfit as error:
+            self._queue.leave_out()
+            self._count("failed", str(error))
+            return None
+        return publish, publish
+
+    def _count_answer(self, publish: Publish, answer: Answer) -> None:
+        self.counts["doubled"] += answer.again
+        if answer.kind == "unknown":
+            self._unknown += 1
+        else:
+            self._count(_COUNTED[answer.kind], answer.error)
+
+    def _count(self, name: str, error: str) -> None:
+        self.counts[name] += 1
+        self.error = self.error or error
+
+    def _check_empty(self, is_busy: bool) -> None:
+        """Whether the queue is empty: nothing comes, nothing is on the way, nothing lies there."""
+        now = time.monotonic()
+        if is_busy or self._queue.unsettled or self._intake.waiting:
+            self._quiet_since = now
+        elif now - self._quiet_since > self._empty_seconds:
+            self._quiet_since = now
+            self._is_empty = not (self._intake.depth() or self._intake.waiting)

@@ -1,0 +1,81 @@
+"""The live queue of a replay straight through, as it is at the moment: may it be taken from?"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from delayboard.dead_letters.replay.move_queue.delivery_limit import Costly, explain_costly
+from topology.broker.errors import (
+    Blocked,
+    BrokerError,
+    NotFound,
+    Refused,
+    Unsupported,
+    alarm_sentence,
+)
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.management.refresh import look_near, read_queue
+from topology.definitions import Queue
+from topology.routing.consumer import delivery_limit
+
+# So often it is asked whether it has a delivery limit, and so long for its answer (seconds).
+LOOK_SECONDS = 5.0
+LOOK_PATIENCE_SECONDS = 2.0
+
+
+class QueueWatch:
+    """Looks at the whole vhost once, and then at this queue alone.
+
+    Raises BrokerError, Blocked while the broker has an alarm: it would hand out messages and take
+    none. Raises Costly for a queue from which taking destroys messages.
+    """
+
+    def __init__(self, management: Management, name: str) -> None:
+        self._management, self._name = management, name
+        self._known = look_near(management, [Queue(name)], observe(management))
+        if self._known.definitions.queue(name) is None:
+            raise NotFound(f"There is no queue “{name}” any more.")
+        queues = self._in_force()
+        if why := self._costly(queues):
+            raise Costly(why)
+        if self._known.alarms:
+            raise Blocked(alarm_sentence(self._known.alarms))
+        self._looked_at = time.monotonic()
+        limits = [delivery_limit(queue, self._known.version_tuple) for queue in queues]
+        self.limit = min((limit for limit in limits if limit is not None), default=None)
+        self.definitions = self._known.definitions
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to ask whether it is costly now."""
+        return time.monotonic() - self._looked_at > LOOK_SECONDS
+
+    def costly(self) -> str:
+        """Why it is costly now, by a policy; "" when it is not, or cannot be asked just now."""
+        self._looked_at = time.monotonic()
+        with suppress(BrokerError), self._management.patience(LOOK_PATIENCE_SECONDS):
+            return self._costly(self._in_force())
+        return ""
+
+    def _in_force(self) -> tuple[Queue, ...]:
+        """The queue as it may be in force now; as reported where policies cannot be read."""
+        try:
+            return read_queue(self._management, self._name)
+        except (Refused, Unsupported):
+            near = look_near(self._management, [Queue(self._name)], self._known)
+            queue = near.definitions.queue(self._name)
+            return () if queue is None else (queue,)
+
+    def _costly(self, queues: tuple[Queue, ...]) -> str:
+        found = (explain_costly(queue, self._known.version_tuple) for queue in queues)
+        return next(filter(None, found), "")
+
+    def average(self) -> int:
+        """The size of a body (bytes), 0 where it is not known. Raises BrokerError."""
+        told = self._management.queue(self._name)
+        number, size = told.get("messages"), told.get("message_bytes")
+        if not isinstance(number, int) or not isinstance(size, int) or not number:
+            return 0
+        return size // number

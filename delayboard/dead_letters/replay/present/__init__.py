@@ -1,0 +1,1 @@
+"""Texts and numbers about replays for pages and commands."""

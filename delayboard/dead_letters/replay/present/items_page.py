@@ -1,0 +1,163 @@
+"""The items of a replay page by page, with as much of each as the person may see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.models import Exists, OuterRef, QuerySet
+
+from delayboard.dead_letters.parked.redact_cause import hides_history
+from delayboard.models import ItemState, ReplayBatch, ReplayEdit, ReplayItem, ReplayRoute
+from delayboard.models.replay import OPEN, Outcome, TargetMode
+from topology.redaction import HIDDEN, Redaction
+
+PAGE = 50
+# Why a message was not free, as `claims` says it.
+_TAKEN = re.compile(r"(It is in |It was replayed already, in )replay ([1-9][0-9]{0,17})\.")
+# Where these lead is worked out from the headers of the messages.
+_FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
+
+SHOWN = {
+    **{str(state): state.label for state in ItemState},
+    "bad": "a bad dry run",
+    "repeats": "possible repeats",
+    "doubled": "may be duplicated",
+    "edited": "edited",
+    **{f"was-{outcome}": outcome.label for outcome in Outcome},
+}
+
+
+@dataclass(frozen=True)
+class ItemFilter:
+    """Which items: one of SHOWN or "", a route's id or None, those behind this position."""
+
+    shown: str
+    route: int | None
+    after: int
+
+
+@dataclass(frozen=True)
+class Other:
+    """Another replay that had the message; `is_known` when the broker has it still.
+
+    `said` is what the error says before its name.
+    """
+
+    said: str
+    replay: int
+    was_replayed: bool
+    is_known: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """An item, and the replay that its error names."""
+
+    item: ReplayItem
+    other: Other | None
+
+    @property
+    def was_refused(self) -> bool:
+        """Published a second time because the broker closed the channel over it."""
+        item = self.item
+        return item.may_be_duplicated and item.state == ItemState.FAILED and item.attempts == 1
+
+
+@dataclass(frozen=True)
+class Items:
+    """`next_after` leads on; None on the last page."""
+
+    rows: tuple[Row, ...]
+    next_after: int | None
+
+
+def hides_targets(batch: ReplayBatch, rules: Redaction) -> bool:
+    """Whether where its messages go tells what a rule hides."""
+    return batch.target_mode in _FOUND and hides_history(rules)
+
+
+def read_page(batch: ReplayBatch, asked: ItemFilter) -> Items:
+    """In the order of their positions."""
+    rows = _filter_items(batch, asked).filter(position__gt=asked.after)
+    edits = ReplayEdit.objects.filter(item=OuterRef("pk"))
+    rows = rows.select_related("route", "parked_message__repeat_of")
+    rows = rows.defer("parked_message__properties", "parked_message__repeat_of__properties")
+    found = list(rows.annotate(is_edited=Exists(edits)).order_by("position")[: PAGE + 1])
+    is_more = len(found) > PAGE
+    left_out = [row.error for row in found if row.state == ItemState.CANCELLED]
+    known = find_other_replays(batch, left_out)
+    shown = (
+        Row(row, known.get(row.error) if row.state == ItemState.CANCELLED else None)
+        for row in found[:PAGE]
+    )
+    return Items(tuple(shown), found[PAGE - 1].position if is_more else None)
+
+
+def find_other_replays(batch: ReplayBatch, errors: Iterable[str]) -> dict[str, Other]:
+    """Those of these errors that name a replay, with that; only one of the same broker is known."""
+    parsed = {error: found for error in errors if (found := _TAKEN.fullmatch(error))}
+    numbers = {int(found[2]) for found in parsed.values()}
+    if not numbers:
+        return {}
+    rows = ReplayBatch.objects.filter(broker=batch.broker_id, pk__in=numbers)
+    known = set(rows.order_by().values_list("pk", flat=True))
+    return {
+        error: Other(found[1], int(found[2]), "replayed" in found[1], int(found[2]) in known)
+        for error, found in parsed.items()
+    }
+
+
+def _filter_items(batch: ReplayBatch, asked: ItemFilter) -> QuerySet[ReplayItem]:
+    rows = batch.items.all()
+    if asked.route is not None:
+        rows = rows.filter(route=asked.route)
+    if asked.shown == "bad":
+        return rows.filter(route__in=batch.routes.filter(is_good=False).order_by().values("pk"))
+    if asked.shown == ItemState.PENDING:
+        return rows.filter(state__in=OPEN)
+    if asked.shown == "repeats":
+        return rows.filter(is_repeat=True)
+    if asked.shown == "doubled":
+        return rows.filter(may_be_duplicated=True)
+    if asked.shown == "edited":
+        return rows.filter(edit__isnull=False)
+    if asked.shown.startswith("was-"):
+        return rows.filter(outcome=asked.shown.removeprefix("was-"))
+    return rows.filter(state=asked.shown) if asked.shown else rows
+
+
+def list_filters(batch: ReplayBatch, bad: int, asked: str) -> list[tuple[str, str, int | None]]:
+    """Values of SHOWN that something of the batch has, and the one asked for: with its words and
+    how many there are, None where nobody counts.
+    """
+    if batch.is_draft:
+        numbers: dict[str, int | None] = {"bad": bad, "edited": None}
+    else:
+        numbers = {**batch.counts(), "doubled": batch.doubled, "bad": bad}
+        # They are found among the repeats.
+        del numbers[ItemState.EXCLUDED]
+        numbers |= {"was-delivered": batch.delivered, "was-died": batch.died, "was-handed": None}
+    numbers["repeats"] = batch.repeats
+    numbers.setdefault(asked, None)
+    return [
+        (value, SHOWN[value], number)
+        for value, number in numbers.items()
+        if value and (number != 0 or value == asked)
+    ]
+
+
+def redact_route(route: ReplayRoute) -> ReplayRoute:
+    """The route to be shown, never to be saved, to whom its names are hidden."""
+    return ReplayRoute(
+        pk=route.pk,
+        exchange=HIDDEN,
+        routing_key=HIDDEN,
+        why=HIDDEN,
+        verdict=HIDDEN,
+        ending=route.ending,
+        is_good=route.is_good,
+        after_ms=route.after_ms,
+        items_number=route.items_number,
+    )

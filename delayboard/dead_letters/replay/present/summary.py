@@ -1,0 +1,226 @@
+"""What the page of a replay tells: its dry run in words, and how far it is, as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from django.db.models import Sum
+
+from delayboard.dead_letters.parked.redact_cause import seen_group
+from delayboard.dead_letters.replay.batch.change_state import AT_ONCE
+from delayboard.dead_letters.replay.batch.claims import FREE
+from delayboard.dead_letters.search.rights import tells
+from delayboard.models import ItemState, Outcome, ReplayBatch, ReplayRoute
+from topology import redaction
+from topology.access import User
+from topology.redaction import HIDDEN, Redaction
+
+# So many targets are told one by one; the others are counted.
+ROUTES = 20
+# In one question to the database.
+MOST_ROUTES = 500
+BAR = 1000
+# A part of a bar can be seen however small it is; what lies between two.
+LEAST, GAP = 10, 4
+
+# What becomes of one, and of many, by how a route ends. `{most}` is the guard's number.
+_ENDINGS = {
+    "loops": (
+        "would loop back into the queue that it was parked from",
+        "would loop back into the queues that they were parked from",
+    ),
+    "unroutable": ("has no route: no queue would take it", "have no route: no queue takes them"),
+    "lost": ("would be lost on its way", "would be lost on their way"),
+    "held": ("would be stuck", "would be stuck"),
+    "guarded": (
+        "was replayed {most} times or more already",
+        "were replayed {most} times or more already",
+    ),
+    "refused": ("cannot be published as it is", "cannot be published as they are"),
+    "full": ("goes to a queue that cannot hold it", "go to a queue that cannot hold all of them"),
+    "uncertain": ("goes where no end can be foreseen", "go where no end can be foreseen"),
+}
+_ARRIVES = ("would arrive", "would arrive")
+_HANDED = ("would be handed to a delay, and arrive after it",) * 2
+_UNSEEN = "go to the target of each message, which is found when it is sent"
+_BAD = ("would not arrive", "would not arrive")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a bar of BAR units; `kind` is ok, note, warn, error or off."""
+
+    kind: str
+    words: str
+    number: int
+    x: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """A batch in a list."""
+
+    batch: ReplayBatch
+    said: str
+    bar: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What would become of so many."""
+
+    number: int
+    words: str
+    is_good: bool
+    is_handed: bool
+
+    @property
+    def kind(self) -> str:
+        if not self.is_good:
+            return "error"
+        return "note" if self.is_handed else "ok"
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """`bad` of `number` would not arrive well; `endings` are the worst first, then the most."""
+
+    number: int
+    bad: int
+    endings: tuple[Ending, ...]
+    routes: tuple[ReplayRoute, ...]
+    other_routes: int
+
+    @property
+    def bar(self) -> tuple[Part, ...]:
+        return make_bar((one.kind, one.words, one.number) for one in self.endings)
+
+
+def make_bar(numbers: Iterable[tuple[str, str, int]]) -> tuple[Part, ...]:
+    """Kinds, words and numbers as parts of one bar; what is none is left out."""
+    some = [one for one in numbers if one[2] > 0]
+    total = sum(number for _, _, number in some)
+    widths = [max(LEAST, BAR * number // total) for _, _, number in some]
+    if widths:
+        # What rounding and the least width took is the widest one's.
+        widths[widths.index(max(widths))] += BAR - sum(widths)
+    places = accumulate(widths, initial=0)
+    return tuple(
+        Part(kind, words, number, x, width if x + width == BAR else width - GAP)
+        for (kind, words, number), x, width in zip(some, places, widths, strict=False)
+    )
+
+
+def summarize_dry_run(batch: ReplayBatch) -> DryRun:
+    """The routes of a batch, summed up by how they end."""
+    rows = batch.routes.order_by().values("ending", "is_good").annotate(number=Sum("items_number"))
+    arriving = batch.routes.filter(is_good=True)
+    handed = arriving.filter(after_ms__gt=0).aggregate(number=Sum("items_number", default=0))
+    endings = [
+        Ending(
+            row["number"],
+            _describe_ending(row["ending"], row["number"], batch.most_replays),
+            False,
+            False,
+        )
+        for row in rows
+        if not row["is_good"] and row["number"]
+    ]
+    good = sum(row["number"] for row in rows if row["is_good"])
+    # Of a whole queue nobody has looked at the messages.
+    unseen = sum(row["number"] for row in rows if row["is_good"] and not row["ending"])
+    at_once = good - handed["number"] - unseen
+    found = [*sorted(endings, key=lambda one: -one.number)]
+    if handed["number"]:
+        found.append(Ending(handed["number"], _HANDED[0], True, True))
+    if at_once:
+        found.append(Ending(at_once, _ARRIVES[0], True, False))
+    if unseen:
+        found.append(Ending(unseen, _UNSEEN, True, False))
+    bad = sum(one.number for one in endings)
+    # Those of an earlier target may be left without items.
+    used = batch.routes.filter(items_number__gt=0)
+    routes = tuple(used[:ROUTES])
+    return DryRun(good + bad, bad, tuple(found), routes, used.count() - len(routes))
+
+
+def count_taken(batch: ReplayBatch) -> int:
+    """How many that a draft would send are in another replay, or replayed, discarded, or gone.
+
+    Only of those that are claimed while the page waits: more are not counted.
+    """
+    if batch.selected > AT_ONCE:
+        return 0
+    pending = batch.items.filter(state=ItemState.PENDING)
+    return pending.exclude(parked_message__state__in=FREE).count()
+
+
+def _describe_ending(ending: str, number: int, most: int) -> str:
+    one, many = _ENDINGS.get(ending, _BAD)
+    return (one if number == 1 else many).format(most=most)
+
+
+def make_progress_bar(batch: ReplayBatch) -> tuple[Part, ...]:
+    """How its items ended, as the bar of a list."""
+    refused = batch.returned + batch.nacked + batch.failed
+    return make_bar(
+        (
+            ("ok", "replayed", batch.done),
+            ("error", "not replayed", refused),
+            ("off", "cancelled", batch.cancelled),
+            ("rest", "pending", batch.pending),
+        )
+    )
+
+
+@dataclass(frozen=True)
+class OutcomeCounts:
+    """What was seen of those that were replayed: `handed` ones lie in a delay, of `unseen` ones
+    nothing told.
+    """
+
+    delivered: int
+    died: int
+    handed: int
+    unseen: int
+
+    @property
+    def bar(self) -> tuple[Part, ...]:
+        return make_bar(
+            (
+                ("ok", "delivered (observed)", self.delivered),
+                ("error", "died again", self.died),
+                ("note", "handed to a delay", self.handed),
+                ("off", "not observed", self.unseen),
+            )
+        )
+
+
+def count_outcomes(batch: ReplayBatch) -> OutcomeCounts:
+    delayed = list(batch.routes.filter(after_ms__gt=0).order_by().values_list("pk", flat=True))
+    rows = batch.items.filter(outcome=Outcome.HANDED)
+    handed = rows.filter(route__in=delayed[:MOST_ROUTES]).count() if delayed else 0
+    unseen = batch.done - batch.delivered - batch.died - handed
+    return OutcomeCounts(batch.delivered, batch.died, handed, max(0, unseen))
+
+
+def describe_selection(batch: ReplayBatch, rules: Redaction) -> str:
+    """What was chosen, in words, without what a rule hides from the person."""
+    if batch.group is not None:
+        return f"the group “{seen_group(batch.group, rules)}”"
+    if batch.query:
+        return f"what matches “{HIDDEN if tells(rules, batch.query) else batch.query}”"
+    return batch.said
+
+
+def make_lines(user: User, batches: Sequence[ReplayBatch]) -> list[Line]:
+    """Needs the broker and the group of each."""
+    rules = {one.broker_id: one.broker for one in batches}
+    hidden = {pk: redaction.rules_for(user, broker) for pk, broker in rules.items()}
+    return [
+        Line(one, describe_selection(one, hidden[one.broker_id]), make_progress_bar(one))
+        for one in batches
+    ]

@@ -1,0 +1,111 @@
+"""What is sent of a message, or of its edit, and what is stated of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from analytics import facts
+from delayboard.dead_letters.parked.select_keys import among
+from delayboard.models import ParkedMessage
+from delayboard.models.replay import ReplayEdit
+from topology.broker.properties.read import read_properties
+from topology.message import Message, Properties, Publish, content_id, kept_by_streams
+
+_COLUMNS = (
+    "pk",
+    "properties",
+    "body__data",
+    "queue",
+    "content_id",
+    "deaths",
+    "redelivered",
+    "exchange",
+    "routing_key",
+)
+
+
+class Unsendable(Exception):
+    """It was not sent and cannot be; the sentence says why."""
+
+
+class Content(NamedTuple):
+    """`queue`, `exchange` and `routing_key` are where the message lay; `known` is its content id.
+
+    Of an edit `known` is "".
+    """
+
+    properties: Properties
+    body: bytes
+    queue: str
+    known: str
+    deaths: int
+    redelivered: bool
+    exchange: str
+    routing_key: str
+
+    def make_fact(self, publish: Publish, name: str) -> facts.Stated:
+        """The fact that it was replayed under this name, without the body."""
+        properties = self.properties
+        known = (
+            facts.id_of(properties, self.known, lambda: self.body)
+            if self.known
+            else content_id(kept_by_streams(properties), self.body)
+        )
+        message = Message(self.exchange, self.routing_key, properties, b"", self.redelivered)
+        return facts.Stated(
+            message,
+            known,
+            len(self.body),
+            self.deaths,
+            name,
+            publish.exchange,
+            publish.routing_key,
+        )
+
+
+def read_contents(items: Sequence[tuple[int, int | None]], *, edits: bool) -> dict[int, Content]:
+    """Of these items and their messages, by item; without those whose message is gone.
+
+    `edits` says whether there may be any.
+    """
+    parked_messages = {parked_message for _, parked_message in items if parked_message is not None}
+    if not parked_messages:
+        return {}
+    rows = ParkedMessage.objects.filter(among(parked_messages)).order_by().values_list(*_COLUMNS)
+    found = {key: _make_content(*values) for key, *values in rows}
+    read = {
+        item: found[parked_message] for item, parked_message in items if parked_message in found
+    }
+    if edits:
+        for edit in ReplayEdit.objects.filter(item__in=list(read)).select_related("body"):
+            read[edit.item_id] = _apply_edit(read[edit.item_id], edit)
+    return read
+
+
+def _make_content(
+    properties: bytes,
+    body: bytes,
+    queue: str,
+    known: str,
+    deaths: int,
+    redelivered: bool,
+    exchange: str,
+    routing_key: str,
+) -> Content:
+    # PostgreSQL's driver hands out memory.
+    stated = read_properties(bytes(properties))
+    return Content(stated, bytes(body), queue, known, deaths, redelivered, exchange, routing_key)
+
+
+def _apply_edit(parked_message: Content, edit: ReplayEdit) -> Content:
+    return Content(
+        read_properties(bytes(edit.properties)),
+        bytes(edit.body.data),
+        parked_message.queue,
+        "",
+        parked_message.deaths,
+        parked_message.redelivered,
+        parked_message.exchange,
+        parked_message.routing_key,
+    )

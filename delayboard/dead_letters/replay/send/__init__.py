@@ -1,0 +1,1 @@
+"""Sending a started batch from the parked messages, or from its queue."""

@@ -1,0 +1,105 @@
+"""What was answered and is not written down yet, of a batch that is being sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from django.utils import timezone
+
+from delayboard.dead_letters.replay.batch.lease import BatchLease, LeaseLost
+from delayboard.dead_letters.replay.send import settle_items
+from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
+from delayboard.dead_letters.replay.send.settle_items import Ending, Taken
+from delayboard.models import ItemState
+from topology.broker.amqp.pipeline import Answer
+from topology.broker.errors import BrokerError
+
+# What is answered is written down when it is so much, or so old.
+FLUSH_NUMBER = 1000
+FLUSH_SECONDS = 0.2
+# So long a broker that could not be asked is left alone before it is asked again.
+CHECK_AGAIN_SECONDS = 1.0
+_STATES: Mapping[str, ItemState] = {
+    "confirmed": ItemState.DONE,
+    "returned": ItemState.RETURNED,
+    "nacked": ItemState.NACKED,
+    "failed": ItemState.FAILED,
+}
+
+
+class Answers:
+    """`write` runs what it is given in a transaction, and again until the database has taken it.
+
+    `trouble` is why what was confirmed cannot be checked just now.
+    """
+
+    def __init__(
+        self, lease: BatchLease, ways: PublishRoutes, write: Callable[[Callable[[], None]], None]
+    ) -> None:
+        self._lease, self._routes, self._write = lease, ways, write
+        self._endings: list[Ending] = []
+        self._first_at = 0.0
+        self.trouble: BrokerError | None = None
+        self._check_again_at = 0.0
+
+    def add(self, answers: Sequence[tuple[Taken, Answer]]) -> None:
+        """Keep them until they are written down. What is unknown stays begun."""
+        if not self._endings:
+            self._first_at = time.monotonic()
+        for taken, answer in answers:
+            if answer.kind != "unknown":
+                state = _STATES[answer.kind]
+                self._endings.append(Ending(taken, state, answer.error, answer.again))
+
+    def flush(self, *, due_only: bool, at_once: bool) -> None:
+        """Write them down, with `due_only` when they are due, which `at_once` makes them.
+
+        Raises LeaseLost: what was confirmed is written then too. What cannot be checked just now is
+        kept and checked later; without `due_only` BrokerError says so.
+        """
+        is_due = (
+            at_once
+            or len(self._endings) >= FLUSH_NUMBER
+            or time.monotonic() - self._first_at > FLUSH_SECONDS
+        )
+        if not self._endings or (due_only and not is_due):
+            return
+        if not (due_only and self.trouble and time.monotonic() < self._check_again_at):
+            self._check()
+        checked = [one for one in self._endings if not one.is_to_check]
+        if checked:
+            self._commit(checked)
+        self._endings = [one for one in self._endings if one.is_to_check]
+        if self.trouble is not None and not due_only:
+            raise self.trouble
+
+    def _check(self) -> None:
+        """At a tapped exchange it is asked after the confirm whether a real queue has it."""
+        after = self._routes.check()
+        try:
+            for place, one in enumerate(self._endings):
+                if one.is_to_check:
+                    self._endings[place] = one.checked(after)
+            self.trouble = None
+        except BrokerError as error:
+            self.trouble = error
+            self._check_again_at = time.monotonic() + CHECK_AGAIN_SECONDS
+
+    def _commit(self, endings: Sequence[Ending]) -> None:
+        try:
+            self._write(lambda: self._write_endings(endings))
+        except LeaseLost:
+            self._write(lambda: self._write_late(endings))
+            raise
+        settle_items.add_counts(self._lease.batch, endings)
+
+    def _write_endings(self, endings: Sequence[Ending]) -> None:
+        self._lease.renew()
+        settle_items.write_endings(self._lease.batch, endings, timezone.now())
+
+    def _write_late(self, endings: Sequence[Ending]) -> None:
+        """Another worker has the batch by now: what was not confirmed is its to send again."""
+        self._lease.lock_work()
+        confirmed = [one for one in endings if one.state == ItemState.DONE]
+        settle_items.write_endings(self._lease.batch, confirmed, timezone.now())

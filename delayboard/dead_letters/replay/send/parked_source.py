@@ -1,0 +1,250 @@
+"""The messages of a batch as the source of a move: each begun durably before it is sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Greatest
+from django.utils import timezone
+
+from delayboard.dead_letters.replay.batch.lease import BatchLease, LeaseLost
+from delayboard.dead_letters.replay.publish.content import Content, Unsendable, read_contents
+from delayboard.dead_letters.replay.publish.rate import Bucket
+from delayboard.dead_letters.replay.send import settle_items
+from delayboard.dead_letters.replay.send.answers import Answers
+from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
+from delayboard.dead_letters.replay.send.settle_items import Ending, Taken
+from delayboard.models import ItemState, ReplayBatch, ReplayItem
+from delayboard.models.replay import OPEN, Order, ReplayEdit, replay_id
+from topology.broker.amqp.pipeline import Answer
+from topology.broker.errors import BrokerError
+from topology.transfer.move import Step
+
+# Of bodies that are on their way; one of any size can be, alone.
+MOST_BYTES = 32_000_000
+# So often the same message may be on its way while the connection breaks.
+TRIES = 4
+# So many go together while which the connection broke so often: what breaks it each time goes
+# alone in the end, and takes few others with it.
+TOGETHER = {2: 50, 3: 1}
+
+GIVEN_UP = (
+    f"The connection broke {TRIES} times while it was on its way, so it stays "
+    "parked: it may have been published, or not."
+)
+GONE = "It was deleted from the journal since."
+
+
+class Row(NamedTuple):
+    """An open item."""
+
+    pk: int
+    position: int
+    parked_message: int | None
+    route: int | None
+    state: str
+    attempts: int
+    size: int
+    is_marked: bool
+    shared_replay_id: str
+
+    @property
+    def breaks(self) -> int:
+        """While so many connections broke it was on its way. A killed worker counts none."""
+        return max(0, self.attempts - 1)
+
+    @property
+    def was_begun(self) -> bool:
+        return self.state == ItemState.PUBLISHING
+
+
+class JournalSource:
+    """Open items in their order; what was left begun by an earlier run goes again, marked.
+
+    `write` runs what it is given in a transaction, and again until the database has taken it.
+    `left` is how many may still go, None is all. At most `window` are begun and not written down:
+    so many may a crash duplicate.
+    """
+
+    def __init__(
+        self,
+        lease: BatchLease,
+        ways: PublishRoutes,
+        bucket: Bucket,
+        write: Callable[[Callable[[], None]], None],
+        *,
+        window: int,
+        left: int | None = None,
+    ) -> None:
+        self._lease, self._routes, self._bucket, self._write = lease, ways, bucket, write
+        self._left, self._window = left, window
+        self._cursor: int | None = None
+        self._answered = Answers(lease, ways, write)
+        self._flying: dict[int, int] = {}
+        self._together = window
+        self._is_through = False
+        self._has_edits = ReplayEdit.objects.filter(item__batch=self._batch.pk).exists()
+
+    @property
+    def _batch(self) -> ReplayBatch:
+        return self._lease.batch
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._is_through or self._left == 0
+
+    @property
+    def is_through(self) -> bool:
+        """Every open item was taken."""
+        return self._is_through
+
+    @property
+    def trouble(self) -> BrokerError | None:
+        """Why what was confirmed cannot be checked just now: nothing more is taken then."""
+        return self._answered.trouble
+
+    def take(self, room: int) -> Sequence[Step[Taken]]:
+        """The next ones, marked as begun. Raises LeaseLost."""
+        # Half a window is begun in a commit, while the other half is on its way.
+        half = max(1, self._window // 2)
+        most = min(room, half, self._bucket.allows(time.monotonic()))
+        self._answered.flush(due_only=True, at_once=most > 0 or not self._flying)
+        if self._left is not None:
+            most = min(most, self._left)
+        # Only when half of them have arrived, as with their number: each time is a commit.
+        is_full = self._flying and sum(self._flying.values()) * 2 >= MOST_BYTES
+        if most <= 0 or is_full or self.trouble:
+            return []
+        rows = self._next(most)
+        if not rows:
+            return []
+        steps, ended = self._steps([row for row in rows if row.breaks < TRIES])
+        ended += [
+            Ending(_make_taken(row), ItemState.FAILED, GIVEN_UP, again=True)
+            for row in rows
+            if row.breaks >= TRIES
+        ]
+        return steps if self._begin(rows, steps, ended) else []
+
+    def settle(self, answers: Sequence[tuple[Taken, Answer]]) -> None:
+        """Keep what was answered until it is written down. What is unknown stays begun.
+
+        A lost lease is found by `take`: here it would keep the next answers from being heard.
+        """
+        for taken, _ in answers:
+            self._flying.pop(taken.position, None)
+        self._answered.add(answers)
+        with suppress(LeaseLost):
+            self.flush(due_only=True)
+
+    def note_break(self) -> None:
+        """The connection broke, and what has no answer was on its way. Raises LeaseLost."""
+        with transaction.atomic():
+            self._lease.renew()
+            settle_items.lock_items(self._batch, self._flying)
+            flying = settle_items.filter_items(self._batch, self._flying)
+            flying.filter(state=ItemState.PUBLISHING).update(attempts=F("attempts") + 1)
+
+    def flush(self, *, due_only: bool = False) -> None:
+        """Write down what was answered. Raises LeaseLost, and at the end BrokerError."""
+        self._answered.flush(due_only=due_only, at_once=not self._flying)
+
+    def _next(self, most: int) -> list[Row]:
+        """As many as their bodies allow, and as may go together."""
+        newest = self._batch.order == Order.NEWEST
+        rows = ReplayItem.objects.filter(batch=self._batch.pk, state__in=OPEN)
+        if self._cursor is not None:
+            beyond = {"position__lt" if newest else "position__gt": self._cursor}
+            rows = rows.filter(**beyond)
+        columns = (
+            *("pk", "position", "parked_message_id", "route_id", "state", "attempts", "size"),
+            *("may_be_duplicated", "shared_replay_id"),
+        )
+        ordered = rows.order_by("-position" if newest else "position")
+        found = [Row(*values) for values in ordered.values_list(*columns)[:most]]
+        self._is_through = not found
+        return self._cut(found)
+
+    def _cut(self, rows: list[Row]) -> list[Row]:
+        room, kept, flying = MOST_BYTES - sum(self._flying.values()), 0, len(self._flying)
+        together = self._together if flying else self._window
+        for row in rows:
+            most = min(together, TOGETHER.get(row.breaks, self._window))
+            if (kept or flying) and (kept + flying >= most or row.size > room):
+                break
+            room -= row.size
+            together = most
+            kept += 1
+        self._together = together
+        return rows[:kept]
+
+    def _steps(self, rows: list[Row]) -> tuple[list[Step[Taken]], list[Ending]]:
+        """What can be published of them, and how the others ended."""
+        found = read_contents([(row.pk, row.parked_message) for row in rows], edits=self._has_edits)
+        steps, ended = [], []
+        for row in rows:
+            content = found.get(row.pk)
+            if content is None or row.route is None:
+                ended.append(Ending(_make_taken(row), ItemState.FAILED, GONE))
+                continue
+            try:
+                steps.append(self._step(row, row.route, content))
+            except Unsendable as error:
+                ended.append(Ending(_make_taken(row), ItemState.FAILED, str(error)))
+        return steps, ended
+
+    def _step(self, row: Row, route: int, content: Content) -> Step[Taken]:
+        way = self._routes.find(route)
+        name = row.shared_replay_id or replay_id(self._batch.uid, row.position)
+        publish = self._routes.publish(way, content, name)
+        return Step(
+            Taken(
+                row.position,
+                row.parked_message,
+                way.is_handed,
+                content.queue,
+                content.make_fact(publish, name),
+                publish if way.is_tapped else None,
+            ),
+            publish,
+        )
+
+    def _begin(self, rows: list[Row], steps: list[Step[Taken]], ended: list[Ending]) -> bool:
+        """Mark them as begun in one commit; False when people want something else first.
+
+        False too when one that is to be sent has its end since it was read: then they are read
+        again.
+        """
+        begun = {step.token.position for step in steps}
+        again = [row for row in rows if row.was_begun and row.position in begun]
+        marks = sum(not row.is_marked for row in again)
+        with transaction.atomic():
+            if self._lease.renew():
+                return False
+            written = settle_items.write_endings(self._batch, ended, timezone.now(), begun=begun)
+            items = settle_items.filter_items(self._batch, begun).filter(state__in=OPEN)
+            changes = {"state": ItemState.PUBLISHING, "attempts": Greatest(F("attempts"), 1)}
+            if items.update(**changes) < len(begun):
+                transaction.set_rollback(True)
+                return False
+            if again:
+                same = settle_items.filter_items(self._batch, [row.position for row in again])
+                same.update(may_be_duplicated=True)
+            if marks:
+                ReplayBatch.objects.filter(pk=self._batch.pk).update(doubled=F("doubled") + marks)
+        settle_items.add_counts(self._batch, written)
+        self._cursor = rows[-1].position
+        self._bucket.take(len(steps))
+        self._flying.update((row.position, row.size) for row in rows if row.position in begun)
+        if self._left is not None:
+            self._left -= len(steps)
+        return True
+
+
+def _make_taken(row: Row) -> Taken:
+    return Taken(row.position, row.parked_message, is_handed=False)

@@ -1,0 +1,150 @@
+"""The routes of a batch as the sender takes them, and what is asked before and after a publish."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from delayboard.dead_letters.replay.batch.options import OptionError
+from delayboard.dead_letters.replay.check.restricted_exchanges import RestrictedExchanges
+from delayboard.dead_letters.replay.check.route_checker import count_replays
+from delayboard.dead_letters.replay.check.targets import find_delay_route
+from delayboard.dead_letters.replay.publish.content import Content, Unsendable
+from delayboard.dead_letters.replay.publish.stamp import (
+    count_stated_replays,
+    stamp_properties,
+    strip_properties,
+)
+from delayboard.dead_letters.replay.publish.tap_check import TapCheck
+from delayboard.models import ReplayBatch, ReplayRoute, TargetMode
+from delayboard.publishing.own_declared import owning
+from topology.broker.amqp.pipeline import Pipeline
+from topology.broker.errors import Conflict, NotFound, Refused, Unsupported
+from topology.broker.management.client import Management
+from topology.broker.properties.field_values import FieldError
+from topology.broker.properties.read import read_properties, strip_for_replay
+from topology.definitions import Definitions
+from topology.message import REPLAY_HEADER, REPLAYS_HEADER, Headers, Properties, Publish, Route
+from topology.patterns.pattern import ParamsError
+from topology.provisioning.taps import tapped_exchanges
+
+MOST_KNOWN = 20_000
+
+
+@dataclass
+class PublishRoute:
+    """Where the items of a route are published.
+
+    `refusal` says why they cannot be, "" when they can. `is_tapped`: a tap of ours may be all that
+    takes them, so that a confirm does not say enough. `is_restricted`: not every message may go
+    there.
+    """
+
+    route: Route
+    is_handed: bool
+    refusal: str = ""
+    is_tapped: bool = False
+    is_restricted: bool = False
+    declared_at: float | None = None
+
+    @cached_property
+    def _declares(self) -> bool:
+        return len(self.route.declares) > 0
+
+    @property
+    def is_declared(self) -> bool:
+        if not self._declares:
+            return True
+        lease = self.route.lease
+        return self.declared_at is not None and (
+            lease is None or time.monotonic() - self.declared_at < lease.total_seconds() / 2
+        )
+
+
+@dataclass
+class PublishRoutes:
+    """`definitions` are those of the vhost, looked at when the pass began."""
+
+    batch: ReplayBatch
+    definitions: Definitions
+    management: Management
+    pipeline: Pipeline[object]
+    _known: dict[int, PublishRoute] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._tapped = tapped_exchanges(self.definitions)
+        self._restricted = RestrictedExchanges(self.definitions)
+
+    def find(self, route: int) -> PublishRoute:
+        """The way of a route. Raises BrokerError when the connection breaks."""
+        way = self._known.get(route)
+        if way is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            way = self._known[route] = self._make_route(ReplayRoute.objects.get(pk=route))
+        if not way.refusal and not way.is_declared:
+            self._declare(way)
+        return way
+
+    def publish(self, way: PublishRoute, content: Content, name: str) -> Publish:
+        """The message without what dying added, under its replay id. Raises Unsendable."""
+        if way.refusal:
+            raise Unsendable(way.refusal)
+        route = way.route
+        headers = route.stamped(time.time_ns() // 1_000_000) if route.due_header else route.headers
+        try:
+            properties = self._properties(route, content.properties, headers, name)
+        except FieldError as error:
+            raise Unsendable(f"Its properties cannot be edited: {error}.") from error
+        if way.is_restricted or way.is_tapped:
+            properties = read_properties(properties.raw)
+        publish = Publish(route.exchange, route.routing_key, properties, content.body)
+        if way.is_restricted and (why := self._restricted.explain_refusal(publish)):
+            raise Unsendable(why)
+        return publish
+
+    def _properties(
+        self, route: Route, parked_message: Properties, headers: Headers, name: str
+    ) -> Properties:
+        """Raises FieldError."""
+        if route.expiration_ms is None:
+            stripped = strip_properties(parked_message.raw, headers)
+            return stamp_properties(stripped, name, count_stated_replays(stripped) + 1, headers)
+        ours = {REPLAY_HEADER: name, REPLAYS_HEADER: count_replays(parked_message.headers) + 1}
+        return strip_for_replay(
+            parked_message, {**headers, **ours}, expiration=str(route.expiration_ms)
+        )
+
+    def check(self) -> TapCheck:
+        """What can be asked of what was confirmed until now."""
+        return TapCheck(self.management, self.definitions)
+
+    def _make_route(self, row: ReplayRoute) -> PublishRoute:
+        route, refusal = Route(row.exchange, row.routing_key), ""
+        if row.ending == "refused":
+            refusal = row.verdict
+        elif self.batch.target_mode == TargetMode.DELAY:
+            try:
+                route = find_delay_route(self.batch, row.routing_key)
+            except (OptionError, ParamsError) as error:
+                refusal = str(error)
+        return PublishRoute(
+            route,
+            row.after_ms > 0,
+            refusal,
+            is_tapped=route.exchange in self._tapped,
+            is_restricted=route.exchange in self._restricted.exchanges,
+        )
+
+    def _declare(self, way: PublishRoute) -> None:
+        """What it needs is there, and ours. A broker that refuses it refuses its messages."""
+        assert self.batch.topology is not None
+        declares = way.route.declares
+        try:
+            with owning(self.batch.topology, declares, self.definitions) as declared:
+                self.pipeline.declare(declares)
+                declared()
+        except (Conflict, NotFound, Refused, Unsupported) as error:
+            way.refusal = str(error)
+        way.declared_at = time.monotonic()

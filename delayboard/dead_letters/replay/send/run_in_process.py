@@ -1,0 +1,101 @@
+"""Doing one replay in this process, or watching the worker do it, until it rests."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+
+from django import db
+from django.db import connection
+
+from delayboard.dead_letters.replay.batch import change_state
+from delayboard.dead_letters.replay.draft import prepare_draft
+from delayboard.dead_letters.replay.follow import outcome
+from delayboard.dead_letters.replay.send import send_batch
+from delayboard.models import ReplayBatch
+from delayboard.models.background_task import REPLAYS, is_missing
+from delayboard.models.replay import BatchState
+from topology import work
+
+LOOK_SECONDS = 0.2
+TELL_SECONDS = 1.0
+# What flies is settled and the work given back; a broker that hangs takes no longer.
+JOIN_SECONDS = 20.0
+RESTING = (BatchState.DRAFT, BatchState.PAUSED, BatchState.FAILED)
+NO_WORKER = "No worker runs: arrivals and deaths are not observed until one does."
+RUNNERS: dict[str, Callable[..., None]] = {
+    change_state.KIND: send_batch.replay,
+    change_state.KIND_PREPARE: prepare_draft.prepare_draft,
+}
+
+
+def carry_out(batch: ReplayBatch, stop: Event, tell: Callable[[ReplayBatch], None]) -> ReplayBatch:
+    """The batch as it rests: a draft, paused or ended; or as it is soon after `stop` is set.
+
+    Its work is done here in a thread unless a worker holds it. `tell` is called about once a
+    second. Raises what doing it raised.
+    """
+    raised: list[BaseException] = []
+    is_over = Event()
+
+    def act() -> None:
+        try:
+            _run_work(batch.pk, stop)
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            is_over.set()
+            connection.close()
+
+    thread = Thread(target=act, name="replay", daemon=True)
+    thread.start()
+    while not is_over.wait(TELL_SECONDS) and not stop.is_set():
+        with suppress(db.Error):
+            tell(_reload(batch))
+    thread.join(JOIN_SECONDS)
+    if raised:
+        raise raised[0]
+    return _reload(batch)
+
+
+def has_worker() -> bool:
+    """Whether a worker runs that goes on with what is left."""
+    return not is_missing(REPLAYS)
+
+
+def is_resting(batch: ReplayBatch) -> bool:
+    """Whether nothing is left to do for it: a cancelled one first gives its messages back."""
+    if batch.is_ended:
+        return batch.work is None or batch.work.is_ended
+    return batch.state in RESTING
+
+
+def list_warnings(batch: ReplayBatch) -> list[str]:
+    """What would not be seen of its messages once they are sent, in sentences."""
+    found = ["" if has_worker() else NO_WORKER, outcome.explain_unseen(batch)]
+    return [said for said in found if said]
+
+
+def _run_work(key: int, stop: Event) -> None:
+    owner = f"{socket.gethostname()}:{os.getpid()} (command)"
+    while not stop.is_set():
+        try:
+            batch = ReplayBatch.objects.select_related("work").get(pk=key)
+            if is_resting(batch):
+                return
+            claimed = work.claim_this(batch.work, owner) if batch.work else None
+            if claimed is None:
+                stop.wait(LOOK_SECONDS)
+            else:
+                RUNNERS[claimed.kind](claimed, stop=stop, alive=lambda: None)
+        except db.Error:
+            # Locked, full or away for a moment: what was begun is taken up again.
+            connection.close()
+            stop.wait(TELL_SECONDS)
+
+
+def _reload(batch: ReplayBatch) -> ReplayBatch:
+    return ReplayBatch.objects.select_related("work", "broker").get(pk=batch.pk)

@@ -1,0 +1,258 @@
+"""Carrying a started batch out, from the worker: claim, wait, send, watch the first ones, go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Event
+
+from django import db
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+from delayboard.dead_letters.replay.batch import claims
+from delayboard.dead_letters.replay.batch.lease import (
+    NOT_ANSWERED,
+    RETRY_AFTER,
+    BatchLease,
+    LeaseLost,
+    Request,
+)
+from delayboard.dead_letters.replay.follow import canary, outcome
+from delayboard.dead_letters.replay.move_queue import move_messages
+from delayboard.dead_letters.replay.publish.rate import Bucket
+from delayboard.dead_letters.replay.send.answers import CHECK_AGAIN_SECONDS
+from delayboard.dead_letters.replay.send.parked_source import JournalSource
+from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
+from delayboard.models import BatchState, ItemState, ReplayBatch
+from delayboard.models.replay import Source
+from topology.broker.amqp.pipeline import pipeline
+from topology.broker.errors import BrokerError
+from topology.broker.management.client import PATIENCE_SECONDS, Management
+from topology.broker.management.observe import observe
+from topology.models import Work
+from topology.transfer.move import move
+
+WATCH_EVERY = timedelta(seconds=1)
+# So often people's wishes are looked for, and whether it shall stop itself.
+LOOK_SECONDS = 0.2
+STOPS_SECONDS = 1.0
+# So often the lease is renewed while nothing is taken or settled.
+KEEP_SECONDS = 4.0
+# So long one look at the vhost is good for.
+PASS_SECONDS = 300.0
+# So long a broker that cannot be asked what became of confirmed messages is asked at the end.
+CHECK_SECONDS = 30.0
+# So long a database that refuses is left alone before it is asked again.
+DATABASE_SECONDS = 1.0
+
+NOT_WRITTEN = "The database cannot be written, so sent messages are not recorded yet. Retrying:"
+NOT_CHECKED = "Whether queues have the confirmed messages cannot be checked now:"
+
+
+def replay(
+    claimed: Work, *, stop: Event | None = None, alive: Callable[[], None] = lambda: None
+) -> None:
+    """Do the batch of a claimed Work until it rests, or give it back: a broker fails, or `stop`.
+
+    `alive` is called at least every few seconds. Raises db.Error when the database fails
+    before anything is on its way.
+    """
+    rows = ReplayBatch.objects.select_related("broker", "topology")
+    # The chosen ids may be ten thousand, and the row is read again and again.
+    batch = rows.defer("parked_messages").get(pk=claimed.subject)
+    sending = Sending(BatchLease(claimed, batch), stop or Event(), alive)
+    try:
+        sending.run()
+    except BrokerError as error:
+        with suppress(LeaseLost):
+            sending.lease.give_back(str(error), after=RETRY_AFTER)
+    except db.Error as error:
+        with suppress(db.Error, LeaseLost):
+            _reconnect()
+            sending.lease.give_back(f"The database failed: {error}", after=RETRY_AFTER)
+        raise
+
+
+@dataclass
+class Sending:
+    """One worker's turn at a batch: steps, each as its state asks for, until the lease ends."""
+
+    lease: BatchLease
+    stop: Event
+    alive: Callable[[], None]
+    _looked_at: float = 0.0
+    _kept_at: float = 0.0
+    _stops_at: float = 0.0
+    _stops_why: str = ""
+    _request: Request = field(default="", init=False)
+
+    def run(self) -> None:
+        """Take steps until the lease is let go or lost. Raises BrokerError, db.Error."""
+        with suppress(LeaseLost):
+            while (request := self.lease.read_request()) != "lost":
+                self._step(request)
+
+    def _step(self, request: Request) -> None:
+        """Raises LeaseLost, BrokerError, db.Error."""
+        batch = self.lease.batch
+        batch.refresh_from_db()
+        if request == "cancel":
+            self.lease.cancel(self.alive, self.stop.is_set)
+        elif request == "pause":
+            self.lease.pause_as_requested()
+        elif self.stop.is_set():
+            self.lease.give_back("", after=timedelta(0))
+        elif batch.source == Source.JOURNAL and batch.claimed_to < batch.selected:
+            self._claim()
+        elif batch.state == BatchState.WAITING:
+            self._wait(batch)
+        elif batch.state == BatchState.WATCHING:
+            self._watch(batch)
+        else:
+            self._pass(batch)
+
+    def _claim(self) -> None:
+        with transaction.atomic():
+            if not self.lease.renew():
+                claims.claim_chunk(self.lease.batch)
+        self.alive()
+
+    def _wait(self, batch: ReplayBatch) -> None:
+        if batch.publish_at is not None and batch.publish_at > timezone.now():
+            self.lease.wait_until(batch.publish_at)
+        else:
+            self.lease.set_state(BatchState.RUNNING, batch.state_why)
+
+    def _watch(self, batch: ReplayBatch) -> None:
+        now = timezone.now()
+        checked = canary.check_canary(batch, now)
+        over = {"canary_until": min(now, batch.canary_until or now)}
+        if checked.what == "wait":
+            self.lease.wait_until(now + WATCH_EVERY)
+        elif checked.what == "go on":
+            self.lease.set_state(BatchState.RUNNING, checked.why, **over)
+        else:
+            self.lease.pause_itself(checked.why, **over)
+
+    def _pass(self, batch: ReplayBatch) -> None:
+        """Send until it is through, or something is wanted, for as long as one look is good."""
+        if batch.source == Source.QUEUE:
+            move_messages.move_queue(self.lease, stop=self.stop, alive=self.alive)
+            return
+        left = _count_canary_left(batch)
+        if left == 0:
+            until = canary.find_watch_end(batch, timezone.now())
+            self.lease.set_state(BatchState.WATCHING, batch.state_why, canary_until=until)
+            return
+        self._stops_why = ""
+        is_through = self._move(batch, left)
+        if self._stops_why:
+            self.lease.pause_itself(self._stops_why)
+        elif is_through and batch.items.filter(state=ItemState.PUBLISHING).exists():
+            self.lease.give_back(NOT_ANSWERED, after=RETRY_AFTER)
+        elif is_through:
+            self.lease.complete()
+
+    def _move(self, batch: ReplayBatch, left: int | None) -> bool:
+        """Whether every item was taken."""
+        address, until = batch.broker.address, time.monotonic() + PASS_SECONDS
+        with (
+            Management(address, seconds=PATIENCE_SECONDS) as management,
+            pipeline(address, f"replay {batch.pk}") as channel,
+        ):
+            ways = PublishRoutes(batch, observe(management).definitions, management, channel)
+            bucket = Bucket(batch.rate, time.monotonic())
+            window = settings.MESSAGES_IN_FLIGHT
+            source = JournalSource(
+                self.lease, ways, bucket, self._write_patiently, window=window, left=left
+            )
+
+            def turn() -> None:
+                source.flush(due_only=True)
+                self._turn(source.trouble)
+
+            def is_stopping() -> bool:
+                return self._is_stopping() or time.monotonic() > until
+
+            try:
+                move(source, channel, window=window, is_stopping=is_stopping, turn=turn)
+            except BrokerError:
+                source.note_break()
+                raise
+            finally:
+                self._finish(source)
+        return source.is_through
+
+    def _finish(self, source: JournalSource) -> None:
+        """Write all down. What the broker does not let be checked in time is sent again, marked."""
+        until = time.monotonic() + CHECK_SECONDS
+        while True:
+            try:
+                source.flush()
+                return
+            except BrokerError as error:
+                self._turn(error)
+                if time.monotonic() > until or self.stop.wait(CHECK_AGAIN_SECONDS):
+                    raise
+
+    def _is_stopping(self) -> bool:
+        now = time.monotonic()
+        if self.stop.is_set() or self._stops_why:
+            return True
+        if now - self._looked_at > LOOK_SECONDS:
+            self._looked_at = now
+            self._request = self.lease.read_request()
+        if not self._request and now - self._stops_at > STOPS_SECONDS:
+            self._stops_at = now
+            self._stops_why = outcome.explain_stop(self.lease.batch)
+        return bool(self._request or self._stops_why)
+
+    def _turn(self, trouble: BrokerError | None) -> None:
+        now = time.monotonic()
+        if now - self._kept_at > KEEP_SECONDS:
+            self._kept_at = now
+            with transaction.atomic():
+                self.lease.renew()
+                if trouble is not None:
+                    self.lease.report(f"{NOT_CHECKED} {trouble}")
+            self.alive()
+
+    def _write_patiently(self, write: Callable[[], None]) -> None:
+        """Write it in a transaction, and again until the database takes it, or it is to stop.
+
+        What is written down here was sent: given up, it would be sent once more.
+        """
+        while True:
+            try:
+                with transaction.atomic():
+                    write()
+                return
+            except (db.OperationalError, db.InterfaceError) as error:
+                if self.stop.wait(DATABASE_SECONDS):
+                    raise
+                _reconnect()
+                self._report(f"{NOT_WRITTEN} {error}")
+
+    def _report(self, error: str) -> None:
+        """Say that it is in trouble, as far as the database lets it."""
+        with suppress(db.Error):
+            self.lease.report(error)
+            self.alive()
+
+
+def _reconnect() -> None:
+    if not connection.in_atomic_block:
+        connection.close_if_unusable_or_obsolete()
+
+
+def _count_canary_left(batch: ReplayBatch) -> int | None:
+    """How many may still go before the first ones are watched; None for all."""
+    if not batch.canary or not batch.pending or batch.canary_until is not None:
+        return None
+    sent = batch.done + batch.returned + batch.nacked + batch.failed
+    return max(0, batch.canary - sent)

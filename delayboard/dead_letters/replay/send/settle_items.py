@@ -1,0 +1,154 @@
+"""What became of the messages of a batch, written down: items, messages, counts and facts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db import connection
+from django.db.models import F, QuerySet
+
+from analytics import facts
+from delayboard.dead_letters.parked.select_keys import among
+from delayboard.dead_letters.parked.states import change_each
+from delayboard.dead_letters.replay.batch.claims import find_earlier_states
+from delayboard.dead_letters.replay.publish.tap_check import TapCheck
+from delayboard.models import ItemState, ParkedState, ReplayBatch, ReplayItem
+from delayboard.models.replay import OPEN, Outcome
+from topology.message import Publish
+
+
+class Taken(NamedTuple):
+    """An item that was taken to be published; `fact` is None for what cannot be.
+
+    `tapped` is what was published where a tap of ours is bound.
+    """
+
+    position: int
+    parked_message: int | None
+    is_handed: bool
+    queue: str = ""
+    fact: facts.Stated | None = None
+    tapped: Publish | None = None
+
+
+class Ending(NamedTuple):
+    """How it ended; `again` when there may be one more of it in the broker than that says."""
+
+    taken: Taken
+    state: ItemState
+    error: str = ""
+    again: bool = False
+
+    @property
+    def is_to_check(self) -> bool:
+        return self.state == ItemState.DONE and self.taken.tapped is not None
+
+    def checked(self, after: TapCheck) -> Ending:
+        """The same, or returned if no real queue has it. Raises BrokerError."""
+        assert self.taken.tapped is not None
+        if why := after.explain_loss(self.taken.tapped):
+            return self._replace(state=ItemState.RETURNED, error=why)
+        return self._replace(taken=self.taken._replace(tapped=None))
+
+
+def write_endings(
+    batch: ReplayBatch, endings: Sequence[Ending], at: datetime, *, begun: Collection[int] = ()
+) -> Sequence[Ending]:
+    """All of it in the caller's transaction, which has the batch's work locked; what was written.
+
+    What has its end already keeps it: a commit whose answer was lost was made all the same, or
+    another worker was first. The items at the positions `begun` are locked too, for the caller.
+    """
+    endings = _filter_open(batch, endings)
+    change_each(
+        _choose_states(batch, endings),
+        (ParkedState.REPLAYING,),
+        by=batch.started_by_id,
+        at=at,
+    )
+    lock_items(batch, [*(one.taken.position for one in endings), *begun])
+    counts = _write_items(batch, endings, at)
+    again = filter_items(batch, [one.taken.position for one in endings if one.again])
+    doubled = again.filter(may_be_duplicated=False).update(may_be_duplicated=True)
+    done = [one.taken for one in endings if one.state == ItemState.DONE]
+    facts.state_all(
+        broker=batch.broker,
+        kind="replayed",
+        of=[(one.queue, one.fact) for one in done if one.fact is not None],
+        at=at,
+    )
+    _write_counts(batch, {**counts, "doubled": doubled})
+    return endings
+
+
+def lock_items(batch: ReplayBatch, positions: Collection[int]) -> None:
+    """By their keys, as whoever writes outcomes does; messages and groups come before."""
+    if positions and connection.features.has_select_for_update:
+        rows = filter_items(batch, positions).order_by("pk").select_for_update()
+        list(rows.values_list("pk"))
+
+
+def filter_items(batch: ReplayBatch, positions: Collection[int]) -> QuerySet[ReplayItem]:
+    """The items at these positions."""
+    rows = ReplayItem.objects.filter(batch=batch.pk)
+    return rows.filter(among(positions, "position")) if positions else rows.none()
+
+
+def _filter_open(batch: ReplayBatch, endings: Sequence[Ending]) -> Sequence[Ending]:
+    rows = filter_items(batch, [one.taken.position for one in endings]).filter(state__in=OPEN)
+    # Nearly always all of them are, and to count rows costs much less than to fetch them.
+    if rows.count() == len(endings):
+        return endings
+    still = set(rows.order_by().values_list("position", flat=True))
+    return [one for one in endings if one.taken.position in still]
+
+
+def _choose_states(batch: ReplayBatch, endings: Sequence[Ending]) -> dict[int, ParkedState]:
+    """Gone, given to a delay, or as they were before this batch claimed them."""
+    wanted = {}
+    for one in endings:
+        if one.taken.parked_message is not None:
+            wanted[one.taken.parked_message] = (
+                ParkedState.PARKED
+                if one.state != ItemState.DONE
+                else ParkedState.HANDED
+                if one.taken.is_handed
+                else ParkedState.REPLAYED
+            )
+    parked = [
+        parked_message for parked_message, state in wanted.items() if state == ParkedState.PARKED
+    ]
+    return {**wanted, **find_earlier_states(batch, parked)}
+
+
+def _write_items(batch: ReplayBatch, endings: Sequence[Ending], at: datetime) -> Counter[str]:
+    """How many ended in each state."""
+    alike: dict[tuple[ItemState, str, bool], list[int]] = {}
+    for one in endings:
+        is_handed = one.state == ItemState.DONE and one.taken.is_handed
+        alike.setdefault((one.state, one.error, is_handed), []).append(one.taken.position)
+    counts: Counter[str] = Counter()
+    for (state, error, is_handed), positions in alike.items():
+        counts[state.value] += len(positions)
+        rows = filter_items(batch, positions)
+        rows.update(state=state, error=error, ended_at=at)
+        if is_handed:
+            # What came back dead before its confirm was written down stays so.
+            rows.filter(outcome="").update(outcome=Outcome.HANDED, outcome_at=at)
+    return counts
+
+
+def _write_counts(batch: ReplayBatch, counts: Mapping[str, int]) -> None:
+    added = {name: number for name, number in counts.items() if number}
+    if added:
+        changes = {name: F(name) + number for name, number in added.items()}
+        ReplayBatch.objects.filter(pk=batch.pk).update(**changes)
+
+
+def add_counts(batch: ReplayBatch, endings: Sequence[Ending]) -> None:
+    """The row in memory as `write` has left the stored one."""
+    for state, number in Counter([one.state for one in endings]).items():
+        setattr(batch, state, getattr(batch, state) + number)

@@ -1,0 +1,193 @@
+"""What the command says of a replay: sentences for people, JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from django.db.models import Count
+
+from delayboard.dead_letters.replay.present import summary
+from delayboard.models import ReplayBatch, ReplayItem, ReplayRoute
+from delayboard.models.replay import COUNTED, BatchState, ItemState, Source
+
+REASONS = 5
+NARROW = 200
+
+
+def make_printable(text: str) -> str:
+    """On one line, with nothing that a terminal would obey."""
+    shown = "".join(sign if sign.isprintable() else "�" for sign in text)
+    return shown if len(shown) <= NARROW else f"{shown[: NARROW - 1]}…"
+
+
+def format_line(kind: str, **values: Any) -> str:
+    return json.dumps({"kind": kind, **values}, ensure_ascii=False, separators=(",", ":"))
+
+
+def pluralize(number: int, one: str = "message") -> str:
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
+
+
+def describe_dry_run(batch: ReplayBatch) -> Iterator[str]:
+    """The summary, then each target with its verdict."""
+    found = summary.summarize_dry_run(batch)
+    yield f"Replay {batch.pk}: {pluralize(found.number)}, of {make_printable(batch.said)}."
+    yield from describe_repeats(batch)
+    for ending in found.endings:
+        yield f"  {'' if ending.is_good else '! '}{ending.number:,} {ending.words}"
+    for route in found.routes:
+        yield f"  {route.items_number:,}{describe_target(route)}: {make_printable(route.verdict)}"
+    if found.other_routes:
+        yield f"  … and {pluralize(found.other_routes, 'more target')}"
+
+
+def describe_repeats(batch: ReplayBatch) -> Iterator[str]:
+    """What happens to the possible repeats; nothing where there is none."""
+    if batch.excluded:
+        yield (
+            f"  {pluralize(batch.excluded, 'possible repeat')} excluded: still parked. "
+            "Include them with --include-repeats."
+        )
+    elif batch.repeats:
+        yield (
+            f"  {pluralize(batch.repeats, 'possible repeat')} included, with the replay ids "
+            "of the messages that they may repeat."
+        )
+
+
+def describe_target(route: ReplayRoute) -> str:
+    """Where it leads; "" where each message has a target of its own, or none."""
+    if not route.exchange and not route.routing_key:
+        return ""
+    exchange = f"“{make_printable(route.exchange)}”" if route.exchange else "the default exchange"
+    return f" to {exchange} with the key “{make_printable(route.routing_key)}”"
+
+
+def list_messages(batch: ReplayBatch) -> Iterator[str]:
+    for item in _read_items(batch):
+        name = make_printable(item.message_id) or f"parked message {item.parked_message_id}"
+        if item.state == ItemState.EXCLUDED:
+            yield f"  {item.position}. {name}: excluded, a possible repeat{_describe_twin(item)}"
+            continue
+        where = (
+            f"{describe_target(item.route)}: {make_printable(item.route.verdict)}"
+            if item.route
+            else f": {item.error}"
+        )
+        mark = "" if item.route and item.route.is_good else "! "
+        again = f" (possible repeat{_describe_twin(item)})" if item.is_repeat else ""
+        yield f"  {mark}{item.position}. {name}{where}{again}"
+
+
+def _describe_twin(item: ReplayItem) -> str:
+    """The parked message that an item may repeat, as the end of a phrase."""
+    twin = item.parked_message.repeat_of_id if item.parked_message else None
+    return f" of message {twin}" if twin else ""
+
+
+def format_dry_run(batch: ReplayBatch, *, with_messages: bool) -> Iterator[str]:
+    for route in batch.routes.filter(items_number__gt=0):
+        yield format_line("route", messages=route.items_number, **_list_route(route))
+    if with_messages:
+        for item in _read_items(batch):
+            named = {"parked_message": item.parked_message_id, "message_id": item.message_id}
+            verdict = _list_route(item.route) if item.route else {}
+            if item.is_repeat:
+                verdict |= {
+                    "repeat_of": item.parked_message.repeat_of_id if item.parked_message else None,
+                    "is_excluded": item.state == ItemState.EXCLUDED,
+                }
+            yield format_line("message", position=item.position, **named, **verdict)
+    some, _ = count_good(batch)
+    yield format_line(
+        "dry-run",
+        replay=batch.pk,
+        state=batch.state,
+        selected=batch.selected,
+        repeats=batch.repeats,
+        excluded=batch.excluded,
+        good=some,
+    )
+
+
+def count_good(batch: ReplayBatch) -> tuple[int, int]:
+    """How many have a good verdict, of how many."""
+    found = summary.summarize_dry_run(batch)
+    return found.number - found.bad, found.number
+
+
+def describe_progress(batch: ReplayBatch) -> str:
+    """One line; with what hinders it, where something does."""
+    told = [f"{batch.done:,} of {batch.to_send:,} done"]
+    told += [
+        f"{number:,} {name}" for name, number in _list_counts(batch) if name != "done" and number
+    ]
+    hindered = batch.work.error if batch.work and not batch.work.is_ended else ""
+    why = f" ({make_printable(hindered)})" if hindered else ""
+    return f"Replay {batch.pk} is {_describe_state(batch)}: {', '.join(told)}{why}"
+
+
+def describe_outcome(batch: ReplayBatch) -> Iterator[str]:
+    """The counts, then why those that are not done are not, the most frequent reason first."""
+    why = f": {make_printable(batch.state_why)}" if batch.state_why else "."
+    yield f"Replay {batch.pk} is {batch.get_state_display()}{why}"
+    told = ", ".join(f"{number:,} {name}" for name, number in _list_counts(batch))
+    yield f"  {batch.selected:,} selected = {told}"
+    if batch.doubled and batch.source == Source.QUEUE:
+        yield f"  At most {batch.doubled:,} may be duplicated: sent again, with another replay id."
+    elif batch.doubled:
+        yield f"  {batch.doubled:,} of them may be duplicated: the same replay id, sent twice."
+    if batch.died:
+        yield f"  {batch.died:,} have died again."
+    if batch.excluded:
+        yield f"  {pluralize(batch.excluded, 'possible repeat')} excluded: still parked."
+    failed = batch.items.exclude(state=ItemState.DONE).exclude(error="").order_by()
+    reasons = failed.values("error").annotate(number=Count("pk")).order_by("-number", "error")
+    for reason in reasons[:REASONS]:
+        yield f"  {reason['number']:,}: {make_printable(reason['error'])}"
+
+
+def format_outcome(batch: ReplayBatch) -> str:
+    return format_line(
+        "replay",
+        replay=batch.pk,
+        state=batch.state,
+        why=batch.state_why,
+        selected=batch.selected,
+        **batch.counts(),
+        may_be_duplicated=batch.doubled,
+        delivered=batch.delivered,
+        died_again=batch.died,
+    )
+
+
+def _describe_state(batch: ReplayBatch) -> str:
+    until = {BatchState.WAITING: batch.publish_at, BatchState.WATCHING: batch.canary_until}
+    moment = until.get(BatchState(batch.state))
+    return batch.get_state_display() + (f" until {moment:%H:%M:%S} UTC" if moment else "")
+
+
+def _list_counts(batch: ReplayBatch) -> Iterator[tuple[str, int]]:
+    counts = batch.counts()
+    for state in (*COUNTED, "pending"):
+        yield str(state), counts[str(state)]
+
+
+def _read_items(batch: ReplayBatch) -> Iterator[ReplayItem]:
+    if batch.source == Source.QUEUE:
+        return iter(())
+    rows = batch.items.select_related("route", "parked_message").defer("parked_message__properties")
+    return rows.order_by("position").iterator(1000)
+
+
+def _list_route(route: ReplayRoute) -> dict[str, Any]:
+    return {
+        "exchange": route.exchange,
+        "routing_key": route.routing_key,
+        "ending": route.ending,
+        "is_good": route.is_good,
+        "verdict": route.verdict,
+        "after_ms": route.after_ms,
+    }
