@@ -31,7 +31,7 @@ class Lease:
         """Renew and report progress. Raises Stopped when cancelled or no longer ours."""
         kept = self._row().update(leased_until_at=timezone.now() + LEASE, done=done, total=total)
         if not kept:
-            raise Stopped("Another worker has taken this work over.")
+            raise Stopped("Another worker took over this task.")
         if self._row().filter(cancel_wanted=True).exists():
             raise Stopped("Cancelled.")
 
