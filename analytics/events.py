@@ -205,7 +205,7 @@ def decode(line: bytes) -> MessageEvent:
         return MessageEvent(**known)
     except TypeError as error:
         missing = sorted({"event_id", "kind", "recorded_at"} - known.keys())
-        raise EventError(f"The line lacks {', '.join(missing) or 'fields'}.") from error
+        raise EventError(f"The line has no {', '.join(missing) or 'fields'}.") from error
 
 
 def read_object(line: bytes) -> dict[str, Any]:
@@ -213,9 +213,9 @@ def read_object(line: bytes) -> dict[str, Any]:
     try:
         values = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise EventError(f"The line is no JSON: {error}.") from error
+        raise EventError(f"The line is not JSON: {error}.") from error
     if not isinstance(values, dict):
-        raise EventError("The line is JSON, but no object.")
+        raise EventError("The line is JSON, but not an object.")
     return values
 
 
@@ -309,7 +309,7 @@ def _read(name: str, value: Any) -> Any:
     if kind in ("moment", "moment or null"):
         return _moment(name, value)
     if type(value) not in _TYPES[kind]:
-        raise EventError(f"The field {name} should be a {kind}, not {type(value).__name__}.")
+        raise EventError(f"The field {name} must be a {kind}, not a {type(value).__name__}.")
     return value
 
 
@@ -317,13 +317,13 @@ def _moment(name: str, value: Any) -> datetime:
     try:
         moment = datetime.fromisoformat(cast(str, value))
     except (TypeError, ValueError) as error:
-        raise EventError(f"The field {name} is no moment: {value!r}.") from error
+        raise EventError(f"The field {name} is not a time: {value!r}.") from error
     if moment.tzinfo is UTC:
         return moment
     if moment.tzinfo is None:
-        raise EventError(f"The field {name} says no time zone: {value!r}.")
+        raise EventError(f"The field {name} has no time zone: {value!r}.")
     try:
         return moment.astimezone(UTC)
     except OverflowError as error:
         # The first and the last day of the calendar have none in UTC.
-        raise EventError(f"The field {name} is no moment in UTC: {value!r}.") from error
+        raise EventError(f"The field {name} is not a valid time in UTC: {value!r}.") from error

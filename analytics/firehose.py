@@ -42,7 +42,7 @@ def tap_of(row: Firehose) -> str:
 
 def switch_on(user: User, broker: Broker, *, typed_name: str = "") -> Firehose:
     """Raises Refusal, and BrokerError when the broker refuses; then it is as it was before."""
-    with audit.recorded(user, "firehose switched on", broker=broker, what=broker.vhost):
+    with audit.recorded(user, "firehose enabled", broker=broker, what=broker.vhost):
         if refusal := access.production_refusal(broker, typed_name):
             raise Refusal(refusal)
         row = _wanted(broker, user.get_username())
@@ -61,7 +61,7 @@ def _wanted(broker: Broker, username: str) -> Firehose:
         with transaction.atomic():
             return Firehose.objects.create(broker=broker, switched_on_by=username)
     except IntegrityError as error:
-        raise Refusal("It is switched on already.") from error
+        raise Refusal("The firehose is already enabled.") from error
 
 
 def switch_off(user: User, broker: Broker) -> bool:
@@ -69,10 +69,12 @@ def switch_off(user: User, broker: Broker) -> bool:
 
     Raises Refusal, and BrokerError when the broker fails: then it is still wanted.
     """
-    with audit.recorded(user, "firehose switched off", broker=broker, what=broker.vhost):
+    with audit.recorded(user, "firehose disabled", broker=broker, what=broker.vhost):
         row = Firehose.objects.filter(broker=broker).first()
         if row is None:
-            raise Refusal("Delayboard has not switched it on.")
+            raise Refusal(
+                "Delayboard did not enable the firehose, so it does not disable the firehose."
+            )
         tap = tap_of(row)
         with Management(broker.address) as management:
             firehose.switch_off(management, tap)

@@ -86,7 +86,9 @@ def scratch(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     except OSError as error:
-        raise LaunchError(f"The job has no place to work: {error}.") from error
+        raise LaunchError(
+            f"Delayboard cannot create the work folder of the job: {error}."
+        ) from error
     try:
         yield folder
     finally:
@@ -159,15 +161,15 @@ def _what_went_wrong(code: int, complaints: TextIO) -> str:
     complaints.seek(0)
     lines = [line.strip() for line in complaints if line.strip()]
     end = f"signal {-code}" if code < 0 else f"exit code {code}"
-    said = " / ".join(lines[-5:])[-2000:] or "it said nothing"
-    return f"The job ended with {end}: {said}"
+    said = " / ".join(lines[-5:])[-2000:] or "no output"
+    return f"The job failed with {end}: {said}"
 
 
 def _become_job(parent: int, module: str) -> None:
     """In the child: ask the kernel for a SIGKILL when the parent dies, then be the module."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0 or os.getppid() != parent:
-        sys.exit("The process that started this job is gone.")
+        sys.exit("The process that started this job ended.")
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

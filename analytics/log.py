@@ -38,8 +38,8 @@ class LogError(Exception):
 def _unwritable(folder: Path, error: OSError) -> LogError:
     reason = (error.strerror or str(error)).lower()
     return LogError(
-        f"The event log in {folder} cannot be written: {reason}. Nothing is acknowledged until "
-        "it can: what happens stays in the taps as long as these have room, and is then recorded."
+        f"Delayboard cannot write the event log in {folder}: {reason}. The copies wait in "
+        "the taps until the log is writable or the taps are full."
     )
 
 
@@ -174,7 +174,9 @@ def written_since(
             with path.open("rb") as lines:
                 events += readable(line for line in lines if mark in line)
     except OSError as error:
-        raise LogError(f"The event log in {folder} cannot be read: {error.strerror}.") from error
+        raise LogError(
+            f"Delayboard cannot read the event log in {folder}: {error.strerror}."
+        ) from error
     return events
 
 
@@ -193,7 +195,9 @@ def lines_from(path: Path, position: int, limit_bytes: int) -> tuple[list[bytes]
                 whole = piece + rest
                 piece = whole[: whole.rfind(b"\n") + 1]
     except OSError as error:
-        raise LogError(f"The event log's {path} cannot be read: {error.strerror}.") from error
+        raise LogError(
+            f"Delayboard cannot read {path} of the event log: {error.strerror}."
+        ) from error
     return piece.split(b"\n")[:-1], position + len(piece)
 
 

@@ -23,7 +23,7 @@ from analytics.models.run import RunState
 
 LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5.0
-KEPT = "The figures of the earlier run are kept."
+KEPT = "Delayboard kept the earlier figures."
 Progress: TypeAlias = Callable[[int, int], None]
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def run_wanted(stop: Event, *, alive: Callable[[], None] = lambda: None) -> int:
 
     def progress(*_: int) -> None:
         if stop.is_set():
-            raise Stopped("The worker was stopped.")
+            raise Stopped("The worker stopped.")
         alive()
 
     count = 0
@@ -113,7 +113,7 @@ class _Pulse:
         lease_until = datetime.now(UTC) + LEASE
         rows = Run.objects.filter(day=self._day, owner=self._owner)
         if not rows.update(lease_until=lease_until, steps_done=done, steps=total):
-            raise Stopped(f"Another run of {self._day} has taken over.")
+            raise Stopped(f"Another process took over the run of {self._day}.")
 
 
 def _claim(day: date) -> str:
@@ -135,8 +135,8 @@ def _claim(day: date) -> str:
     )
     if not claimed:
         raise DayRefused(
-            f"{day} is being run by another process already. "
-            f"If that one was killed, try again in {LEASE.seconds} seconds."
+            f"Another process computes {day}. If that process was killed, try again in "
+            f"{LEASE.seconds} seconds."
         )
     return owner
 
@@ -147,8 +147,8 @@ def _finish(owner: str, day: date, result: launch.Result) -> None:
     with transaction.atomic():
         if result.lines < had and results.has_day(day):
             sentence = (
-                f"The event log of {day} holds {result.lines} lines, and held {had} when its "
-                f"figures were computed. {KEPT}"
+                f"The event log of {day} has {result.lines} lines, fewer than the {had} of "
+                f"the earlier run. {KEPT}"
             )
             _end_ours(owner, day, RunState.DONE, error=sentence)
             return
@@ -166,7 +166,7 @@ def _finish_empty(owner: str, day: date, sentence: str) -> None:
 
 def _end_ours(owner: str, day: date, state: RunState, **values: str | int) -> None:
     if not _end(owner, day, state, **values):
-        raise Stopped(f"Another run of {day} has taken over.")
+        raise Stopped(f"Another process took over the run of {day}.")
 
 
 def _end(owner: str, day: date, state: RunState, **values: str | int) -> bool:
@@ -186,7 +186,7 @@ def _wanted() -> Q:
 
 def _refuse_future(day: date) -> None:
     if day > datetime.now(UTC).date():
-        raise DayRefused(f"{day} has not begun yet (days are UTC).")
+        raise DayRefused(f"{day} is in the future (UTC). Choose an earlier day.")
 
 
 @cache

@@ -68,7 +68,10 @@ def chosen_broker(brokers: Iterable[Broker], slug: str) -> Broker | None:
     for broker in brokers:
         if broker.slug == slug:
             return broker
-    raise Http404(f"There is no broker “{slug}” that you may see.")
+    raise Http404(
+        f"The broker “{slug}” does not exist, or you have no access. Check the name, or ask an "
+        "administrator for access."
+    )
 
 
 def may_audit(user: User) -> bool:
@@ -82,11 +85,11 @@ def require(user: User, broker: Broker | None, role: Role) -> None:
     if held is None and broker is not None:
         raise Http404
     if held is None or held < role:
-        raise PermissionDenied(f"This needs the role {role.label.lower()}.")
+        raise PermissionDenied(f"This action needs the role {role.label.lower()}.")
 
 
 def production_refusal(
-    broker: Broker, typed: str, next_step: str = "Type its name to confirm."
+    broker: Broker, typed: str, next_step: str = "Type the broker name to confirm."
 ) -> str:
     """Return why an action on a production broker is refused; "" when its name was typed.
 

@@ -20,7 +20,7 @@ Actor: TypeAlias = AbstractBaseUser | AnonymousUser | None
 # The outcome of an action that has not ended, or whose process died.
 BEGUN = "begun"
 NOT_WRITTEN = (
-    "The audit log cannot be written now. Delayboard recorded this list in its own log instead."
+    "Delayboard cannot write the audit log now and recorded this action in the system log instead."
 )
 
 

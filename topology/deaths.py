@@ -11,10 +11,10 @@ from topology.content.text import make_encodable
 from topology.message import Headers
 
 REASONS = {
-    "rejected": "a consumer rejected it",
-    "expired": "its time in the queue ran out",
+    "rejected": "a consumer rejected the message",
+    "expired": "the message TTL ended",
     "maxlen": "the queue was full",
-    "delivery_limit": "it was delivered too often without being acknowledged",
+    "delivery_limit": "the message exceeded the delivery limit",
 }
 # Beyond these nobody's time zone and no database is sure to hold a moment.
 FIRST_YEAR, END_YEAR = 1970, 2200
@@ -71,7 +71,7 @@ def read_history(headers: Headers) -> History:
         return History()
     # A list is asked for by its type first: asking for any sequence takes long.
     if type(raw) is not list and (not isinstance(raw, Sequence) or isinstance(raw, (str, bytes))):
-        return History(problems=("x-death is no list",))
+        return History(problems=("x-death is not a list",))
     deaths: list[Death] = []
     problems: list[str] = []
     for number, entry in enumerate(raw, start=1):
@@ -81,7 +81,7 @@ def read_history(headers: Headers) -> History:
             if wrong:
                 problems.extend(f"entry {number}: {problem}" for problem in wrong)
         else:
-            problems.append(f"entry {number} is no table")
+            problems.append(f"entry {number} is not a table")
     return History(_oldest_first(deaths, headers), tuple(problems))
 
 
@@ -105,20 +105,20 @@ def _read_entry(entry: Mapping[str, Any]) -> tuple[Death, list[str]]:
     problems = []
     count = entry.get("count", 1)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        problems.append("its count is no positive number")
+        problems.append("the count is not a positive number")
         count = 1
     keys = entry.get("routing-keys", ())
     if type(keys) is not list and (
         isinstance(keys, (str, bytes)) or not isinstance(keys, Sequence)
     ):
-        problems.append("its routing keys are no list")
+        problems.append("the routing keys are not a list")
         keys = ()
     for name in ("queue", "reason"):
         if not isinstance(entry.get(name), str):
-            problems.append(f"its {name} is missing or no text")
+            problems.append(f"the field {name} is missing or not text")
     at = _moment(entry.get("time"))
     if at is None and entry.get("time") is not None:
-        problems.append("its time is none that can be")
+        problems.append("the time is not valid")
     expiration = entry.get("original-expiration")
     return (
         Death(

@@ -22,9 +22,9 @@ def parse_delay(text: str) -> timedelta:
     and for one past 100 years.
     """
     wanted = text.strip()
-    hint = f"“{text}” is no duration. Write it like 90s, 5m, 1h30m or 250ms."
+    hint = f"“{text}” is not a duration. Write it like 90s, 5m, 1h30m or 250ms."
     if not wanted:
-        raise DelayError("A duration is missing. Write it like 90s, 5m, 1h30m or 250ms.")
+        raise DelayError("The duration is missing. Write it like 90s, 5m, 1h30m or 250ms.")
     total_ms = Decimal(0)
     position = 0
     while position < len(wanted):
@@ -39,7 +39,7 @@ def parse_delay(text: str) -> timedelta:
         while position < len(wanted) and wanted[position] == " ":
             position += 1
     if total_ms > 100 * 365 * UNITS_MS["d"]:
-        raise DelayError(f"“{text}” is longer than a hundred years.")
+        raise DelayError(f"“{text}” is longer than a hundred years. Enter a shorter duration.")
     return timedelta(milliseconds=math.ceil(total_ms))
 
 

@@ -40,16 +40,12 @@ def check_host(host: str) -> None:
     else:
         return
     # The codec lets these pass.
-    if (
-        not host
-        or not host.isprintable()
-        or any(parked_message.isspace() for parked_message in host)
-    ):
-        raise forms.ValidationError("A host's name has no blanks and no control characters.")
+    if not host or not host.isprintable() or any(character.isspace() for character in host):
+        raise forms.ValidationError("A host name cannot contain blanks or control characters.")
     try:
         host.encode("idna")
     except UnicodeError as error:
-        sentence = "This cannot be a host's name: its parts have 1 to 63 bytes each."
+        sentence = "This host name is not valid. Its parts have 1 to 63 bytes each."
         raise forms.ValidationError(sentence) from error
 
 
@@ -68,7 +64,7 @@ class HeadersField(forms.CharField):
             raise forms.ValidationError("The headers are nested too deep.") from error
         except ValueError as error:
             raise forms.ValidationError(
-                f"The headers are no JSON: {error}. Write them like {{“tenant”: 42}}."
+                f"The headers are not JSON: {error}. Write them like {{“tenant”: 42}}."
             ) from error
         if not isinstance(read, dict):
             raise forms.ValidationError("The headers must be a JSON object, like {“tenant”: 42}.")
@@ -139,7 +135,7 @@ class BrokerForm(forms.ModelForm):
         url: str = self.cleaned_data["management_url"].rstrip("/")
         # `urlsplit` drops line ends and tabs unseen.
         if not url.isprintable():
-            raise forms.ValidationError("The management address holds control characters.")
+            raise forms.ValidationError("The management address contains control characters.")
         try:
             check_management_url(url)
         except AddressError as error:
@@ -150,12 +146,12 @@ class BrokerForm(forms.ModelForm):
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
         if not self.instance.pk and not cleaned.get("password"):
-            self.add_error("password", "A password is missing.")
+            self.add_error("password", "The password is missing.")
         elif not cleaned.get("password") and self._leads_elsewhere(cleaned):
             self.add_error(
                 "password",
-                "The address changed: type the password again, so that it is not sent "
-                "somewhere else unseen.",
+                "The address changed. Type the password again, so that Delayboard does not "
+                "send it to another server.",
             )
         return cleaned
 
@@ -169,8 +165,8 @@ class BrokerForm(forms.ModelForm):
 
 
 TAPS: tuple[tuple[TapType, str], ...] = (
-    ("classic", "a bounded classic queue: no message can break it"),
-    ("stream", "a stream: no repeats after a crash, but some messages break it"),
+    ("classic", "classic: a bounded queue that accepts all messages"),
+    ("stream", "stream: no duplicates after a crash, but refuses decimal headers"),
 )
 TAPS_HELP = (
     "Delayboard copies messages into this queue. A message with a decimal header (BigDecimal of "

@@ -206,8 +206,7 @@ def recent(broker: Broker) -> Snapshot:
             found = found.future.result(ACTION_SECONDS)
         except TimeoutError as error:
             raise Unreachable(
-                f"What {broker.name} holds is still being read, which takes long: try again in a "
-                "minute."
+                f"Delayboard is still reading the objects of {broker.name}. Try again in a minute."
             ) from error
     if found.snapshot is None or found.error:
         raise Unreachable(found.error)
@@ -305,7 +304,7 @@ def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:
 def _being_read(poll: _Poll) -> Latest:
     now = datetime.now(UTC)
     spent = timedelta(seconds=max(1, int(time.monotonic() - poll.began)))
-    said = f"It answers, and is being read for the first time: {in_words(spent)} so far."
+    said = f"The broker answers. The first read is in progress (so far {in_words(spent)})."
     return Latest(None, now, said, reading_since=now - spent)
 
 

@@ -22,7 +22,7 @@ from topology.content.wildcards import fits
 from topology.message import Message
 from topology.models import Broker, RedactionKind, RedactionRule
 
-HIDDEN = "hidden by a rule"
+HIDDEN = "redacted"
 LONGEST = 255
 _STEP = re.compile(
     r"""\.\.(?=[^.\[\]])|\.?(?P<name>[^.\[\]'"]+)|\[(?:\*|'(?P<one>[^']+)'|"(?P<two>[^"]+)")\]"""
@@ -37,8 +37,8 @@ MOST_PATHS = 4_000
 # The keys of a CC header stand in every death once more, beside the routing key.
 REPEATED = {"routing-keys": "cc"}
 TOO_LONG = (
-    f"It has more than {MASKED_BYTES // 1024} kB: where a rule hides parts of bodies, such a body "
-    "is hidden whole."
+    f"The body exceeds {MASKED_BYTES // 1024} kB. With redaction rules for bodies, "
+    "Delayboard redacts such a body completely."
 )
 
 
@@ -168,9 +168,9 @@ def check_pattern(kind: str, pattern: str) -> str:
     """The pattern without spaces around it. Raises PatternError."""
     pattern = pattern.strip()
     if not pattern:
-        raise PatternError("Give the name of a header or the path of a value.")
+        raise PatternError("Enter the name of a header or the path of a value.")
     if len(pattern) > LONGEST or not is_encodable(pattern):
-        raise PatternError(f"A pattern has at most {LONGEST} signs, all of which can be written.")
+        raise PatternError(f"A pattern has at most {LONGEST} characters, all encodable.")
     if kind == RedactionKind.BODY:
         path_steps(pattern)
     return pattern
@@ -187,15 +187,15 @@ def path_steps(pattern: str) -> tuple[str, ...]:
         found = _STEP.match(rest, place)
         if found is None:
             raise PatternError(
-                f"“{pattern}” is no path from “{rest[place:]}” on: write customer.email, "
-                "items[*].card, or ..email for any depth. A rule holds for every item of a list."
+                f"“{pattern}” is not a valid path from “{rest[place:]}” on. Write "
+                "customer.email, items[*].card, or ..email for any depth."
             )
         name = found["name"] or found["one"] or found["two"]
         if name or found[0] == ANY_DEPTH:
             steps.append(name or ANY_DEPTH)
         place = found.end()
     if steps.count(ANY_DEPTH) > MOST_ANY_DEPTH:
-        raise PatternError(f"A path has “..” at most {MOST_ANY_DEPTH} times.")
+        raise PatternError(f"A path can contain “..” at most {MOST_ANY_DEPTH} times.")
     return tuple(steps)
 
 

@@ -30,7 +30,7 @@ class Lease:
     def pulse(self, done: int, total: int) -> None:
         """Renew and report progress. Raises Stopped when cancelled or no longer ours."""
         if not self.renew(done, total):
-            raise Stopped("Another worker has taken this work over.")
+            raise Stopped("Another worker took over this task.")
         if self._row().filter(cancel_wanted=True).exists():
             raise Stopped("Cancelled.")
 

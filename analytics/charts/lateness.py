@@ -71,6 +71,6 @@ def spread(rows: Sequence[Spread]) -> dict[str, Any]:
         traces,
         barmode="stack",
         showlegend=len(rows) > 1,
-        xaxis={"type": "category", "title": {"text": "late by"}},
+        xaxis={"type": "category", "title": {"text": "lateness"}},
         yaxis={"title": {"text": "messages"}, "rangemode": "tozero"},
     )

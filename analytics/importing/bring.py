@@ -80,13 +80,13 @@ def bring(
     sources = find(paths, given)
     has_traces = any(source.format == "tracing" for source in sources)
     if has_traces and desk is None:
-        raise Refused("A trace does not say whose it is: name the broker with --broker.")
+        raise Refused("A trace does not contain its broker. Name the broker with --broker.")
     if desk and not has_traces:
-        raise Refused("--broker is for traces: these events say themselves whose they are.")
+        raise Refused("--broker works only with traces, because these events contain their broker.")
     log = Path(settings.EVENT_LOG).absolute()
     with held(log, IMPORT_LOCK) as is_ours:
         if not is_ours:
-            raise Refused("Another import is running; two at once would add the same twice.")
+            raise Refused("Another import is running. Try again after it ends.")
         with _scratch(log) as work:
             try:
                 staged = stage(sources, work, desk)
@@ -95,7 +95,9 @@ def bring(
                 by_day = _dry(work / "out") if is_dry else _publish(work / "out", log)
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
-                raise LogError(f"The event log in {log} cannot be written: {reason}.") from error
+                raise LogError(
+                    f"Delayboard cannot write the event log in {log}: {reason}."
+                ) from error
     return _outcome(len(sources), summary, staged, by_day)
 
 
@@ -157,8 +159,8 @@ def _refuse_without_room(work: Path, staged: Staged) -> None:
     room = disk.room(work)
     if room and room.free < ROOM * size:
         raise Refused(
-            f"There is too little room in the event log's folder: importing {size >> 20} MiB takes "
-            f"{ROOM * size >> 20} MiB for a while, and {room.free >> 20} MiB are free."
+            f"The import needs {ROOM * size >> 20} MiB, but the disk has only "
+            f"{room.free >> 20} MiB. Free disk space on the disk of the event log."
         )
 
 

@@ -55,7 +55,7 @@ def find(paths: Sequence[Path], given: Format | None) -> list[Source]:
         sources = [source for path in paths for source in _of(path, given)]
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise Refused(f"{error.filename or 'A file'} cannot be read: {reason}.") from error
+        raise Refused(f"Delayboard cannot read {error.filename or 'a file'}: {reason}.") from error
     return list({source.path.resolve(): source for source in sources}.values())
 
 
@@ -63,9 +63,9 @@ def _of(path: Path, given: Format | None) -> Iterator[Source]:
     if path.is_dir():
         yield from _of_folder(path, given)
     elif not path.exists():
-        raise Refused(f"There is no file {path}.")
+        raise Refused(f"The file {path} does not exist.")
     elif not path.is_file():
-        raise Refused(f"{path} is no ordinary file.")
+        raise Refused(f"{path} is not a regular file.")
     elif not path.stat().st_size:
         raise Refused(f"{path} is empty.")
     else:
@@ -76,8 +76,8 @@ def _of_folder(folder: Path, given: Format | None) -> Iterator[Source]:
     files = [path for path in sorted(folder.rglob("*")) if _is_data(path, folder)]
     if not files:
         raise Refused(
-            f"The folder {folder} holds no data: no file with anything in it "
-            f"whose name ends with {', '.join(SUFFIXES)}, nor one of these with .gz."
+            f"The folder {folder} has no data. Add a file that ends with "
+            f"{', '.join(SUFFIXES)}, or one of these with .gz."
         )
     for path in files:
         told = _told(path, given)
@@ -103,25 +103,25 @@ def _told(path: Path, given: Format | None) -> Format:
     try:
         looks = _looks_like(path)
     except (gzip.BadGzipFile, EOFError) as error:
-        raise Refused(f"{path} is no sound gzip file: {error}.") from error
+        raise Refused(f"{path} is not a valid gzip file: {error}.") from error
     if given and looks and given != looks:
-        raise Refused(f"{path} looks like {WORDS[looks]}, not like {WORDS[given]}.")
+        raise Refused(f"{path} looks like {WORDS[looks]}, but --format is {WORDS[given]}.")
     if told := given or looks or _named(path):
         return told
-    raise Refused(f"What {path} holds cannot be told; say it with --format.")
+    raise Refused(f"Delayboard cannot detect the format of {path}. Set it with --format.")
 
 
 def _looks_like(path: Path) -> Format | None:
     head = _head(path)
     if head.startswith(PARQUET_MAGIC):
         if _tail(path) != PARQUET_MAGIC:
-            raise Refused(f"{path} is a Parquet file without its end.")
+            raise Refused(f"{path} is an incomplete Parquet file.")
         return "parquet"
     line = next((line for line in head.splitlines() if line.strip()), b"").strip()
     if line.startswith(TRACE_TEXT_BEGINS):
         raise Refused(
-            f"{path} is a trace in RabbitMQ's text format, which cannot be read without doubt: "
-            'a payload may look like the next message. Make the trace with "format": "json".'
+            f"{path} is a text trace of RabbitMQ, whose format is ambiguous. Create the "
+            'trace with "format": "json".'
         )
     if line.startswith(b"{"):
         return _of_json(line)

@@ -77,7 +77,7 @@ def _write_out(source: Source, place: Path, desk: Desk | None) -> None:
                 else:
                     out.writelines(line + b"\n" for line in _lines(source, file, desk))
         except (EOFError, zlib.error, UnicodeDecodeError) as error:
-            raise Refused(f"{source.path} cannot be read to its end: {error}.") from error
+            raise Refused(f"Delayboard cannot read {source.path} to its end: {error}.") from error
         except NoTable as error:
             raise Refused(f"{source.path} {error}.") from error
 

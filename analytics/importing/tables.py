@@ -36,7 +36,7 @@ def lines_of_table(text: Iterable[str]) -> Iterator[bytes]:
     try:
         columns = next(rows, [])
     except csv.Error as error:
-        raise NoTable(f"has no header that can be read: {error}") from error
+        raise NoTable(f"has no readable header: {error}") from error
     lacking = [name for name in NEEDED if name not in columns]
     if lacking:
         raise NoTable(f"has no column {', '.join(lacking)}")
@@ -48,7 +48,7 @@ def lines_of_table(text: Iterable[str]) -> Iterator[bytes]:
         except StopIteration:
             return
         except csv.Error as error:
-            line = PROBLEM_MARK + f"The row cannot be read: {error}.".encode()
+            line = PROBLEM_MARK + f"The row is not readable: {error}.".encode()
         yield line
         yield from [b""] * (rows.line_num - begins - 1)
 
@@ -59,7 +59,7 @@ def _line(columns: Sequence[str], cells: Sequence[str]) -> bytes:
     if len(cells) != len(columns):
         return (
             PROBLEM_MARK
-            + (f"The row has {len(cells)} cells and the header {len(columns)}.").encode()
+            + (f"The row has {len(cells)} cells, but the header has {len(columns)}.").encode()
         )
     values = {
         name: _value(FIELDS[name], cell)

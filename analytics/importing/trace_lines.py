@@ -52,9 +52,9 @@ def event_of_line(line: bytes, desk: Desk) -> MessageEvent | None:
     copy = _copy(told)
     trace = read_trace(copy)
     if trace is None:
-        raise EventError("The line lacks routing keys or properties.")
+        raise EventError("The line has no routing keys or properties.")
     if told.get("vhost") != desk.vhost:
-        raise EventError(f"The message is of the virtual host {told.get('vhost')!r}.")
+        raise EventError(f"The message belongs to the virtual host {told.get('vhost')!r}.")
     return None if is_own(copy) else _event(line, told, trace, desk)
 
 
@@ -103,7 +103,7 @@ def _copy(told: Mapping[str, Any]) -> Message:
         case "received", _, str(queue):
             key = DELIVER + queue
         case kind, _, _:
-            raise EventError(f"The line is neither published nor received: {kind!r}.")
+            raise EventError(f"The type of the line is neither published nor received: {kind!r}.")
     headers = {**told, "exchange_name": told.get("exchange")}
     return Message("amq.rabbitmq.trace", key, Properties(headers=headers), _payload(told))
 
@@ -112,7 +112,7 @@ def _payload(told: Mapping[str, Any]) -> bytes:
     try:
         return b64decode(told["payload"], validate=True)
     except (KeyError, TypeError, ValueError) as error:
-        raise EventError("The payload is missing or not in base64.") from error
+        raise EventError("The payload is missing or not base64.") from error
 
 
 def _moment(value: object) -> datetime:
@@ -120,8 +120,8 @@ def _moment(value: object) -> datetime:
         moment = datetime.fromisoformat(str(value))
     except ValueError as error:
         raise EventError(
-            f"The time {value!r} is not as RabbitMQ writes it from 3.10 on."
+            f"The time {value!r} does not have the format of RabbitMQ 3.10 and later."
         ) from error
     if moment.tzinfo is None:
-        raise EventError(f"The time {value!r} says no zone.")
+        raise EventError(f"The time {value!r} has no time zone.")
     return moment.astimezone(UTC)

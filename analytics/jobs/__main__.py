@@ -56,7 +56,7 @@ def main() -> int:
 def run(log: Path, day: date, out: Path, *, now: datetime) -> None:
     files = day_files(log, day)
     if not files:
-        raise NoData(f"The event log holds nothing for {day}.")
+        raise NoData(f"The event log has no data for {day}.")
     _step(0)
     input_bytes = sum(path.stat().st_size for path in files)
     spark = session.start(f"delayboard {day}", scratch=out, input_bytes=input_bytes)
@@ -72,8 +72,8 @@ def _compute(spark: SparkSession, log: Path, day: date, out: Path, *, now: datet
     summary = _summary(lines)
     if not summary["observed"]:
         raise NoData(
-            f"The event log of {day} holds {summary['lines']} lines, "
-            f"but none that a tap recorded ({summary['malformed']} cannot be read)."
+            f"The event log of {day} has {summary['lines']} lines, but no readable line of a "
+            f"tap ({summary['malformed']} are malformed)."
         )
     _step(2)
     until = day + timedelta(milliseconds=summary["longest_delay_ms"]) + 2 * ONE_DAY

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 SMALL_INPUT_BYTES = 256 * 1024 * 1024
 HERE = "local[*]"
 MISSING = (
-    "SPARK_REMOTE needs the packages of Spark Connect, which are not installed. Install them with "
-    "“pip install --require-hashes -r requirements-spark-connect.txt”."
+    "SPARK_REMOTE needs the packages of Spark Connect, which are missing. Run “pip install "
+    "--require-hashes -r requirements-spark-connect.txt”."
 )
 LOG4J = Path(__file__).with_name("log4j2.properties")
 

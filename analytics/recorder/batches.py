@@ -31,8 +31,8 @@ class RecordingFailed(Exception):
 
 def refused(topology: Topology, error: db.Error) -> RecordingFailed:
     return RecordingFailed(
-        f"The database did not take what the tap of {topology.slug} copied: {error}. "
-        "The copies stay in the tap."
+        f"The database did not accept the copies of the tap of {topology.slug}: {error}. The "
+        "copies remain in the tap."
     )
 
 

@@ -29,12 +29,12 @@ FULL = 90
 KEPT = timedelta(milliseconds=firehose.KEPT_MS)
 
 NOT_COPYING = (
-    "RabbitMQ made no copies: it forgets the firehose when it restarts, or somebody switched it "
-    "off or removed its queue."
+    "RabbitMQ made no firehose copies. RabbitMQ restarted, or someone disabled the firehose "
+    "or deleted its queue."
 )
-DROPPED = "The firehose was not read fast enough: its queue was full and dropped copies."
-OUTDATED = "Nobody read the firehose, and its queue drops copies that are older than an hour."
-BEFORE = "The firehose was losing copies when its recorder ended."
+DROPPED = "The recorder read the firehose too slowly. The queue was full and dropped copies."
+OUTDATED = "The recorder did not read the firehose, whose queue drops copies older than an hour."
+BEFORE = "The firehose queue was dropping copies when the recorder stopped."
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Watch:
         """Begin a look when it is time, take up the answer of one that was begun."""
         if self._asked is None:
             if monotonic() - self._looked > LOOK_SECONDS:
-                self._asked = in_background(self._look_beside, "look at the firehose")
+                self._asked = in_background(self._look_beside, "check the firehose")
             return
         if not self._asked.done():
             return

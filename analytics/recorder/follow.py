@@ -158,7 +158,8 @@ class Follower:
             refused = self._put_down(events, name, position)
         except db.Error as error:
             raise RecordingFailed(
-                f"The database did not take what the log says: {error}. It is read again."
+                f"The database did not accept events of the event log: {error}. The recorder "
+                "tries again."
             ) from error
         self._positions[name] = position
         self._indexed += len(events) - refused
@@ -174,12 +175,14 @@ class Follower:
                 _move_on(name, position)
             return 0
         except NOT_FOR_THIS_DATABASE:
-            logger.warning("Some events in %s cannot be indexed; each is tried alone.", name)
+            logger.warning(
+                "The index did not accept some events in %s. The recorder tries each alone.", name
+            )
         with transaction.atomic():
             refused = [event for event in events if not self._index_alone(event)]
             _move_on(name, position)
         for event in refused:
-            logger.error("The event %s in %s cannot be indexed.", event.event_id, name)
+            logger.error("The index did not accept the event %s in %s.", event.event_id, name)
         return len(refused)
 
     def _index(self, events: Sequence[MessageEvent]) -> None:

@@ -129,12 +129,17 @@ def _while_away(topology: Topology, *, wait_seconds: float) -> Loss | None:
     except NotFound:
         return Loss(f"The tap queue “{topology.tap_queue}” did not exist.")
     except BrokerError as error:
-        return Loss(f"Nobody read the tap, and whether it was full cannot be told: {error}")
+        return Loss(f"The recorder did not read the tap, and the fill level is unknown: {error}")
     if fill.bound is None:
         return None
     if fill.held is None:
-        return Loss("Nobody read the tap, and the broker does not say how full it was.")
+        return Loss(
+            "The recorder did not read the tap, and RabbitMQ did not report the fill level."
+        )
     if not fill.is_full:
         return None
     full = f"{fill.held} of {fill.bound} bytes"
-    return Loss(f"Nobody read the tap until it was full ({full}) and dropped copies.", fill.dropped)
+    return Loss(
+        f"The recorder did not read the tap. The tap was full ({full}) and dropped copies.",
+        fill.dropped,
+    )

@@ -13,7 +13,7 @@ from topology.broker.time_limit import in_background
 from topology.models import Topology
 
 LOOK_SECONDS = 5.0
-TOO_SLOW = "The tap was not read fast enough: it was full and dropped copies."
+TOO_SLOW = "The recorder read the tap too slowly. The tap was full and dropped copies."
 
 
 class Overflow:
@@ -32,7 +32,7 @@ class Overflow:
         if self._asked is None:
             is_first = self._looked < 0
             if is_first or ((is_behind or self._is_over) and self._is_time()):
-                self._asked = in_background(self._look, "look at a tap")
+                self._asked = in_background(self._look, "check a tap")
             elif not is_behind and not self._is_over:
                 self._sure_at = datetime.now(UTC)
             return

@@ -138,7 +138,9 @@ def _record_stream(topology: Topology, stop: Event, beat: Beat) -> None:
     except streams.DeclaredAnew as error:
         gaps.note(source, gaps.Loss(str(error)))
         streams.forget(source)
-        raise RecordingFailed(f"{error} The new one is read from its beginning.") from error
+        raise RecordingFailed(
+            f"{error} The recorder reads the new stream from its beginning."
+        ) from error
     except streams.NotAlone as error:
         raise RecordingFailed(str(error)) from error
     finally:

@@ -71,7 +71,10 @@ def close_absent(topology: Topology) -> None:
             topology=topology,
             from_at=read.read_at if read else topology.applied_at or now,
             until_at=now,
-            why=f"The stream “{topology.retired_tap}” was deleted before it was read to its end.",
+            why=(
+                f"The stream “{topology.retired_tap}” was deleted before the recorder read it "
+                "completely."
+            ),
         )
         _close(topology)
 

@@ -156,7 +156,7 @@ def _recording(position: Position) -> QuerySet[Recording]:
 
 
 def _not_alone(position: Position) -> NotAlone:
-    return NotAlone(f"Another recorder went on with the tap of {position.topology.slug}.")
+    return NotAlone(f"Another recorder took over the tap of {position.topology.slug}.")
 
 
 def note_leaps(position: Position, deliveries: Sequence[Delivery]) -> None:
@@ -169,7 +169,7 @@ def note_leaps(position: Position, deliveries: Sequence[Delivery]) -> None:
         Gap.objects.get_or_create(
             topology=position.topology,
             from_at=recording.read_at,
-            why=f"The tap was full and dropped copies unread: offsets {first} to {last}.",
+            why=f"The tap was full and dropped unread copies: offsets {first} to {last}.",
             defaults={"until_at": deliveries[0].received_at, "at_most": last - first + 1},
         )
 
@@ -213,8 +213,8 @@ def _last_offsets(topology: Topology) -> Generator[int, None, None]:
 
 def _declared_anew(topology: Topology) -> DeclaredAnew:
     return DeclaredAnew(
-        f"The tap “{topology.tap_queue}” was deleted and declared again, or cut off when its "
-        "broker crashed; what it held unread is gone."
+        f"The tap “{topology.tap_queue}” was recreated or truncated after a broker crash. "
+        "Its unread copies are lost."
     )
 
 

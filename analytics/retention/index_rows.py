@@ -45,11 +45,11 @@ class ScheduledRule(RowRule):
 
 
 LEFT = ScheduledRule(
-    "Messages that have left",
+    "Delivered messages",
     "KEEP_LEFT_DAYS",
     7,
-    "Rows of messages that came out of their delay; where nobody sees that, once they were due. "
-    "Those that were published from here stay, since their pages tell of them.",
+    "Messages that left their delay. If deliveries are not observed, messages past their "
+    "due time. Delayboard keeps the messages that it published, because pages show them.",
     ScheduledMessage.objects.all(),
     "left_at",
 )
@@ -57,15 +57,15 @@ OVERDUE = ScheduledRule(
     "Overdue messages",
     "KEEP_OVERDUE_DAYS",
     90,
-    "Rows of messages that were due so long ago, and that nobody saw leave.",
+    "Messages past their due time without an observed delivery.",
     ScheduledMessage.objects.all(),
     "due_at",
 )
 MINUTES = RowRule(
-    "Counts by the minute",
+    "Counts per minute",
     "KEEP_MINUTES_DAYS",
     30,
-    "The numbers of the page Now.",
+    "Numbers of the overview page.",
     Minute.objects.all(),
     "minute_at",
 )
@@ -73,7 +73,7 @@ GAPS = RowRule(
     "Gaps",
     "KEEP_GAPS_DAYS",
     365,
-    "When copies may have been lost, and why.",
+    "Periods in which RabbitMQ may have dropped copies, with the cause.",
     Gap.objects.all(),
     "until_at",
 )

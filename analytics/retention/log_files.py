@@ -38,7 +38,9 @@ class LogRule(Rule):
                 alive()
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise LogError(f"Old days of the event log cannot be deleted: {reason}.") from error
+            raise LogError(
+                f"Delayboard cannot delete old days of the event log: {reason}."
+            ) from error
         _delete_positions(log, now, alive)
         return total
 
@@ -59,7 +61,10 @@ LOG = LogRule(
     "Event log",
     "KEEP_LOG_DAYS",
     90,
-    "Whole UTC days of lines, once their nightly run has ended. The figures of the reports stay.",
+    (
+        "Recorded lines by UTC day. Delayboard deletes a day after its nightly run; the reports "
+        "remain."
+    ),
 )
 
 

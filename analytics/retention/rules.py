@@ -56,8 +56,8 @@ class Rule(ABC):
         digits = text.lstrip("0")
         if not is_number or len(digits) > 9 or int(digits) > LONGEST_DAYS:
             raise BadSetting(
-                f"{self.setting} is “{text[:40]}”. It takes a number of days from 1 to "
-                f"{LONGEST_DAYS}, or “{FOREVER}” (or 0) to keep everything."
+                f"{self.setting} is “{text[:40]}”. Set a number of days from 1 to "
+                f"{LONGEST_DAYS}, or “{FOREVER}” (or 0) to keep all data."
             )
         return int(digits)
 

@@ -47,13 +47,13 @@ def reports(request: HttpRequest) -> HttpResponse:
 def run(request: HttpRequest) -> HttpResponse:
     """Ask for a day; the worker picks it up."""
     if not access.visible_brokers(request.user, Role.OPERATOR).exists():
-        raise PermissionDenied("This needs the role operator on some broker.")
+        raise PermissionDenied("This action needs the role operator on a broker.")
     day, problem = _day(request.POST.get("day", ""))
     if problem:
         messages.error(request, problem)
         return redirect("analytics:reports")
     try:
-        with audit.recorded(request.user, "nightly run wanted", what=day.isoformat()):
+        with audit.recorded(request.user, "nightly run requested", what=day.isoformat()):
             nightly.want(day)
         messages.success(request, f"The worker computes {day} next.")
     except nightly.DayRefused as refusal:
@@ -68,7 +68,7 @@ def _day(text: str) -> tuple[date, str]:
         try:
             return date.fromisoformat(text), ""
         except ValueError:
-            problem = f"“{text}” is no day. Write it like 2026-11-20."
+            problem = f"“{text}” is not a date. Write it like 2026-11-20."
     return results.newest_day() or _today() - timedelta(days=1), problem
 
 

@@ -62,7 +62,7 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     context: dict[str, Any] = {"broker": row.broker, "row": row, "told": shown}
     if request.GET.get("look") == "1" and shown.has_body:
         what = f"{row.topology or row.broker}: {shown.line.name}"
-        with audit.recorded(request.user, "body looked into", broker=row.broker, what=what):
+        with audit.recorded(request.user, "body viewed", broker=row.broker, what=what):
             context["body"] = message_page.body(row, hidden)
             context["hides_body"] = context["body"] is None
     return render(request, "analytics/scheduled_message.html", context)

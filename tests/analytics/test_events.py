@@ -64,14 +64,14 @@ def test_a_line_of_an_earlier_version_gets_defaults_for_what_it_lacks() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"recorded_at": "yesterday"}, "recorded_at is no moment"),
-        ({"recorded_at": "2026-11-20T07:05:09"}, "says no time zone"),
-        ({"recorded_at": 5}, "recorded_at is no moment"),
-        ({"recorded_at": "0001-01-01T00:00:00+14:00"}, "recorded_at is no moment in UTC"),
-        ({"attempt": "2"}, "attempt should be a integer, not str"),
-        ({"attempt": True}, "attempt should be a integer, not bool"),
-        ({"caught_up": 1}, "caught_up should be a boolean"),
-        ({"message_id": None}, "message_id should be a text"),
+        ({"recorded_at": "yesterday"}, "recorded_at is not a time"),
+        ({"recorded_at": "2026-11-20T07:05:09"}, "has no time zone"),
+        ({"recorded_at": 5}, "recorded_at is not a time"),
+        ({"recorded_at": "0001-01-01T00:00:00+14:00"}, "recorded_at is not a valid time in UTC"),
+        ({"attempt": "2"}, "attempt must be a integer, not a str"),
+        ({"attempt": True}, "attempt must be a integer, not a bool"),
+        ({"caught_up": 1}, "caught_up must be a boolean"),
+        ({"message_id": None}, "message_id must be a text"),
     ],
 )
 def test_a_field_of_a_wrong_type_is_an_error_that_names_it(

@@ -247,7 +247,7 @@ def test_unreadable_lines_are_counted(result: Result, a_log: Path) -> None:
 
 
 def test_a_day_without_lines_says_so_and_starts_no_spark(tmp_path: Path) -> None:
-    with pytest.raises(launch.NoData, match="holds nothing for 2026-11-19"):
+    with pytest.raises(launch.NoData, match="has no data for 2026-11-19"):
         launch.run_day(tmp_path, date(2026, 11, 19), pulse=lambda *_: None)
 
 
@@ -260,8 +260,7 @@ def test_a_day_of_facts_and_torn_lines_has_no_data_either(
     with pytest.raises(launch.NoData) as nothing:
         launch.run_day(tmp_path, DAY, pulse=lambda *_: None)
     assert str(nothing.value) == (
-        "The event log of 2026-11-20 holds 3 lines, "
-        "but none that a tap recorded (1 cannot be read)."
+        "The event log of 2026-11-20 has 3 lines, but no readable line of a tap (1 are malformed)."
     )
 
 
@@ -272,7 +271,7 @@ def test_spark_connect_without_its_packages_is_one_sentence(
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
     with pytest.raises(launch.LaunchError) as failed:
         launch.run_day(tmp_path, DAY, pulse=lambda *_: None)
-    assert str(failed.value) == f"The job ended with exit code 1: {MISSING}"
+    assert str(failed.value) == f"The job failed with exit code 1: {MISSING}"
     assert "requirements-spark-connect.txt" in MISSING
 
 

@@ -109,7 +109,7 @@ def test_a_batch_that_does_not_fit_leaves_whole_lines_only_and_says_why(tmp_path
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a file is in the way")
-    with pytest.raises(LogError, match=r"The event log in .*log cannot be written: "):
+    with pytest.raises(LogError, match=r"Delayboard cannot write the event log in .*log: "):
         EventLog(tmp_path / "log", "a").append([an_event()])
 
 
@@ -141,7 +141,7 @@ def test_a_lock_is_held_by_one_at_a_time_and_each_name_has_its_own(tmp_path: Pat
 
 def test_a_log_that_cannot_be_locked_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("in the way")
-    with pytest.raises(LogError, match="cannot be written"), held(tmp_path / "log", "a"):
+    with pytest.raises(LogError, match="cannot write the event log"), held(tmp_path / "log", "a"):
         pass
 
 

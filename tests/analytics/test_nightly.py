@@ -93,7 +93,7 @@ def test_a_day_whose_log_is_gone_keeps_its_figures_and_says_so(
     monkeypatch.setenv("FAKE_JOB", "no data")
     run = nightly.run_day(DAY)
     assert (run.state, run.lines) == ("done", 7)
-    assert run.error == "Nothing was there. The figures of the earlier run are kept."
+    assert run.error == "Nothing was there. Delayboard kept the earlier figures."
     assert AccuracyRow.objects.count() == 1
     assert nightly.run_day(OTHER_DAY).error == "Nothing was there."
     assert Run.objects.get(day=OTHER_DAY).state == "no_data"
@@ -108,7 +108,7 @@ def test_a_day_of_which_the_log_holds_less_than_it_did_keeps_its_figures(
     monkeypatch.setenv("FAKE_RESULT", json.dumps(changed))
     run = nightly.run_day(DAY)
     assert (run.state, run.lines) == ("done", 5000)
-    assert "holds 7 lines, and held 5000 when its figures were computed" in run.error
+    assert "has 7 lines, fewer than the 5000 of the earlier run" in run.error
     assert AccuracyRow.objects.get().measured == 3
     results.forget_day(DAY)
     assert nightly.run_day(DAY).error == ""
@@ -144,7 +144,7 @@ def running(lease: timedelta) -> Run:
 
 def test_a_day_that_another_process_runs_is_refused() -> None:
     running(timedelta(seconds=20))
-    with pytest.raises(nightly.DayRefused, match="is being run by another process"):
+    with pytest.raises(nightly.DayRefused, match="Another process computes"):
         nightly.run_day(DAY)
     assert Run.objects.get().owner == "other"
 
@@ -158,7 +158,7 @@ def test_a_run_that_was_taken_over_changes_nothing(monkeypatch: pytest.MonkeyPat
     def taken_over(*_: int) -> None:
         Run.objects.update(owner="other")
 
-    with pytest.raises(nightly.Stopped, match="taken over"):
+    with pytest.raises(nightly.Stopped, match="took over"):
         nightly.run_day(DAY, progress=taken_over)
     assert Run.objects.get().state == "running"
     assert not AccuracyRow.objects.exists()
@@ -189,7 +189,7 @@ def test_the_lease_is_renewed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_future_day_is_refused() -> None:
     tomorrow = datetime.now(UTC).date() + timedelta(days=1)
     for ask in (nightly.run_day, nightly.want):
-        with pytest.raises(nightly.DayRefused, match="has not begun"):
+        with pytest.raises(nightly.DayRefused, match="is in the future"):
             ask(tomorrow)
     assert not Run.objects.exists()
 
@@ -246,7 +246,7 @@ def test_the_command_says_its_steps_and_what_it_read() -> None:
     call_command("run_nightly", "--date", "2026-11-20", stdout=out)
     assert out.getvalue().splitlines() == [
         "step 2 of 2",
-        "2026-11-20 is done: 7 lines read, 1 of them could not be.",
+        "2026-11-20 is done: 7 lines read, 1 of them malformed.",
     ]
 
 
@@ -265,7 +265,8 @@ def test_the_command_ends_with_4_for_a_day_without_data(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("day", "sentence"), [("20.11.2026", "is no day; write it like"), ("2999-01-01", "not begun")]
+    ("day", "sentence"),
+    [("20.11.2026", "is not a date. Write it like"), ("2999-01-01", "is in the future")],
 )
 def test_the_command_refuses_a_bad_day_with_a_sentence(day: str, sentence: str) -> None:
     with pytest.raises(CommandError, match=sentence):

@@ -149,7 +149,7 @@ def test_the_first_batch_is_a_backlog_of_unknown_age(topology: Topology, event_l
 
 def test_a_log_that_cannot_be_written_is_a_sentence(recorder: Recorder, event_log: Path) -> None:
     event_log.write_text("in the way")
-    with pytest.raises(LogError, match="cannot be written"):
+    with pytest.raises(LogError, match="cannot write the event log"):
         recorder.put_away(a_failing_round())
 
 
@@ -226,11 +226,11 @@ def a_queue(held: int | None, **stats: int) -> dict[str, Any]:
     [
         (a_queue(10), None),
         ({"message_bytes": 10, "arguments": {}}, None),
-        (a_queue(950), ("until it was full (950 of 1000 bytes)", None)),
-        (a_queue(950, publish=100, ack=50), ("until it was full (950 of 1000 bytes)", 40)),
-        (a_queue(950, publish=100), ("until it was full", None)),
-        (a_queue(950, publish=20, ack=50), ("until it was full", None)),
-        (a_queue(None), ("does not say how full", None)),
+        (a_queue(950), ("The tap was full (950 of 1000 bytes)", None)),
+        (a_queue(950, publish=100, ack=50), ("The tap was full (950 of 1000 bytes)", 40)),
+        (a_queue(950, publish=100), ("The tap was full", None)),
+        (a_queue(950, publish=20, ack=50), ("The tap was full", None)),
+        (a_queue(None), ("did not report the fill level", None)),
     ],
 )
 def test_a_long_absence_is_a_gap_when_the_tap_was_at_its_bound(
@@ -259,7 +259,7 @@ def test_a_broker_that_does_not_answer_leaves_a_doubt_that_is_told(
     topology.broker.management_url = "http://127.0.0.1:1"
     loss = gaps.before_reading(topology)
     assert loss is not None
-    assert "cannot be told" in loss.why
+    assert "the fill level is unknown" in loss.why
 
 
 def fill(held: int, dropped: int | None) -> gaps.Fill:

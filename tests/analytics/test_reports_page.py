@@ -160,7 +160,7 @@ def test_the_state_of_the_run_is_told(viewer: Client, state: str, words: str) ->
 
 
 def test_a_bad_day_is_refused_with_a_sentence(viewer: Client) -> None:
-    assert "“soon” is no day" in page(viewer, day="soon")
+    assert "“soon” is not a date" in page(viewer, day="soon")
     assert page(viewer, day="0001-01-01")
 
 
@@ -169,7 +169,7 @@ def test_an_operator_asks_for_a_day_and_it_is_audited(operator: Client) -> None:
     answer = operator.post(reverse("analytics:run"), {"day": "2026-11-20"}, follow=True)
     assert "computes this day next" in answer.content.decode()
     assert Run.objects.get().state == "wanted"
-    entry = AuditEntry.objects.get(action="nightly run wanted")
+    entry = AuditEntry.objects.get(action="nightly run requested")
     assert (entry.username, entry.what, entry.outcome) == ("oskar", "2026-11-20", "done")
 
 

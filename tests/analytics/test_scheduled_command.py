@@ -102,8 +102,11 @@ def test_what_may_be_missing_is_said_to_both(waiting: Topology) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--from", "soon"], "--from: “soon” is no moment."),
-        (["--topology", "nowhere"], "There is no topology “nowhere”. Known: orders."),
+        (["--from", "soon"], "--from: “soon” is not a time."),
+        (
+            ["--topology", "nowhere"],
+            "The topology “nowhere” does not exist. Existing topologies: orders.",
+        ),
     ],
 )
 def test_bad_input_gets_a_sentence(waiting: Topology, words: list[str], sentence: str) -> None:

@@ -80,8 +80,8 @@ def test_it_is_incomplete_since_the_first_of_its_reasons() -> None:
     doubt = judge(seen(lost=(FULL,), silent_since=NOON - 10 * SECOND, queued=20))
     assert doubt is not None
     assert doubt.since == FULL.from_at
-    assert doubt.why[0].startswith("Nobody reads its copies")
-    assert doubt.why[1] == "The tap was full. At most 7 copies were lost."
+    assert doubt.why[0].startswith("The recorder does not read the tap")
+    assert doubt.why[1] == "The tap was full. RabbitMQ dropped at most 7 copies."
     assert doubt.sentence == "At least 10 waiting messages are not in this list."
 
 
@@ -89,13 +89,13 @@ def test_a_gap_of_long_ago_is_remembered_while_messages_of_it_are_listed() -> No
     old = Lost(NOON - 9 * DAY, NOON - 8 * DAY, "It was away.", doubtful=3)
     doubt = judge(seen(overdue=3, queued=7, lost=(old,)))
     assert doubt is not None
-    assert "3 that are listed were due while nobody looked" in doubt.why[0]
-    assert doubt.sentence == "At least 3 of the listed messages no longer wait."
+    assert "3 listed messages were due in this gap" in doubt.why[0]
+    assert doubt.sentence == "At least 3 of the listed messages already left."
     assert judge(seen(overdue=3, queued=None, lost=(old,), sees_exits=False)) is None
 
 
 def test_a_list_that_is_behind_says_how_far() -> None:
     doubt = judge(seen(behind=42 * SECOND))
     assert doubt is not None
-    assert doubt.why == ("The list is 42 seconds behind what was recorded.",)
+    assert doubt.why == ("The list is 42 seconds behind the event log.",)
     assert doubt.since == NOON - 42 * SECOND

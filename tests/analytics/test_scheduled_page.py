@@ -64,7 +64,7 @@ def test_a_tap_that_nobody_reads_is_told_so_that_an_empty_list_is_not_believed(
     viewer: Client, topology: Topology
 ) -> None:
     Topology.objects.update(state=State.APPLIED, applied_at=NOW - timedelta(hours=1))
-    told = "Nobody reads its copies"
+    told = "The recorder does not read the tap"
     assert told in page(viewer)
     Recording.objects.create(topology=topology, read_at=datetime.now(UTC))
     assert told not in page(viewer)
@@ -160,8 +160,8 @@ def test_every_part_of_the_filter_leaves_what_it_says(
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ({"from": "tomorrow"}, "“tomorrow” is no moment."),
-        ({"from": "+2h", "until": "+1h"}, "not after the beginning"),
+        ({"from": "tomorrow"}, "“tomorrow” is not a time."),
+        ({"from": "+2h", "until": "+1h"}, "later than the start"),
         ({"text": "x" * 201}, "longer than 200 characters"),
     ],
 )
@@ -251,10 +251,10 @@ def test_a_message_has_a_page_of_its_own(viewer: Client, topology: Topology) -> 
     text = viewer.get(address).content.decode()
     assert all(part in text for part in ("seven", "sales", "events", "Show body"))
     assert "order&quot;" not in text
-    assert not AuditEntry.objects.filter(action="body looked into").exists()
+    assert not AuditEntry.objects.filter(action="body viewed").exists()
     text = viewer.get(address, {"look": "1"}).content.decode()
     assert "&quot;order&quot;: 1" in text
-    assert AuditEntry.objects.get(action="body looked into").what == "orders: m1"
+    assert AuditEntry.objects.get(action="body viewed").what == "orders: m1"
     stranger = Client()
     stranger.force_login(User.objects.create_user("nobody"))
     assert stranger.get(address, {"look": "1"}).status_code == 404
@@ -264,4 +264,4 @@ def test_a_body_that_was_not_kept_is_not_offered(viewer: Client, topology: Topol
     projection.project(topology, [an_entry("m1", LATER)])
     address = reverse("analytics:scheduled_message", args=[ScheduledMessage.objects.get().pk])
     assert "The body is not stored." in viewer.get(address, {"look": "1"}).content.decode()
-    assert not AuditEntry.objects.filter(action="body looked into").exists()
+    assert not AuditEntry.objects.filter(action="body viewed").exists()

@@ -74,7 +74,7 @@ def test_what_is_common_is_found_among_the_next(
 ) -> None:
     ids, remark = found(topology, "tenant")
     assert ids == [row.pk for row in many[: search.HEAD]]
-    assert remark == f"Only the next {search.HEAD} in due order were searched."
+    assert remark == f"Delayboard searched only the next {search.HEAD} messages in due order."
 
 
 def test_two_parked_messages_are_looked_for_without_the_index(
@@ -127,7 +127,7 @@ def test_a_search_that_was_cut_says_so(
     monkeypatch.setattr(search, "DEPTHS", (310,))
     ids, remark = found(topology, "message-35")
     assert len(ids) >= 3
-    assert remark == "More than 3 messages hold this text: not all of them are here."
+    assert remark == "More than 3 messages contain this text. The list shows some of them."
 
 
 def test_a_message_that_left_leaves_the_index(

@@ -97,7 +97,7 @@ def test_without_tap_or_firehose_only_our_own_is_listed(applied: Topology) -> No
     Recording.objects.create(topology=holds, read_at=NOW)
     scope = counts.scope([applied.broker], NOW)
     (found,) = status.doubts(scope, [holds], {})
-    assert "Nothing copies what enters it" in found.doubt.why[0]
+    assert "This topology has no entry tap" in found.doubt.why[0]
     Firehose.objects.create(broker=applied.broker, switched_on_by="ada", read_at=NOW)
     assert status.doubts(scope, [holds], {}) == []
     Firehose.objects.update(read_at=AGO)
@@ -112,7 +112,7 @@ def test_a_log_that_is_ahead_is_told_when_that_lasts(applied: Topology, event_lo
     file.write_bytes(encode(old) + b"\n" + encode(young) + b"\n")
     assert lag.behind(event_log, NOW) == timedelta(minutes=10)
     (found,) = doubts(applied, 3)
-    assert found.doubt.why == ("The list is 600 seconds behind what was recorded.",)
+    assert found.doubt.why == ("The list is 600 seconds behind the event log.",)
     read = len(encode(old)) + 1
     position = LogPosition.objects.create(path=str(file.relative_to(event_log)), bytes_read=read)
     assert lag.behind(event_log, NOW) == timedelta(0)

@@ -81,7 +81,7 @@ def test_another_copy_where_the_last_one_lay_is_another_stream(
 ) -> None:
     started(topology, event_log).put_away(entries(0, 4))
     again = started(topology, event_log)
-    with pytest.raises(streams.DeclaredAnew, match="deleted and declared again"):
+    with pytest.raises(streams.DeclaredAnew, match="was recreated or truncated"):
         again.put_away([an_entry(4, name="another"), *entries(5, 6)])
     assert offsets(event_log) == list(range(5))
     assert Recording.objects.get().offset == 4
@@ -103,7 +103,7 @@ def test_what_only_the_log_has_is_not_written_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(streams, "advance", broken)
-        with pytest.raises(RecordingFailed, match=r"disk I/O error.*stay in the tap"):
+        with pytest.raises(RecordingFailed, match=r"disk I/O error.*remain in the tap"):
             recorder.put_away(entries(2, 4))
     assert Recording.objects.get().offset == 1
     again = started(topology, event_log, "tap.orders.2")
@@ -195,7 +195,7 @@ def test_a_recorder_that_another_has_overtaken_stops_and_changes_nothing(
 ) -> None:
     slow, quick = started(topology, event_log), started(topology, event_log)
     quick.put_away(entries(0, 4))
-    with pytest.raises(streams.NotAlone, match="Another recorder went on"):
+    with pytest.raises(streams.NotAlone, match="Another recorder took over"):
         slow.put_away(entries(0, 2))
     assert offsets(event_log) == [0, 1, 2, 3, 4]
     assert Recording.objects.get().offset == 4

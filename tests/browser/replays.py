@@ -15,7 +15,10 @@ from tests.delayboard.replay_rows import a_bad_route, a_batch
 from topology.models import Broker, Work, WorkState
 from topology.work import LEASE
 
-STAYED = "30,000 stay in “orders-parked”. The first: No queue takes the key “orders”."
+STAYED = (
+    "30,000 stay in “orders-parked”. The first: The exchange “(default)” has no queue for the key "
+    "“orders”."
+)
 ALL_ENDINGS = (
     ItemState.DONE,
     ItemState.RETURNED,

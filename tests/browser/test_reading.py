@@ -91,7 +91,7 @@ def test_pages_say_that_the_broker_is_being_read_and_show_it_by_themselves(
         tab.goto(f"/brokers/{broker.slug}/{part}")
         said = tab.locator("[data-live-reading]")
         expect(said).to_be_visible()
-        expect(said).to_contain_text("It answers, and is being read for the first time")
+        expect(said).to_contain_text("The broker answers. The first read is in progress")
         expect(tab.locator("[data-live-trouble]")).to_be_hidden()
     slow.let.set()
     for tab in pages:

@@ -49,7 +49,7 @@ def ways(message: Message, queue: str = "dead") -> dict[tuple[str, str], str]:
             {"delayboard-published-at-ms": 1_700_000_000_500, "timestamp_in_ms": 5},
             {"timestamp": 1},
             datetime(2023, 11, 14, 22, 13, 20, 500_000, tzinfo=UTC),
-            "Delayboard’s own stamp",
+            "Delayboard’s timestamp",
         ),
         (
             {"NServiceBus.TimeSent": "2026-01-02 03:04:05:000006 Z"},

@@ -24,7 +24,7 @@ from topology import latest
 from topology.latest import Latest
 from topology.models import Broker, MissingBinding, State, Topology
 
-DISK_ERROR = "The event log in /log cannot be written: no space left on device."
+DISK_ERROR = "Delayboard cannot write the event log in /log: no space left on device."
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ SECOND = timedelta(seconds=1)
             "audit",
             "It arrives in audit at once. It arrives in orders at once.",
         ),
-        ("gone", "", None, "", "It is lost at once: there is no exchange “gone”."),
+        ("gone", "", None, "", "It is lost at once: the exchange “gone” does not exist."),
     ],
 )
 def test_a_prediction_says_where_and_when(
@@ -73,11 +73,11 @@ def test_an_arrival_through_a_tapped_exchange_is_observed(pair: Topology) -> Non
 @pytest.mark.parametrize(
     ("key", "sentence"),
     [
-        ("k", "It is kept by the exchange “later” for 40ms, then arrives in work after 40ms."),
+        ("k", "It is stored by the exchange “later” for 40ms, then arrives in work after 40ms."),
         (
             "other",
-            "It is kept by the exchange “later” for 40ms, then is lost after 40ms: the exchange "
-            "“later” has no queue for the key “other”.",
+            "It is stored by the exchange “later” for 40ms, then is lost after 40ms: the "
+            "exchange “later” has no queue for the key “other”.",
         ),
     ],
 )

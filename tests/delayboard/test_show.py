@@ -173,10 +173,10 @@ def test_the_deepest_header_can_be_shown() -> None:
     ("queue", "expiration", "said"),
     [
         ("dead", None, ""),
-        ("dead", "700", "It is lost: it expires in “dead” after 700ms"),
+        ("dead", "700", "It is lost: the message expires in “dead” after 700ms"),
         ("wait", None, "It arrives in orders within 5s."),
-        ("wait", "odd", "What becomes of it is not known: its expiration “odd”"),
-        ("gone", None, "What becomes of it is not known: there is no queue “gone”."),
+        ("wait", "odd", "What becomes of it is not known: the expiration “odd”"),
+        ("gone", None, "What becomes of it is not known: the queue “gone” does not exist."),
     ],
 )
 def test_what_becomes_of_a_peeked_message_by_itself_is_said(
@@ -228,9 +228,9 @@ def test_what_a_rule_hides_is_hidden_in_a_packed_body_too() -> None:
     packed = gzip.compress(b'{"card": 4111, "n": 1.10}')
     (peeked_message,) = peeked_messages(a_message(packed, {"token": 5}))
     found = show_whole(peeked_message, redaction=Redaction(("token",), ("card",)))
-    assert json.loads(found.body.text) == {"card": "hidden by a rule", "n": 1.1}
-    assert [line.text for line in found.lines if line.name == "card"] == ["hidden by a rule"]
-    assert found.headers == (Row("token", "text", "hidden by a rule"),)
+    assert json.loads(found.body.text) == {"card": "redacted", "n": 1.1}
+    assert [line.text for line in found.lines if line.name == "card"] == ["redacted"]
+    assert found.headers == (Row("token", "text", "redacted"),)
     assert found.is_masked
     assert "4111" not in found.hex
     assert found.body.size == len(packed)

@@ -96,7 +96,7 @@ def test_the_reason_of_the_choice_is_told() -> None:
         ("", "hold", True, "Arrives in orders after 5s."),
         ("news", "", True, "Arrives in audit at once. Arrives in orders at once."),
         ("", "dead", False, "It loops back into dead. Arrives in dead at once."),
-        ("gone", "k", False, "No route: there is no exchange “gone”."),
+        ("gone", "k", False, "No route: the exchange “gone” does not exist."),
         (
             "orders",
             "other",
@@ -107,7 +107,10 @@ def test_the_reason_of_the_choice_is_told() -> None:
             "",
             "lost",
             False,
-            "Lost after 1s: it expires in “lost” after 1s, which dead-letters nowhere.",
+            (
+                "Lost after 1s: the message expires in “lost” after 1s, and this queue has no "
+                "dead-letter exchange."
+            ),
         ),
         (
             "",
@@ -149,7 +152,7 @@ def test_the_message_s_own_headers_and_expiration_count() -> None:
     other = check_target(Target("sorter", "", ""), "dead", there, ["orders"], a_message(headers={}))
     assert other.sentence.startswith("No route")
     expires = check_target(Target("", "audit", ""), "dead", there, [], parked_message)
-    assert expires.sentence.startswith("Lost after 700ms: it expires in “audit”")
+    assert expires.sentence.startswith("Lost after 700ms: the message expires in “audit”")
 
 
 @pytest.mark.parametrize("expiration", ["soon", "-5", "1.5"])
@@ -157,7 +160,7 @@ def test_an_expiration_that_no_broker_takes_is_told_before_it_is_refused(expirat
     parked_message = a_message(expiration=expiration)
     verdict = check_target(Target("", "audit", ""), "dead", shop(), [], parked_message)
     assert not verdict.is_good
-    assert f"its expiration “{expiration}” is no whole number" in verdict.sentence
+    assert f"the expiration “{expiration}” is not a whole number" in verdict.sentence
 
 
 def test_the_deaths_that_a_replay_leaves_out_do_not_count() -> None:
@@ -195,8 +198,8 @@ def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
     )
     assert verdict.is_good
     assert verdict.sentence == (
-        f"Arrives in {WAITER.queue} at once: a consumer that is not ours passes it on to “hooks” "
-        "when it takes it for due, by a header that nothing in a broker tells."
+        f"Arrives in {WAITER.queue} at once: an external consumer forwards due messages to "
+        "“hooks”; RabbitMQ does not show its due header."
     )
 
 
@@ -204,7 +207,7 @@ def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
     ("key", "said"),
     [
         ("orders", "Kept by the exchange “later” for 40ms, then arrives in orders after 40ms. An"),
-        ("odd", "No route: kept by the exchange “later” for 40ms, then the exchange “later” has"),
+        ("odd", "No route: stored by the exchange “later” for 40ms, then the exchange “later” has"),
     ],
 )
 def test_a_delayed_exchange_keeps_a_replay_and_gives_it_back_all_the_same(

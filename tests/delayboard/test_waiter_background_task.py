@@ -78,7 +78,7 @@ def test_the_prediction_counts_on_no_waiter_of_ours_in_what_was_adopted(broker: 
     there = busy_wait.definitions(HOOKS) | Definitions.of([a_queue("hooks")])
     found = predict(a_snapshot(there), "", "hooks-delay", waiters=waiters_at(broker))
     assert found.queue == "hooks-busy-wait"
-    assert "a consumer that is not ours" in found.sentence
+    assert "an external consumer" in found.sentence
 
 
 @pytest.mark.parametrize("consumers", [0, 1])

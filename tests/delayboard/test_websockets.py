@@ -123,7 +123,7 @@ async def test_a_viewer_is_told_the_state(broker: Broker) -> None:
         assert accepted
         state = await told(socket)
         assert (state["type"], state["seq"], state["done"]) == ("state", 1, False)
-        assert "No management API" in state["error"]
+        assert "does not answer. Check the address" in state["error"]
 
 
 async def test_a_publication_and_a_replay_are_told_too(broker: Broker) -> None:

@@ -232,27 +232,27 @@ def send_noise(visit: Visit) -> None:
 # After these the server ends the connection.
 ENDING = frozenset({send_truncated, send_noise, send_chunks_forever, send_without_end})
 
-NOT_IN_TIME = "does not answer in time"
+NOT_IN_TIME = "did not answer in time"
 TOO_LARGE = "above the limit of 1 MB"
 NO_UNICODE = "text that is not valid Unicode"
 TOO_DEEP = "nested more than 100 levels"
-NO_API = "is no management API"
-ANOTHER = "something else than was asked for"
+NO_API = "does not come from a management API"
+ANOTHER = "an unexpected answer"
 
 # Each attack with words of the one sentence that every page says about it.
 ATTACKS: Mapping[str, tuple[Attack, str]] = {
     "a body of one byte at a time": (trickle_body, NOT_IN_TIME),
     "headers of one byte at a time": (trickle_headers, NOT_IN_TIME),
-    "headers without end": (send_headers_forever, "No management API at"),
+    "headers without end": (send_headers_forever, "does not answer. Check the address"),
     "chunks without end": (send_chunks_forever, TOO_LARGE),
     "a gzip bomb": (send_gzip_bomb, TOO_LARGE),
     "sixty thousand levels": (send_deep, TOO_DEEP),
     "half of a surrogate pair": (row("queues", name="a\ud83d"), NO_UNICODE),
     "a page of HTML": (send_html, NO_API),
     "a body that ends early": (send_truncated, "incomplete answer"),
-    "a redirect": (redirect, "leads to another address"),
+    "a redirect": (redirect, "a redirect to another address"),
     "a list for an object": (saying(overview=[]), ANOTHER),
-    "a number for a name": (row("queues", name=5), "“name” is not a text"),
+    "a number for a name": (row("queues", name=5), "“name” is not text"),
     "a text for a number": (row("queues", messages="many"), "“messages” is not a number"),
 }
 
@@ -262,7 +262,7 @@ MORE_ATTACKS: Mapping[str, tuple[Attack, str]] = {
     "a chunk size without end": (send_chunk_size_forever, "incomplete answer"),
     "a body without end": (send_without_end, TOO_LARGE),
     "a damaged gzip": (send_damaged_gzip, "damaged gzip"),
-    "an encoding that nobody asked for": (send_brotli, "packs its answer by “br”"),
+    "an encoding that nobody asked for": (send_brotli, "uses the encoding “br”"),
     "five hundred levels": (
         row("queues", arguments={"x": json.loads("[" * 500 + "]" * 500)}),
         TOO_DEEP,
@@ -270,10 +270,10 @@ MORE_ATTACKS: Mapping[str, tuple[Attack, str]] = {
     "very many tiny values": (send_tiny_values, TOO_LARGE),
     "half of a surrogate pair in a key": (row("bindings", routing_key="\udc00"), NO_UNICODE),
     "bytes that are no UTF-8": (saying(queues=b'[{"name":"\xff"}]'), NO_UNICODE),
-    "noise": (send_noise, "No management API at"),
+    "noise": (send_noise, "does not answer. Check the address"),
     "an object for a list": (saying(queues={"a": 1}), ANOTHER),
     "texts in a list of objects": (saying(exchanges=["a"]), ANOTHER),
-    "a list for a key": (row("bindings", routing_key=[]), "“routing_key” is not a text"),
+    "a list for a key": (row("bindings", routing_key=[]), "“routing_key” is not text"),
     "a long name": (row("queues", name="n" * 300), "“name” has more than 255 bytes"),
     "a text for arguments": (row("queues", arguments="x"), "“arguments” is not an object"),
 }

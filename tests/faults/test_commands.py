@@ -26,7 +26,7 @@ def ended(*arguments: str, variables: dict[str, str]) -> list[str]:
     ("broker", "sentence"),
     [
         ("http://127.0.0.1", "must look like amqp://user:password@host/vhost"),
-        ("amqp://a:b@127.0.0.1:99999/v", "The port in the broker's address is no number"),
+        ("amqp://a:b@127.0.0.1:99999/v", "The port in the broker's address is not a number"),
     ],
 )
 def test_running_with_an_address_that_is_none(tmp_path: Path, broker: str, sentence: str) -> None:

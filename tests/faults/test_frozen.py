@@ -37,7 +37,7 @@ from topology.models import Role, Topology
 pytestmark = pytest.mark.django_db(transaction=True)
 PAGE_SECONDS = 3.0
 ACTION_SECONDS = 5.0
-SILENT = "does not answer in time"
+SILENT = "did not answer in time"
 HANDLE = f"{'0' * 32}.{'0' * 8}.1"
 
 

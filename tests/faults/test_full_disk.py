@@ -112,7 +112,7 @@ def test_a_full_disk_stops_the_recording_is_said_and_is_got_over_without_a_resta
         assert "The disk of the event log" in front_page()
         cramped.fill(log)
         sent |= delay_all(vhost, BEFORE, MESSAGES)
-        sentence = f"The event log in {inside} cannot be written: no space left on device."
+        sentence = f"Delayboard cannot write the event log in {inside}: no space left on device."
         eventually(lambda: sentence in front_page(), "the page says it", seconds=PATIENCE)
         assert "The disk of the event log has no room left" in front_page()
         assert "All systems normal" not in front_page()
@@ -127,7 +127,7 @@ def test_a_full_disk_stops_the_recording_is_said_and_is_got_over_without_a_resta
         )
         all_is_there_as_promised(topology, log, sent)
         eventually(
-            lambda: "cannot be written" not in front_page(),
+            lambda: "cannot write the event log" not in front_page(),
             "the page says it no more",
             seconds=PATIENCE,
         )
@@ -142,7 +142,7 @@ def test_a_folder_that_may_not_be_written_is_said_and_got_over_without_a_restart
     topology = applied_pair(vhost, delay="1h")
     with started("worker", variables=environment(), within=cramped.ORDINARY) as worker:
         sent = delay_all(vhost, 0, BEFORE)
-        sentence = f"The event log in {log} cannot be written: permission denied."
+        sentence = f"Delayboard cannot write the event log in {log}: permission denied."
         eventually(lambda: sentence in front_page(), "the page says it", seconds=PATIENCE)
         assert logged(log) == []
         log.chmod(0o755)
@@ -154,7 +154,7 @@ def test_a_folder_that_may_not_be_written_is_said_and_got_over_without_a_restart
         )
         all_is_there_as_promised(topology, log, sent)
         eventually(
-            lambda: "cannot be written" not in front_page(),
+            lambda: "cannot write the event log" not in front_page(),
             "the page says it no more",
             seconds=PATIENCE,
         )

@@ -29,7 +29,7 @@ from topology.models import Role
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sqlite]
 DISK_BYTES = 24_000_000
 PASSWORD = "a long enough password"
-FULL = "The disk is full. Free space on it and try again."
+FULL = "The disk is full. Free space on the disk and try again."
 # Copies the database into the small disk, and runs both parts of Delayboard there.
 BOTH = 'cp "$1"/* "$DELAYBOARD_VAR" && shift && { "$@" worker & exec "$@" serve --port "$PORT"; }'
 
@@ -149,7 +149,7 @@ def test_people_sign_in_and_read_and_are_told_why_they_cannot_act(
         assert FULL in refused.text
         failed = visitor.post(parked_list + "searches/", name="mine", q="reason:expired")
         assert (failed.status, FULL in failed.text) == (503, True)
-    assert "The audit log cannot be written now." in later.get(parked_list).text
+    assert "Delayboard cannot write the audit log now" in later.get(parked_list).text
     cramped.empty(installed.disk)
     assert eventually(
         lambda: later.get(parked_message_address).status == 200, "it goes on", seconds=60

@@ -52,10 +52,10 @@ def queue_of(**arguments: Any) -> Queue:
 @pytest.mark.parametrize(
     ("thing", "sentence"),
     [
-        (queue_of(queue_type="sand"), "no queue type “sand”: choose another"),
-        (queue_of(queue_type="classic", delivery_limit=3), "classic queue takes no argument"),
-        (queue_of(queue_type="stream", dead_letter_exchange="a"), "stream queue takes no argument"),
-        (Exchange("x", "x-delayed-message"), "type “x-delayed-message”: enable the plugin"),
+        (queue_of(queue_type="sand"), "no queue type “sand”. Choose another"),
+        (queue_of(queue_type="classic", delivery_limit=3), "classic queue has no argument"),
+        (queue_of(queue_type="stream", dead_letter_exchange="a"), "stream queue has no argument"),
+        (Exchange("x", "x-delayed-message"), "type “x-delayed-message”. Enable the plugin"),
     ],
     ids=["queue type", "argument", "argument of a stream", "exchange type"],
 )
@@ -83,11 +83,11 @@ def test_a_user_is_told_what_it_lacks_though_rabbitmq_answers_alike(
     name, password = account
     outsider = replace(address_of(vhost), username=name, password=password)
     assert "permissions" in refusal(outsider)
-    assert "check the user name and the password" in refusal(replace(outsider, password="wrong"))
+    assert "Check the user name and the password" in refusal(replace(outsider, password="wrong"))
     nowhere = refusal(replace(address_of(vhost), vhost="nowhere"))
-    assert "There is no virtual host “nowhere”" in nowhere
+    assert "The virtual host “nowhere” does not exist" in nowhere
     call_api(broker_node, "PUT", f"users/{name}", {"password": password, "tags": ""})
-    assert "give it the tag “management”" in refusal(outsider)
+    assert "Add the tag “management”" in refusal(outsider)
 
 
 def refusal(address: Address) -> str:
@@ -100,7 +100,7 @@ def refusal(address: Address) -> str:
 @every_generation
 @pytest.mark.parametrize(
     ("resource", "remedy"),
-    [("memory", "have messages consumed or deleted"), ("disk", "free disk space")],
+    [("memory", "consume or delete messages"), ("disk", "free disk space")],
 )
 def test_an_alarm_is_named_with_what_ends_it(
     vhost: Vhost, broker_node: PrivateNode, resource: str, remedy: str
@@ -108,7 +108,7 @@ def test_an_alarm_is_named_with_what_ends_it(
     with alarmed(broker_node, resource):
         trial = {trial.name: trial for trial in try_connection(address_of(vhost))}["Publishing"]
     assert not trial.works
-    assert trial.sentence.startswith(f"The broker has an alarm ({resource}")
+    assert trial.sentence.startswith(f"RabbitMQ has an alarm ({resource}")
     assert remedy in trial.sentence
 
 
@@ -121,7 +121,7 @@ def test_a_publish_that_an_alarm_holds_up_ends_in_time_and_is_not_said_to_be_los
     declare_by_api(address, queue_of(queue_type="classic"))
     sending = publisher(address, "test", heartbeat=REQUEST_HEARTBEAT_SECONDS)
     with alarmed(broker_node, "memory"), sending as channel:
-        takes_none = pytest.raises(OutcomeUnknown, match="has an alarm and takes no publishes")
+        takes_none = pytest.raises(OutcomeUnknown, match="has an alarm and blocks publishes")
         with stopwatch() as watch, takes_none:
             channel.publish(Publish("", "q", build_properties(), b"x"))
         assert watch.seconds < LONGEST_SECONDS
@@ -140,6 +140,6 @@ def test_the_pages_say_so_and_publish_nothing(vhost: Vhost, broker_node: Private
         assert watch.seconds < LONGEST_SECONDS
         front = client.get(reverse("now")).content.decode()
     for page in (sent, front):
-        assert "takes no publishes until it is over: have messages consumed" in page
+        assert "blocks publishes until the alarm ends. To end it, consume" in page
     assert "Nothing was published" in sent
     assert not Publication.objects.exists()

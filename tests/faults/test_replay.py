@@ -174,8 +174,8 @@ def test_what_is_bound_nowhere_and_what_has_no_exchange_say_so_each(vhost: Vhost
     assert (counts["done"], counts["returned"], counts["failed"]) == (100, 100, 100)
     errors = set(batch.items.exclude(state="done").values_list("error", flat=True))
     assert errors == {
-        "No queue takes the key “k” at the exchange “lonely”: the broker gave the message back.",
-        "There is no exchange “absent”.",
+        "The exchange “lonely” has no queue for the key “k”. RabbitMQ returned the message.",
+        "The exchange “absent” does not exist.",
     }
     lost_nothing(batch, arrived(vhost))
 

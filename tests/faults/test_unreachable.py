@@ -42,15 +42,18 @@ def test_a_sound_address_works_on_both_protocols(vhost: Vhost) -> None:
 
 def test_a_wrong_password_is_said_and_never_shown(vhost: Vhost) -> None:
     found = trials(replace(address_of(vhost), password="wrong-and-secret"))
-    assert "check the user name and the password" in found["AMQP"].sentence
-    assert "check the user name and the password" in found["Management API"].sentence
+    assert "Check the user name and the password" in found["AMQP"].sentence
+    assert "Check the user name and the password" in found["Management API"].sentence
     assert not any("wrong-and-secret" in trial.sentence for trial in found.values())
 
 
 def test_a_port_where_nothing_listens(vhost: Vhost) -> None:
     found = trials(replace(address_of(vhost), port=9, management_url="http://127.0.0.1:9"))
     assert "Nothing listens at 127.0.0.1:9" in found["AMQP"].sentence
-    assert "No management API at http://127.0.0.1:9" in found["Management API"].sentence
+    assert (
+        "The management API at http://127.0.0.1:9 does not answer"
+        in found["Management API"].sentence
+    )
 
 
 def test_the_two_ports_mixed_up(vhost: Vhost, broker_node: PrivateNode) -> None:
@@ -69,8 +72,8 @@ def test_tls_where_there_is_none(vhost: Vhost) -> None:
     address = address_of(vhost)
     secure = address.management_url.replace("http://", "https://")
     found = trials(replace(address, tls=True, management_url=secure))
-    assert "is TLS switched on" in found["AMQP"].sentence
-    assert "is TLS switched on" in found["Management API"].sentence
+    assert "Check that TLS is enabled" in found["AMQP"].sentence
+    assert "Check that TLS is enabled" in found["Management API"].sentence
 
 
 def test_a_host_that_does_not_exist(vhost: Vhost) -> None:
@@ -114,7 +117,7 @@ def test_an_account_without_tag_and_permissions(vhost: Vhost, stranger: tuple[st
     name, password = stranger
     found = trials(replace(address_of(vhost), username=name, password=password))
     assert "may not use the virtual host" in found["AMQP"].sentence
-    assert "give it the tag “management”" in found["Management API"].sentence
+    assert "Add the tag “management”" in found["Management API"].sentence
 
 
 def test_an_account_with_the_tag_that_may_not_see_the_vhost(

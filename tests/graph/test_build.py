@@ -55,7 +55,7 @@ def test_a_binding_that_is_wanted_and_not_there_says_so_between_ends_that_are() 
     gone = ("exchange/orders", "queue/orders", "binding", "orders (missing)")
     kept = ("exchange/orders-retry", "queue/orders-retry", "binding", "orders")
     assert {gone, kept} <= edges(graph)
-    said = Fact("exchange orders", "should bind to", "orders (missing)", "queue orders")
+    said = Fact("exchange orders", "missing binding to", "orders (missing)", "queue orders")
     assert said in facts(graph)
 
 
@@ -65,7 +65,7 @@ def test_a_binding_whose_end_is_gone_is_one_that_should_be_and_the_end_says_why(
     left = there.without([(lost, "orders"), Binding("orders", "orders", "orders").identity])
     graph = build(seen(left), wanted=there)
     said = [fact.what for fact in facts(graph) if fact.source == "exchange orders"]
-    assert said == ["should bind to"]
+    assert said == ["missing binding to"]
     assert ("exchange/orders", "queue/orders", "binding", "orders") in edges(graph)
 
 

@@ -76,7 +76,7 @@ def test_a_plan_has_no_numbers_and_nothing_is_missing_in_it() -> None:
 
 def test_unknown_numbers_are_no_zeros() -> None:
     unknown = rung(seen(WANTED), 3)
-    assert (unknown.mark, unknown.words) == ("unknown", "no numbers")
+    assert (unknown.mark, unknown.words) == ("unknown", "no data")
     assert unknown.messages == Cell(f"queue/{LADDER.names[3]}/messages", "–")
 
 
@@ -114,7 +114,9 @@ def test_what_is_missing_of_a_level_is_named(
     assert rung(seen(without, IDLE), 6).mark == "empty"
 
 
-@pytest.mark.parametrize(("in_queue", "word"), [(True, "way into the queue"), (False, "way down")])
+@pytest.mark.parametrize(
+    ("in_queue", "word"), [(True, "queue binding"), (False, "next-level binding")]
+)
 def test_a_missing_binding_is_named_by_what_it_does(in_queue: bool, word: str) -> None:
     name = LADDER.names[5]
     gone = next(
@@ -135,12 +137,12 @@ def with_arguments(level: int, **arguments: int) -> Definitions:
 def test_a_level_that_waits_another_time_says_both() -> None:
     odd = rung(seen(with_arguments(7, x_message_ttl=60_000), IDLE), 7)
     assert odd.is_off
-    assert odd.words == "waits 60s instead of 2m 8s; empty"
+    assert odd.words == "TTL 60s instead of 2m 8s; empty"
     assert not odd.is_live
 
 
 def test_a_level_that_waits_for_ever_lacks_its_time() -> None:
-    assert rung(seen(with_arguments(7), IDLE), 7).lacks == ("time to live",)
+    assert rung(seen(with_arguments(7), IDLE), 7).lacks == ("TTL",)
 
 
 def test_before_it_is_applied_all_of_it_is_absent() -> None:
@@ -197,7 +199,7 @@ def test_a_key_of_another_name_is_told() -> None:
 
 def test_a_consumer_on_a_level_is_told() -> None:
     taken = rung(seen(WANTED, IDLE | {LADDER.names[2]: QueueNumbers(4, 4, 0, 2)}), 2)
-    assert taken.words == "a consumer takes them early"
+    assert taken.words == "consumed before the due time"
 
 
 def test_a_large_vhost_is_looked_through_a_few_times_only() -> None:

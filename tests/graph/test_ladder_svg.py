@@ -96,7 +96,7 @@ def test_a_screen_reader_is_told_what_is_not_empty() -> None:
     assert texts["one-title"] == "Ladder"
     assert "28 levels, from 1553d 10h at the top down to 1s" in texts["one-text"]
     assert "Level 3, queue shop.delay-level-03: waits 8s (8s)" in texts["one-text"]
-    assert "held: no queue takes them" in texts["one-text"]
+    assert "stuck: no route to a queue" in texts["one-text"]
     assert "Level 4" not in texts["one-text"]
 
 
@@ -158,17 +158,17 @@ def test_of_many_destinations_the_first_are_drawn_and_the_others_counted(
     ends = bound(*(f"end{number:02}" for number in range(count)))
     picture = drawn(numbered(level_set() | ends))
     assert len(re.findall(r'class="node end-queue', picture)) == shown
-    assert ("more, in the table" in picture) == bool(more)
+    assert ("more, see the table" in picture) == bool(more)
     assert not more or f"and {more} more" in picture
 
 
 def test_a_destination_in_trouble_is_drawn_before_the_others() -> None:
     ends = bound(*(f"end{number:02}" for number in range(9))) | bound("zzz", in_queues=False)
-    assert "leads to no queue" in drawn(numbered(level_set() | ends))
+    assert "no queue bound" in drawn(numbered(level_set() | ends))
 
 
 def test_without_a_destination_it_says_that_nothing_arrives() -> None:
-    assert "no destination is bound" in drawn(numbered(level_set()))
+    assert "No destination is bound" in drawn(numbered(level_set()))
 
 
 def test_ids_are_named_after_the_picture_so_that_two_fit_on_a_page() -> None:

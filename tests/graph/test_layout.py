@@ -122,7 +122,7 @@ def script(folder: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("exec sleep 30", "took longer than 0.2 seconds"),
+        ("exec sleep 30", "did not finish within 0.2 seconds"),
         ("exit 3", "Graphviz failed"),
         ("echo nonsense", "unreadable"),
         ("echo '{}'", "unreadable"),
@@ -143,7 +143,7 @@ def test_a_picture_is_there_even_when_dot_is_not(
     layout = arrange(graph)
     assert_sound(layout, len(graph.nodes), len(graph.edges))
     assert layout.note == (
-        "Drawn in plain rows: Graphviz is not installed (there is no program “dot”)."
+        "Drawn without Graphviz: The program “dot” of Graphviz is not installed."
     )
 
 

@@ -69,7 +69,7 @@ def test_delay_levels_are_drawn_as_a_ladder_with_their_table() -> None:
     assert picture.ladder is not None
     page = shown(picture, latest=SimpleNamespace(snapshot=found), plan=None)
     assert page.count('<th scope="row" class="number"') == 28
-    assert page.count("held: no queue takes them</span>") == 28
+    assert page.count("stuck: no route to a queue</span>") == 28
     assert 'data-live="queue/nsb.v2.delay-level-27/held">2</td>' in page
     assert "<script>alert" not in page
 
@@ -88,7 +88,7 @@ def test_of_a_topology_that_stands_whole_nothing_is_drawn_as_missing(kind: str) 
         picture = draw(Topology(pk=7, kind=kind, params=PATTERNS[kind].store(params)), found)
         assert [fact for fact in picture.facts if "(missing)" in fact.target] == []
         assert "node-missing" not in picture.svg
-        assert "should bind to" not in picture.svg
+        assert "missing binding to" not in picture.svg
 
     settings(max_examples=8, deadline=None)(given(CASES[kind].params)(law))()
 
@@ -139,12 +139,12 @@ def test_of_many_hold_queues_the_shortest_are_drawn_and_the_others_counted() -> 
     sources = {fact.source for fact in picture.facts}
     assert f"queue delay.{MOST_MEMBERS}000.orders.created" in sources
     assert f"queue delay.{MOST_MEMBERS + 1}000.orders.created" not in sources
-    assert picture.note.startswith("There are 5 more, with longer delays.")
+    assert picture.note.startswith("The diagram omits 5 queues with longer delays.")
 
 
 def test_hold_queues_that_nobody_uses_are_shown_by_an_example() -> None:
     params = HoldParams("orders", ("created",), ())
     picture = draw(topology(hold_queues.KIND, params), seen(held(params, 0)))
-    assert picture.note.startswith("Hold queues come and go")
+    assert picture.note.startswith("Hold queues are temporary")
     assert "queue delay.10000.orders.created" in {fact.source for fact in picture.facts}
     assert "missing" not in picture.svg

@@ -38,7 +38,7 @@ RETRYING: dict[str, Any] = {
 def test_the_waits_and_the_limit_are_told(changes: dict[str, Any], badge: str, told: str) -> None:
     retry = retry_of(a_queue("work", **(RETRYING | changes)))
     assert retry is not None
-    assert (retry.badge, retry.sentence) == (badge, f"what failed is delivered again {told}")
+    assert (retry.badge, retry.sentence) == (badge, f"returned messages are redelivered {told}")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_badge_stands_in_the_box_and_in_the_sentence_of_its_node() -> None:
     graph = build(seen(Definitions.of([queue]), {"work": QueueNumbers(3)}))
     (node,) = graph.nodes
     assert node.retry == Retry(timedelta(seconds=10), timedelta(minutes=1), 5)
-    assert "what failed is delivered again after 10s to 1m, at most 5 times" in sentence(node)
+    assert "returned messages are redelivered after 10s to 1m, at most 5 times" in sentence(node)
     layout = arrange(graph)
     assert ">10s–1m, limit 5</text>" in draw(layout, title="x")
     plain = arrange(build(seen(Definitions.of([a_queue("work")]), {"work": QueueNumbers(3)})))

@@ -71,7 +71,7 @@ def test_a_screen_reader_is_given_a_title_and_a_description() -> None:
     ids = (root.get("aria-labelledby") or "").split()
     texts = {element.get("id"): element.text or "" for element in root.iter()}
     assert texts[ids[0]] == "Retry pair"
-    assert "Queue orders-retry, classic, messages die after 5m" in texts[ids[1]]
+    assert "Queue orders-retry, classic, message TTL 5m" in texts[ids[1]]
 
 
 def test_the_full_long_name_is_in_the_tooltip() -> None:

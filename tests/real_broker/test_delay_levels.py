@@ -201,7 +201,7 @@ def test_a_destination_is_listed_counted_as_ours_and_refused_to_go_while_message
     assert bound.identity in topology.owned_identities
     with pytest.raises(Refusal, match=r"messages wait|does not say"):
         provision.unbind(None, topology, "#.work", "work")
-    with pytest.raises(Refusal, match="nobody is not bound to it"):
+    with pytest.raises(Refusal, match="nobody is not bound to this topology"):
         provision.unbind(None, topology, "#.work", "nobody")
     eventually(lambda: depth(management, "work") == 1, "it arrives")
 
@@ -262,7 +262,7 @@ def test_a_teardown_right_after_a_publish_is_refused_and_every_message_still_arr
         publish(vhost, params, params.maximum)
     topology.refresh_from_db()
     before = observe(management).declared
-    with pytest.raises(Refusal, match="3 messages are still in it"):
+    with pytest.raises(Refusal, match="The topology holds 3 messages"):
         provision.remove(None, topology)
     assert observe(management).declared == before
     eventually(lambda: depth(management, "work") == 3, "all three arrive")

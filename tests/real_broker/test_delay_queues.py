@@ -256,7 +256,7 @@ def test_a_delay_queue_with_another_time_is_a_conflict_and_nothing_is_changed(
     management.declare_queue(theirs)
     before = observe(management).declared
     topology = create_topology(None, make_broker(vhost), delay_queues.KIND, SHORT)
-    with pytest.raises(Refusal, match="in conflict with what exists; nothing was"):
+    with pytest.raises(Refusal, match=r"existing objects\. Delayboard changed nothing"):
         provision.apply(None, topology)
     after = observe(management)
     assert after.declared == before
@@ -264,5 +264,5 @@ def test_a_delay_queue_with_another_time_is_a_conflict_and_nothing_is_changed(
     assert (topology.state, topology.owned) == (State.PLANNED, [])
     (use,) = delay_queues.recognize(after.definitions)
     assert use.missing == (
-        "“work_dlq_1” does not wait as many seconds as its name says, but 1s500ms.",
+        "The TTL of “work_dlq_1” is 1s500ms, which differs from the seconds in the name.",
     )

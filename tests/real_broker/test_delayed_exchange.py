@@ -32,9 +32,9 @@ def test_a_broker_without_the_plugin_refuses_with_what_replaces_it_and_nothing_i
         with pytest.raises(Refusal) as refused:
             provision.apply(None, topology)
         after = observe(management)
-    assert str(refused.value) == f"{obstacle} Nothing was changed."
-    assert "Delay levels replace it" in obstacle
-    assert ("4.3 and later cannot have" in obstacle) == (before.version_tuple >= (4, 3))
+    assert str(refused.value) == f"{obstacle} Delayboard changed nothing."
+    assert "Use delay levels instead" in obstacle
+    assert ("4.3 and later cannot run" in obstacle) == (before.version_tuple >= (4, 3))
     assert after.declared == before.declared
     topology.refresh_from_db()
     assert (topology.state, topology.owned) == (State.PLANNED, [])

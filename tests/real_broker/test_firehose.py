@@ -99,19 +99,19 @@ def test_switching_changes_nothing_else_of_the_vhost(
     assert call_api(broker_node, "GET", f"queues/{vhost.name}") == []
     assert firehose.standing(broker, None).is_copying is False
     done = [(entry.action, entry.outcome) for entry in AuditEntry.objects.order_by("pk")]
-    assert done == [("firehose switched on", "done"), ("firehose switched off", "done")]
+    assert done == [("firehose enabled", "done"), ("firehose disabled", "done")]
 
 
 def test_an_account_without_the_tag_is_refused_and_nothing_changes(
     vhost: Vhost, broker_node: PrivateNode, admin: User
 ) -> None:
     broker = seen_by(broker_node, vhost, "low", "management")
-    with pytest.raises(Refused, match="takes the tag “administrator”"):
+    with pytest.raises(Refused, match="Add the tag “administrator”"):
         firehose.switch_on(admin, broker)
     assert not Firehose.objects.exists()
     assert not is_tracing(broker_node, vhost.name)
     assert call_api(broker_node, "GET", f"queues/{vhost.name}") == []
-    entry = AuditEntry.objects.get(action="firehose switched on")
+    entry = AuditEntry.objects.get(action="firehose enabled")
     assert entry.outcome.startswith("failed: The user “low”")
 
 
@@ -420,7 +420,7 @@ def test_an_account_that_loses_its_tag_is_told_while_reading_goes_on(
     with recording(broker) as counters:
         tag(broker_node, "tagged", "management")
         trouble = eventually(lambda: counters["trouble"], "it is told")
-        assert "takes the tag “administrator”" in str(trouble)
+        assert "Add the tag “administrator”" in str(trouble)
         with foreign(vhost.amqp_url) as channel:
             hold(channel, "", "m1")
         so_many(1, event_log, kind="scheduled")

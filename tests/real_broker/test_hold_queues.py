@@ -139,7 +139,7 @@ def test_a_name_that_is_taken_is_refused_by_the_broker_and_nothing_is_published(
         publish(vhost, theirs, timedelta(seconds=60), "eu")
     found = observe(management).definitions
     assert (
-        "holds for the exchange “orders” with key “created.eu”"
+        "delays messages to the exchange “orders” with key “created.eu”"
         in (hold_queues.remarks(theirs, found)[0])
     )
 
@@ -155,7 +155,7 @@ def test_a_hold_queue_that_we_declared_goes_with_the_topology_but_not_with_messa
     topology.refresh_from_db()
     (held,) = hold_queues.members(ORDERS, observe(management).definitions)
     eventually(lambda: management.queue(held.name).get("messages") == 1, "the broker counts it")
-    with pytest.raises(Refusal, match="1 messages are still in it"):
+    with pytest.raises(Refusal, match="The topology holds 1 messages"):
         provision.remove(None, topology)
     provision.remove(None, topology, typed_name=topology.name)
     left = observe(management).declared

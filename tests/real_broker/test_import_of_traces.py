@@ -210,5 +210,5 @@ def test_a_trace_in_the_text_format_is_refused_in_a_sentence(
         with publisher(address_of(vhost), "test") as channel, suppress(Returned):
             channel.publish(Publish("amq.topic", "nobody", build_properties()))
         lines_of(trace, 2)
-        with pytest.raises(Refused, match="text format, which cannot be read without doubt"):
+        with pytest.raises(Refused, match="whose format is ambiguous"):
             find([trace], None)

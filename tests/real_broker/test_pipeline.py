@@ -159,7 +159,7 @@ def test_one_bad_one_among_many_closes_the_channel_and_no_other_fails(vhost: Vho
     assert source.kinds() == {"confirmed": 199, "failed": 1}
     (failed,) = (one for one in source.settled if one[1].kind == "failed")
     assert failed[0] == 50
-    assert "no exchange “none”" in failed[1].error
+    assert "exchange “none” does not exist" in failed[1].error
     twice = sum(answer.again for _, answer in source.settled)
     assert 200 <= depth(vhost, "q") + 1 <= 200 + twice
 

@@ -89,7 +89,7 @@ def test_an_unroutable_publish_is_told_and_written_down(vhost: Vhost) -> None:
     outgoing = OutgoingMessage("orders", "nobody", b"")
     row = send(make_user("ada", Role.OPERATOR), topology.broker, outgoing, prediction)
     assert row.outcome == "refused"
-    assert "gave the message back" in row.error
+    assert "returned the message" in row.error
 
 
 def test_a_publish_that_only_our_own_tap_takes_is_no_success(vhost: Vhost) -> None:

@@ -265,7 +265,7 @@ def test_all_of_it_is_found_by_how_it_is_built(
     newest = {("quorum_retry", "fragile"): True} if is_newest(broker_node) else {}
     told = {name: one.use.params is not None for name, one in found.items()}
     assert told == WANTED | newest
-    assert "or the two are a busy wait" in found["delay_queues", "calls.waiting"].use.remarks[0]
+    assert "or both form a busy wait" in found["delay_queues", "calls.waiting"].use.remarks[0]
     for name in ("mail", "orders"):
         assert found["retry_pair", name].queues[0] == name
     for name in ("nsb.v2.delay-level", "nsb.delay-level", "celery_delayed", "late"):
@@ -290,7 +290,7 @@ def test_it_is_shown_adopted_where_it_can_be_and_the_broker_is_left_as_it_was(
         assert "<svg" in shown
         if one.plan is None:
             assert "Delayboard can show this topology but not adopt it." in shown
-            with pytest.raises(Refusal, match="can be shown and not be managed"):
+            with pytest.raises(Refusal, match="Delayboard cannot adopt"):
                 adopt.adopt(None, broker, kind, name)
         else:
             topology, _ = adopt.adopt(None, broker, kind, name)

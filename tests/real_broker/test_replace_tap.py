@@ -182,6 +182,6 @@ def test_a_stream_that_somebody_deletes_before_it_is_read_leaves_a_gap(
     with running(keep_recording(topology)):
         all_recorded(topology, 5)
     (gap,) = Gap.objects.all()
-    assert gap.why == f"The stream “{STREAM}” was deleted before it was read to its end."
+    assert gap.why == f"The stream “{STREAM}” was deleted before the recorder read it completely."
     assert gap.from_at.timestamp() <= began <= gap.until_at.timestamp()
     assert Recording.objects.get().lost_since is None

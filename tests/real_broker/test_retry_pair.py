@@ -68,7 +68,7 @@ def test_a_rejected_message_goes_round_and_its_history_counts_the_rounds(vhost: 
 
 def test_an_unroutable_message_is_returned_and_a_missing_exchange_named(vhost: Vhost) -> None:
     applied_pair(vhost)
-    with pytest.raises(Returned, match="No queue takes the key “nobody”"):
+    with pytest.raises(Returned, match="has no queue for the key “nobody”"):
         send(address_of(vhost), "orders", "nobody")
-    with pytest.raises(NotFound, match="no exchange “missing”"):
+    with pytest.raises(NotFound, match="exchange “missing” does not exist"):
         send(address_of(vhost), "missing")

@@ -81,7 +81,9 @@ def _is_seen(address: Address) -> None:
     assert len(found.bindings) == BINDINGS
     assert all(numbers.consumers == 0 for numbers in snapshot.numbers.values())
     (doubt,) = snapshot.doubts
-    assert doubt.startswith("This virtual host has 10,000 queues: their rates are not asked for")
+    assert doubt.startswith(
+        "This virtual host has 10,000 queues, so Delayboard does not request their rates"
+    )
     pairs = [one for one in recognise(snapshot).found if one.use.kind == "retry_pair"]
     assert len(pairs) == PAIRS
     assert all(is_complete(pair) for pair in pairs)

@@ -217,7 +217,7 @@ def test_an_absent_exchange_is_told_of_and_keeps_all(vhost: Vhost) -> None:
     run(batch)
     assert counts(batch) == {"failed": 20}
     assert depth(vhost, "dead") == 20
-    assert "no exchange “none”" in batch.state_why
+    assert "exchange “none” does not exist" in batch.state_why
 
 
 def test_it_pauses_and_goes_on(vhost: Vhost) -> None:

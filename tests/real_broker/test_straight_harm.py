@@ -180,7 +180,7 @@ def test_a_run_of_which_all_is_refused_does_not_go_round_for_ever(
     run(batch)
     assert batch.state == BatchState.PAUSED
     assert batch.state_why.startswith("RabbitMQ refused every message; they are back in the queue.")
-    assert "No queue takes the key “target”" in batch.state_why
+    assert "has no queue for the key “target”" in batch.state_why
     eventually(lambda: depth(vhost, "dead") == 40, "all are back")
 
 

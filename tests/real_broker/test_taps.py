@@ -187,11 +187,11 @@ def test_a_tap_that_was_declared_anew_is_read_from_its_beginning_and_leaves_a_ga
             late.clear()
             return False
 
-        with pytest.raises(RecordingFailed, match=r"declared again.*from its beginning"):
+        with pytest.raises(RecordingFailed, match=r"recreated.*from its beginning"):
             record_until(topology, go_on)
         (gap,) = Gap.objects.all()
         assert gap.at_most is None
-        assert "was deleted and declared again, or cut off" in gap.why
+        assert "was recreated or truncated" in gap.why
     elif not before:
         delay(vhost, 200, 201)
     expected = 5 + (before or 2)

@@ -51,7 +51,7 @@ def test_a_page_says_that_it_is_being_read_and_nothing_of_trouble_or_emptiness(
     assert not shown(text, "data-live-trouble")
     assert not shown(text, "data-live-good")
     assert "Loading Test broker.</strong>" in text
-    assert "It answers, and is being read for the first time: " in text
+    assert "The broker answers. The first read is in progress " in text
     assert "Without JavaScript, reload the page in a few seconds." in text
     assert "does not answer" not in text
     assert "data-stale" not in text
@@ -77,8 +77,8 @@ def test_a_page_shows_the_broker_when_it_is_read(pair: Topology, slow: Slow, nam
 def test_the_first_page_warns_of_it_and_calls_it_no_trouble(pair: Topology, slow: Slow) -> None:
     being_read(pair.broker)
     text = text_of(signed_in(Role.VIEWER).get(reverse("now")))
-    assert "Test broker: It answers, and is being read for the first time: " in text
-    (said,) = (line for line in text.splitlines() if "is being read" in line)
+    assert "Test broker: The broker answers. The first read is in progress " in text
+    (said,) = (line for line in text.splitlines() if "first read is in progress" in line)
     assert "notice-warn" in said
 
 

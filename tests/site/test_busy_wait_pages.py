@@ -31,16 +31,16 @@ def hooks(broker: Broker) -> Topology:
 def test_its_explanation_and_its_form_say_the_price(broker: Broker) -> None:
     client = signed_in(Role.ADMIN)
     explained = text_of(client.get(reverse("topology:explain", args=[busy_wait.KIND])))
-    assert "laps a second = messages waiting divided by" in explained
+    assert "Each waiting message costs one publish per lap" in explained
     form = text_of(client.get(reverse("topology:topology_add"), {"kind": busy_wait.KIND}))
-    assert "1000 laps a second" in form
-    assert "rounded up to one" in form
+    assert "1000 publishes a second" in form
+    assert "rounds other delays up to whole laps" in form
 
 
 def test_its_page_says_what_a_lap_takes_and_what_nobody_sees(hooks: Topology) -> None:
     text = text_of(signed_in(Role.VIEWER).get(reverse("topology:topology", args=[hooks.slug])))
     assert "A lap takes 1m" in text
-    assert "no tap sees the default exchange" in text
+    assert "no tap observes the default exchange" in text
     assert "hooks-busy-wait" in text
 
 

@@ -47,11 +47,13 @@ def test_an_admin_switches_it_on_and_off_and_the_page_says_so(vhost: Vhost) -> N
     assert f"by {row.switched_on_by}" in text
     assert "Publishers are never blocked" in text
     assert is_tracing(broker)
-    assert "It is switched on already." in switch(client, broker, wanted="on")
+    assert "The firehose is already enabled." in switch(client, broker, wanted="on")
     assert "no longer reads the firehose" in switch(client, broker, wanted="off")
     assert not Firehose.objects.exists()
     assert not is_tracing(broker)
-    assert "Delayboard has not switched it on." in switch(client, broker, wanted="off")
+    assert "Delayboard did not enable the firehose, so it does not disable the firehose." in switch(
+        client, broker, wanted="off"
+    )
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
@@ -88,7 +90,7 @@ def test_a_production_broker_asks_for_its_name(vhost: Vhost) -> None:
     Broker.objects.update(is_production=True)
     client = signed_in(Role.ADMIN, broker)
     assert 'data-confirm-name="Test broker"' in text_of(client.get(page_of(broker)))
-    assert "is a production broker (test). Type its name to confirm." in switch(
+    assert "is a production broker (test). Type the broker name to confirm." in switch(
         client, broker, wanted="on", name="test"
     )
     assert not is_tracing(broker)
@@ -114,11 +116,11 @@ def test_what_somebody_else_did_is_told_apart(vhost: Vhost) -> None:
 def test_a_refusal_of_the_broker_is_a_sentence_and_leaves_nothing(broker: Broker) -> None:
     client = signed_in(Role.ADMIN, broker)
     text = switch(client, broker, wanted="on")
-    assert "Not switched on. No management API at" in text
+    assert "Not switched on. The management API at" in text
     assert "The status is unknown" in text
     assert not Firehose.objects.exists()
     Firehose.objects.create(broker=broker, switched_on_by="ada")
-    assert "Not switched off. No management API at" in switch(client, broker, wanted="off")
+    assert "Not switched off. The management API at" in switch(client, broker, wanted="off")
     assert Firehose.objects.exists()
 
 

@@ -55,10 +55,10 @@ def test_a_delay_queue_named_after_another_time_is_told(broker: Broker) -> None:
         Binding("retry", "work.60s", ""),
         Binding("back", "work", ""),
     )
-    assert "1 name with another time" in (text := page(broker).lower()), text
-    assert "nothing missing" not in text
+    assert "1 name with a different time" in (text := page(broker).lower()), text
+    assert "no missing objects" not in text
     one = page(broker, kind="retry_loop", name="work")
-    assert "The queue “work.60s” is named after 1m, and its TTL is 6s." in one
+    assert "The name of the queue “work.60s” states 1m, but the TTL is 6s." in one
 
 
 def page(broker: Broker, role: Role = Role.OPERATOR, **asked: Any) -> str:
@@ -82,7 +82,7 @@ def test_what_is_found_is_listed_with_how_complete_it_is_and_what_waits(broker: 
     know(broker, *WHOLE, *levels.without([gone]), error="", **{"orders-retry": 12_345})
     text = page(broker)
     assert "Complete" in text
-    assert "1 of 113 things missing" in text
+    assert "1 of 113 objects missing" in text
     assert '<td class="number">12\u202f345</td>' in text
     assert text.count(">Adopt topology</button>") == 2
     assert "unmanaged objects" not in text
@@ -106,7 +106,7 @@ def test_one_shows_its_picture_and_its_differences_argument_by_argument(broker: 
     know(broker, *rest, ODD)
     text = one(broker)
     assert "<svg" in text
-    assert "1 of 6 things missing" in text
+    assert "1 of 6 objects missing" in text
     assert "Binding from orders to queue orders with key orders" in text
     cells = ("Quorum queue orders", "x-queue-type", ">classic<", ">quorum<", "as declared")
     assert [cell for cell in cells if cell not in text] == []
@@ -194,7 +194,7 @@ def test_the_second_of_two_loops_on_one_input_can_be_adopted_and_leaves_no_stran
     one = retry_loop.parse({"name": "a", "input_exchange": "in"})
     both = retry_loop.definitions(one) | retry_loop.definitions(replace(one, input_queue="b"))
     broker_says(others=tuple(both))
-    assert "nothing was changed in the broker" in text_of(
+    assert "Delayboard changed nothing in the broker" in text_of(
         adopt(broker, kind="retry_loop", name="b")
     )
     assert [row.name for row in Topology.objects.all()] == ["b"]
@@ -287,15 +287,15 @@ def test_what_has_foreign_names_is_listed_and_says_why_it_is_not_adopted(broker:
 def test_what_nobody_can_tell_apart_is_said_on_its_page(broker: Broker) -> None:
     know(broker, a_queue("hooks"), a_queue("hooks-later", ttl=60_000, dlx="", key="hooks"))
     text = page(broker, kind="delay_queues", name="hooks")
-    assert "Either “hooks-later” delays what is sent to “hooks”, or the two are a busy wait" in text
+    assert "“hooks-later” delays messages to “hooks”, or both form a busy wait" in text
 
 
 def test_what_is_missing_of_one_that_is_shown_only_is_listed(broker: Broker) -> None:
     know(broker, a_queue("work", dlx="work-retry"), a_queue("work-retry", ttl=5000, dlx="work"))
-    assert "2 things missing or odd" in page(broker)
+    assert "2 objects missing or different" in page(broker)
     text = page(broker, kind="retry_pair", name="work")
     assert "The exchange “work” and its binding to the queue “work” are missing." in text
-    assert "Nothing is left that tells the key of its bindings" in text
+    assert "The routing key of the bindings is unknown" in text
 
 
 def test_what_two_loops_share_is_counted_once_in_all(broker: Broker) -> None:
@@ -322,7 +322,7 @@ def test_a_name_that_nobody_sees_has_something_to_see_beside_it(broker: Broker) 
 def test_adopting_leads_to_the_topology_which_says_that_it_is_not_recorded(broker: Broker) -> None:
     broker_says(others=tuple(WHOLE))
     text = text_of(adopt(broker))
-    assert "Adopted: nothing was changed in the broker." in text
+    assert "Topology adopted. Delayboard changed nothing in the broker." in text
     assert "Recording" in text
     assert "it covers only new messages" in text
     assert "In sync" in text
@@ -333,7 +333,7 @@ def test_adopting_leads_to_the_topology_which_says_that_it_is_not_recorded(broke
 def test_adopting_an_incomplete_one_shows_its_plan(broker: Broker) -> None:
     broker_says(others=tuple(WHOLE.without([LOST.identity])))
     text = text_of(adopt(broker))
-    assert "Its plan says what a whole one would have besides." in text
+    assert "The plan lists the missing objects." in text
     assert "Adopted, incomplete" in text
     assert "New: binding from orders to queue orders" in text
 
@@ -342,12 +342,12 @@ def test_adopting_an_incomplete_one_shows_its_plan(broker: Broker) -> None:
 def test_what_cannot_be_adopted_is_said_on_the_page_it_came_from(broker: Broker) -> None:
     broker_says()
     text = text_of(adopt(broker))
-    assert "Not adopted. There is no “orders” of this kind in Test broker now." in text
+    assert "Topology not adopted. Test broker no longer has “orders” of this pattern." in text
     assert Topology.objects.count() == 0
 
 
 def test_adopting_from_a_broker_that_does_not_answer_is_said(broker: Broker) -> None:
-    assert "Not adopted. " in text_of(adopt(broker))
+    assert "Topology not adopted. " in text_of(adopt(broker))
     assert Topology.objects.count() == 0
 
 
@@ -366,7 +366,7 @@ def test_record_it_makes_the_tap_and_the_page_no_longer_offers_it(broker: Broker
     address = reverse("topology:topology_record", args=[topology.slug])
     answer = signed_in(Role.OPERATOR).post(address, {"tap_type": "stream"}, follow=True)
     text = text_of(answer)
-    assert "Recorded from now on." in text
+    assert "Recording enabled." in text
     assert "Recording" not in text
     topology.refresh_from_db()
     assert topology.tap_type == "stream"
@@ -376,7 +376,7 @@ def test_record_it_makes_the_tap_and_the_page_no_longer_offers_it(broker: Broker
 def test_recording_what_is_recorded_already_is_refused_with_a_sentence(pair: Topology) -> None:
     address = reverse("topology:topology_record", args=[pair.slug])
     text = text_of(signed_in(Role.OPERATOR).post(address, follow=True))
-    assert "Not recorded. There is nothing of it to record" in text
+    assert "Recording not enabled. This topology has no more messages to record" in text
 
 
 def test_a_torn_down_one_may_be_adopted_again(broker: Broker) -> None:

@@ -16,11 +16,11 @@ def test_an_operator_switches_it_on_and_off_and_both_are_in_the_audit(pair: Topo
     address = reverse("topology:topology_bodies", args=[pair.slug])
     page = reverse("topology:topology", args=[pair.slug])
     assert "Delayboard records only headers and sizes." in text_of(client.get(page))
-    for keep, action in (("yes", "on"), ("no", "off")):
+    for keep, action in (("yes", "enabled"), ("no", "disabled")):
         assert client.post(address, {"keep": keep}).status_code == 302
         pair.refresh_from_db()
         assert pair.keep_bodies is (keep == "yes")
-        entry = AuditEntry.objects.get(action=f"keeping bodies switched {action}")
+        entry = AuditEntry.objects.get(action=f"body storage {action}")
         assert (entry.what, entry.broker) == (pair.name, pair.broker)
 
 
@@ -37,6 +37,6 @@ def test_one_that_was_torn_down_keeps_none(pair: Topology) -> None:
     Topology.objects.update(state=State.TORN_DOWN)
     address = reverse("topology:topology_bodies", args=[pair.slug])
     answer = signed_in(Role.OPERATOR).post(address, {"keep": "yes"}, follow=True)
-    assert "Nothing was changed. It was torn down" in text_of(answer)
+    assert "Body storage not changed. This topology is deleted" in text_of(answer)
     pair.refresh_from_db()
     assert not pair.keep_bodies

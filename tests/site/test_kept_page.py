@@ -59,7 +59,9 @@ def test_the_page_says_when_it_was_cleaned_and_what_was_deleted() -> None:
     assert "and every hour" in text
     assert "77" in text
     assert "Delayboard deletes no data" not in text
-    background_task.last_error = "Old days of the event log cannot be deleted: permission denied."
+    background_task.last_error = (
+        "Delayboard cannot delete old days of the event log: permission denied."
+    )
     background_task.save()
     assert f"The last cleanup failed: {background_task.last_error}" in page()
 

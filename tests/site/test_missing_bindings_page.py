@@ -57,10 +57,14 @@ def test_a_viewer_sees_them_and_no_button(levels: Topology) -> None:
 def test_what_could_not_be_restored_is_said_and_audited(levels: Topology) -> None:
     client = signed_in(Role.OPERATOR)
     address = reverse("topology:topology_restore", args=[levels.slug])
-    assert "Not restored." in text_of(client.post(address, {"destination": "sales"}, follow=True))
+    assert "Binding not restored." in text_of(
+        client.post(address, {"destination": "sales"}, follow=True)
+    )
     entry = AuditEntry.objects.get(action="binding restored")
     assert entry.outcome.startswith("failed: ")
-    assert "Not restored." in text_of(client.post(address, {"destination": ""}, follow=True))
+    assert "Binding not restored." in text_of(
+        client.post(address, {"destination": ""}, follow=True)
+    )
 
 
 def test_the_list_of_topologies_and_now_say_so(levels: Topology) -> None:

@@ -14,8 +14,8 @@ from topology.patterns.table import PATTERNS
 
 pytestmark = pytest.mark.django_db
 
-HALF = "U+D800, which is no character in Unicode."
-UNSEEN = "A name needs a character that can be seen."
+HALF = "U+D800, which is not a valid Unicode character."
+UNSEEN = "A name needs at least one visible character."
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,13 @@ def test_nothing_is_published_while_the_broker_does_not_answer(broker: Broker) -
     [
         ({"broker": ""}, "Choose a topology, or a broker"),
         ({"headers": "[1]"}, "must be a JSON object"),
-        ({"headers": "{"}, "are no JSON"),
-        ({"headers": '{"a": ["\\ud800"]}'}, "“\\ud800” holds a character that is none in Unicode"),
-        ({"headers": '{"\\udc00": 1}'}, "“\\udc00” holds a character that is none in Unicode"),
-        ({"expiration": "soon"}, "is no duration"),
+        ({"headers": "{"}, "are not JSON"),
+        ({"headers": '{"a": ["\\ud800"]}'}, "“\\ud800” contains an invalid Unicode character"),
+        ({"headers": '{"\\udc00": 1}'}, "“\\udc00” contains an invalid Unicode character"),
+        ({"expiration": "soon"}, "is not a duration"),
         ({"delay": "5s"}, "A delay needs a topology"),
         ({"target": "orders"}, "A target needs a topology"),
-        ({"delay": "soon"}, "is no duration"),
+        ({"delay": "soon"}, "is not a duration"),
         ({"publication_id": "x"}, "The message was not published"),
         ({"routing_key": "delayboard.tap.orders"}, "That is Delayboard&#x27;s own tap."),
     ],
@@ -83,8 +83,8 @@ def test_a_link_through_a_topology_fills_the_form_so_that_it_can_be_sent(pair: T
 @pytest.mark.parametrize(
     ("typed", "problem"),
     [
-        ({"delay": "5s"}, "The delays on offer are 15s."),
-        ({"delay": "15s", "target": "elsewhere"}, "go to orders and nowhere else"),
+        ({"delay": "5s"}, "The available delays are 15s."),
+        ({"delay": "15s", "target": "elsewhere"}, "always go to orders"),
     ],
 )
 def test_what_a_topology_cannot_do_is_said_and_not_published(
@@ -110,9 +110,13 @@ def test_a_delay_through_levels_is_rounded_up_predicted_and_bounded(broker: Brok
 
     assert "4s200ms is rounded up to 5s. It arrives in work after 5s." in predicted(delay="4.2s")
     assert "It arrives in work at once." in predicted(delay="")
-    assert "The longest delay of these levels is 15s." in predicted(delay="15.001s")
-    assert "A destination is missing." in predicted(delay="1s", target="")
-    assert "a word “*” or “#”" in predicted(delay="1s", target="a.#")
+    assert "The longest delay of this topology is 15s. Enter a shorter delay." in predicted(
+        delay="15.001s"
+    )
+    assert "The destination is missing. Enter a queue or an exchange." in predicted(
+        delay="1s", target=""
+    )
+    assert "the word “*” or “#”" in predicted(delay="1s", target="a.#")
 
 
 def test_the_same_parked_message_sent_twice_is_published_once(broker: Broker) -> None:

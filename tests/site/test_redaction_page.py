@@ -41,11 +41,11 @@ def test_a_rule_is_added_told_deleted_and_audited(broker: Broker) -> None:
     ("changes", "said"),
     [
         ({"kind": "other"}, "Choose what the rule hides"),
-        ({"pattern": "  "}, "Give the name of a header"),
+        ({"pattern": "  "}, "Enter the name of a header"),
         ({"pattern": "x" * 256}, "at most 255 signs"),
         ({"pattern": "a\x00b"}, "at most 255 signs"),
-        ({"kind": "body", "pattern": "a["}, "is no path from"),
-        ({"kind": "body", "pattern": "items[0]"}, "A rule holds for every item of a list."),
+        ({"kind": "body", "pattern": "a["}, "is not a valid path from"),
+        ({"kind": "body", "pattern": "items[0]"}, "or ..email for any depth."),
         ({"least_role": "9"}, "Choose from whom"),
         ({"least_role": str(Role.VIEWER.value)}, "Choose from whom"),
         ({"delete": "77"}, "There is no such rule any more."),
@@ -99,7 +99,7 @@ def test_a_rule_for_every_broker_needs_an_admin_of_every_broker(broker: Broker) 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"kind": "body", "pattern": "customer.*"}, "hidden by a rule"),
+        ({"kind": "body", "pattern": "customer.*"}, "redacted"),
         ({"kind": "header", "pattern": "x-d*"}, "x-death"),
         (
             {"kind": "header", "pattern": "other"},
@@ -107,7 +107,7 @@ def test_a_rule_for_every_broker_needs_an_admin_of_every_broker(broker: Broker) 
         ),
         ({"kind": "header", "pattern": "reason"}, "x-death / reason"),
         ({"kind": "body", "pattern": "card"}, "The rule hides whole bodies that are not JSON."),
-        ({"kind": "body", "pattern": "["}, "is no path"),
+        ({"kind": "body", "pattern": "["}, "is not a valid path"),
         ({"kind": "odd", "pattern": "<script>"}, "&lt;script&gt;"),
     ],
 )

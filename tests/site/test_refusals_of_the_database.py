@@ -17,7 +17,7 @@ from topology.models import AuditEntry, Broker, Role
 
 pytestmark = pytest.mark.both_databases
 
-FULL = "The disk is full. Free space on it and try again."
+FULL = "The disk is full. Free space on the disk and try again."
 
 
 @pytest.fixture

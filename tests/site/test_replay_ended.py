@@ -105,7 +105,7 @@ def test_what_the_broker_refused_twice_is_not_said_to_be_doubled_by_a_death(
     states = [ItemState.FAILED, ItemState.FAILED, ItemState.DONE]
     batch = a_batch(broker, some(broker, 3), BatchState.DONE, states, doubled=2)
     batch.items.filter(state=ItemState.FAILED).update(
-        may_be_duplicated=True, error="There is no exchange “gone”."
+        may_be_duplicated=True, error="The exchange “gone” does not exist."
     )
     text = page(batch)
     told = words(text)

@@ -63,18 +63,18 @@ def test_one_that_is_not_applied_changes_its_row_alone(stream: Topology) -> None
     Topology.objects.update(state=State.PLANNED)
     address = reverse("topology:replace_tap", args=[stream.slug])
     page = signed_in(Role.OPERATOR).post(address, follow=True).content.decode()
-    assert f"{stream.name} is recorded into a classic queue from now on." in page
+    assert f"{stream.name} now records into a classic queue." in page
     stream.refresh_from_db()
     assert (stream.tap_type, stream.tap_name, stream.retired_tap) == ("classic", "", "")
     again = signed_in(Role.ADMIN).post(address, follow=True).content.decode()
-    assert "The stream tap was not replaced. It has no stream tap." in again
+    assert "Stream tap not replaced. This topology has no stream tap." in again
 
 
 def test_one_that_was_begun_is_applied_first(stream: Topology) -> None:
     Topology.objects.update(state=State.APPLYING)
     address = reverse("topology:replace_tap", args=[stream.slug])
     page = signed_in(Role.OPERATOR).post(address, follow=True).content.decode()
-    assert "Applying it began and did not end. Apply it again first." in page
+    assert "The last apply did not finish. Apply the topology again first." in page
 
 
 @responses.activate

@@ -95,9 +95,9 @@ def test_an_action_on_a_broker_that_does_not_answer_changes_nothing(
     ("typed", "problem"),
     [
         ({"name": ""}, "This field is required"),
-        ({"name": "amq.x"}, "belong to the broker"),
-        ({"delay": "soon"}, "is no duration"),
-        ({"name": "orders"}, "There is a topology"),
+        ({"name": "amq.x"}, "RabbitMQ reserves"),
+        ({"delay": "soon"}, "is not a duration"),
+        ({"name": "orders"}, "already exists"),
     ],
 )
 def test_a_wrong_topology_is_said_and_not_made(
@@ -113,7 +113,7 @@ def test_a_wrong_broker_is_said_and_not_saved() -> None:
     values = {"name": "x", "management_url": "nonsense", "host": "h", "username": "u"}
     text = text_of(signed_in(Role.ADMIN).post(reverse("topology:broker_add"), values))
     assert "must look like" in text
-    assert "A password is missing" in text
+    assert "The password is missing" in text
     assert Broker.objects.count() == 0
 
 

@@ -52,7 +52,7 @@ def test_the_whole_vhost_is_a_box_for_each_topology_and_for_what_belongs_to_none
     for link in ("?open=retry_pair%2Forders", "?open=queues", "?open=exchanges"):
         assert f'<a href="{link}">' in text
     assert '<tspan class="unit" dx="5">waiting</tspan>' in text
-    assert "messages wait and nobody consumes" in text
+    assert "messages wait and the queue has no consumer" in text
     assert text.index('class="name" href="?open=queues"') < text.index(
         'class="name" href="?open=retry_pair%2Forders"'
     )
@@ -90,7 +90,7 @@ def test_work_queues_are_linked_from_the_delays_that_lead_to_them(broker: Broker
     (waiter,) = busy_wait.waiters(busy_wait.EXAMPLE)
     inside = shown(broker, open="queues")
     assert f"queue {waiter.queue}</span>" in inside
-    assert "its waiter passes on what is due" in inside
+    assert "waiter forwards due messages" in inside
     assert "dead-letters after 10s" in inside
     assert WAITER_NOTE in inside
     assert "missing" not in inside.partition("<tbody>")[2].partition("</main>")[0]

@@ -65,16 +65,19 @@ def test_headers_expiration_and_rejections_count(broker: Broker) -> None:
     text = asked(broker, exchange="orders", routing_key="work", headers='{"CC": ["x"]}')
     assert "2 copies" in text
     text = asked(broker, routing_key="work", rejecting="work")
-    assert "the consumer of “work” rejects it, which dead-letters nowhere" in text
+    assert (
+        "the consumer of “work” rejects the message, and this queue has no dead-letter exchange"
+        in text
+    )
 
 
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ({"headers": "{"}, "are no JSON"),
-        ({"headers": '{"CC": ["\\ud800"]}'}, "holds a character that is none in Unicode"),
+        ({"headers": "{"}, "are not JSON"),
+        ({"headers": '{"CC": ["\\ud800"]}'}, "contains an invalid Unicode character"),
         ({"routing_key": "x" * 256}, "at most 255 characters"),
-        ({"routing_key": "work", "expiration": "soon"}, "is no whole number of milliseconds"),
+        ({"routing_key": "work", "expiration": "soon"}, "is not a whole number of milliseconds"),
     ],
 )
 def test_what_cannot_be_asked_is_said(broker: Broker, query: dict[str, str], said: str) -> None:
@@ -96,7 +99,7 @@ def test_the_command_tells_the_same_and_as_json(
     call_command("walk", broker.slug, "", "hold")
     told = capsys.readouterr().out
     assert "at once: waits 1m30s in hold, through the default exchange with 'hold'" in told
-    assert "delivered: it stays for a consumer" in told
+    assert "delivered: the message waits for a consumer" in told
     call_command("walk", broker.slug, "", "hold", "--json")
     answer = json.loads(capsys.readouterr().out)
     ends = {(o["ending"], o["queue"], o["after_ms"]) for o in answer["outcomes"]}
@@ -121,7 +124,7 @@ def test_our_waiter_takes_the_way_on_and_is_drawn(broker: Broker) -> None:
     row.state = State.APPLIED
     row.save()
     text = asked(broker, routing_key=WAITS)
-    assert "due, so that the waiter of hooks-busy-wait passed it on" in text
+    assert "due: the waiter of hooks-busy-wait forwards the message" in text
     assert 'data-mark="queue/hooks"' in text
     assert "edge-waiter" in text
 
@@ -130,7 +133,7 @@ def test_a_waiter_of_others_is_said_to_be_one(broker: Broker) -> None:
     a_busy_wait(broker)
     take_over(None, broker, busy_wait.KIND, HOOKS)
     text = asked(broker, routing_key=WAITS)
-    assert "a consumer that is not ours passes it on to “hooks”" in text
+    assert "an external consumer forwards due messages to “hooks”" in text
     assert 'data-mark="queue/hooks"' not in text
 
 
@@ -156,12 +159,12 @@ def test_what_a_delayed_exchange_keeps_is_told_on_the_page_and_by_the_command(
     know(broker, *SHOP, later, Binding("later", "work", "k"))
     for key in ("k", "nobody"):
         text = asked(broker, exchange="later", routing_key=key, headers='{"x-delay": 40}')
-        assert "kept by the exchange “later” for 40ms" in text
+        assert "stored by the exchange “later” for 40ms" in text
     monkeypatch.setattr(latest, "poll", lambda broker, patience: latest.latest(broker.pk))
     for key in ("k", "nobody"):
         with pytest.raises(SystemExit) if key == "nobody" else nullcontext():
             call_command("walk", broker.slug, "later", key, "--headers", '{"x-delay": 40}')
-        assert "kept by the exchange “later” for 40ms" in capsys.readouterr().out
+        assert "stored by the exchange “later” for 40ms" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
@@ -189,10 +192,10 @@ def test_the_commands_exit_code_tells_whether_every_copy_is_delivered(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nobody", "", "x"], "There is no broker “nobody”. Known: test-broker."),
-        (["test-broker", "", "x", "--headers", "{"], "The headers are no JSON"),
+        (["nobody", "", "x"], "The broker “nobody” does not exist. Existing brokers: test-broker."),
+        (["test-broker", "", "x", "--headers", "{"], "The headers are not JSON"),
         (["test-broker", "", "x", "--headers", "[]"], "must be a JSON object"),
-        (["test-broker", "", "x", "--headers", '{"CC": ["\\ud800"]}'], "none in Unicode"),
+        (["test-broker", "", "x", "--headers", '{"CC": ["\\ud800"]}'], "invalid Unicode character"),
     ],
 )
 def test_the_command_refuses_with_a_sentence(
@@ -208,4 +211,4 @@ def test_a_name_from_right_to_left_is_set_apart_in_the_sentences(broker: Broker)
     name = "\u05d0\u05d1"
     know(broker, a_queue(name, ttl=5000))
     text = asked(broker, routing_key=name)
-    assert f"it expires in “\u2068{name}\u2069” after 5s" in text
+    assert f"the message expires in “\u2068{name}\u2069” after 5s" in text

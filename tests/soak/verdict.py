@@ -78,7 +78,7 @@ RULES = (
     Rule("*.files", "level", 3),
     Rule("*.threads", "level", 3),
     Rule("broker.connections", "level", 0),
-    # Hold queues come and go.
+    # Hold queues are temporary.
     Rule("broker.queues", "level", 3),
     Rule("broker.connections created", "still", 0),
     Rule("broker.errors", "still", 0),

@@ -191,7 +191,7 @@ def test_an_admin_of_all_brokers_reads_the_audit_log_before_the_first() -> None:
 def test_a_slug_chooses_its_broker_and_no_other(here: Broker, there: Broker) -> None:
     assert access.chosen_broker([here, there], there.slug) == there
     assert access.chosen_broker([here, there], "") is None
-    with pytest.raises(Http404, match="no broker “there”"):
+    with pytest.raises(Http404, match="broker “there” does not exist"):
         access.chosen_broker([here], there.slug)
 
 
@@ -200,7 +200,7 @@ def test_an_action_on_production_is_refused_until_the_name_is_typed(here: Broker
     here.is_production = True
     for typed in ("", "here", "There"):
         assert access.production_refusal(here, typed) == (
-            "Here is a production broker (test). Type its name to confirm."
+            "Here is a production broker (test). Type the broker name to confirm."
         )
     assert access.production_refusal(here, "Here") == ""
     assert access.production_refusal(here, "", "Use --confirm.").endswith("(test). Use --confirm.")

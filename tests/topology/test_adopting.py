@@ -120,7 +120,7 @@ def test_none_is_run_either_once_what_was_missing_of_it_was_created(broker: Brok
 def test_it_is_verified_as_far_as_the_queue_that_others_read(broker: Broker) -> None:
     row = adopted_wait(broker)
     sentences = [check.sentence for check in provision.check(None, row).checks]
-    assert "where others take it out" in sentences[0]
+    assert "An external consumer reads this queue" in sentences[0]
     assert not any("run_waiter" in sentence for sentence in sentences)
 
 
@@ -174,7 +174,7 @@ def test_an_incomplete_one_is_adopted_and_its_plan_has_what_is_missing(broker: B
 @responses.activate
 def test_one_with_differences_is_adopted_and_cannot_be_applied(broker: Broker) -> None:
     row = adopted(broker, WHOLE.without([("queue", "orders")]) | Definitions.of([ODD]))
-    with pytest.raises(Refusal, match="in conflict with what exists"):
+    with pytest.raises(Refusal, match=r"existing objects\. Delayboard changed nothing"):
         provision.apply(None, row)
     assert set(requests_made()) == {"GET"}
 
@@ -183,9 +183,9 @@ def test_one_with_differences_is_adopted_and_cannot_be_applied(broker: Broker) -
 @pytest.mark.parametrize(
     ("there", "kind", "name", "sentence"),
     [
-        ([], "retry_pair", "orders", "There is no “orders” of this kind"),
-        (list(WHOLE), "retry_pair", "other", "There is no “other” of this kind"),
-        (list(WHOLE), "no such kind", "orders", "There is no “orders” of this kind"),
+        ([], "retry_pair", "orders", "no longer has “orders” of this pattern"),
+        (list(WHOLE), "retry_pair", "other", "no longer has “other” of this pattern"),
+        (list(WHOLE), "no such kind", "orders", "no longer has “orders” of this pattern"),
     ],
 )
 def test_what_is_not_there_is_not_adopted(
@@ -200,7 +200,7 @@ def test_what_is_not_there_is_not_adopted(
 @responses.activate
 def test_what_is_managed_is_not_adopted_again_unless_it_was_torn_down(broker: Broker) -> None:
     mine = make_pair(broker)
-    with pytest.raises(Refusal, match="There is a topology “orders” of this kind"):
+    with pytest.raises(Refusal, match="The topology “orders” of this pattern already exists"):
         adopted(broker)
     Topology.objects.filter(pk=mine.pk).update(state=State.TORN_DOWN)
     user = make_user("bob", Role.OPERATOR)
@@ -221,19 +221,19 @@ def test_recording_makes_the_tap_and_nothing_else(broker: Broker, there: Definit
     assert (row.state, row.tap_type, row.has_tap) == (State.APPLIED, "classic", True)
     assert row.is_adopted
     assert recorder_key(row.slug) in wanted_background_tasks("me")
-    assert last_entry().action == "recording switched on"
+    assert last_entry().action == "recording enabled"
 
 
 @responses.activate
 def test_recording_is_refused_where_there_is_a_tap_or_nothing_to_tap(broker: Broker) -> None:
     mine = make_pair(broker)
-    with pytest.raises(Refusal, match="nothing of it to record"):
+    with pytest.raises(Refusal, match="has no more messages to record"):
         provision.start_recording(None, mine)
     Topology.objects.all().delete()
     row = adopted(broker)
     responses.reset()
     broker_says()
-    with pytest.raises(Refusal, match=r"There is no exchange orders.* Nothing was"):
+    with pytest.raises(Refusal, match=r"The exchange orders does not exist.* Delayboard"):
         provision.start_recording(None, row)
     row.refresh_from_db()
     assert (row.tap_type, row.owned) == ("none", [])
@@ -290,10 +290,10 @@ def test_a_sighting_says_how_complete_it_is() -> None:
     rest = WHOLE.without([LOST.identity, ("queue", "orders")])
     long = Arguments({**ODD.arguments, "x-max-length": 9})
     assert seen_as(*WHOLE) == [("ok", "complete")]
-    assert seen_as(*INCOMPLETE) == [("warn", "1 of 6 things missing")]
+    assert seen_as(*INCOMPLETE) == [("warn", "1 of 6 objects missing")]
     assert seen_as(*rest, LOST, ODD) == [("error", "1 argument differs")]
     assert seen_as(*rest, Queue("orders", arguments=long)) == [
-        ("warn", "1 of 6 things missing"),
+        ("warn", "1 of 6 objects missing"),
         ("error", "2 arguments differ"),
     ]
 

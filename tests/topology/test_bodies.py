@@ -54,13 +54,13 @@ def test_what_is_packed_is_unpacked(packed: bytes, encoding: str, how: str) -> N
 @pytest.mark.parametrize(
     ("packed", "encoding", "said"),
     [
-        (gzip.compress(TEXT, mtime=0)[:-12], "", "It ends before"),
-        (gzip.compress(TEXT, mtime=0) + b"rest", "", "What follows its first 11 bytes"),
-        (b"\x1f\x8b\x08damaged", "", "It cannot be unpacked by gzip"),
-        (b"plain", "gzip", "It says that it is packed by gzip, and is not."),
-        (b"plain", "deflate", "It cannot be unpacked by deflate"),
-        (b"\x28\xb5\x2f\xfd1234", "", "packed by zstd"),
-        (b"1234", "br", "packed by br"),
+        (gzip.compress(TEXT, mtime=0)[:-12], "", "The compressed data is incomplete"),
+        (gzip.compress(TEXT, mtime=0) + b"rest", "", "the data after the first 11 bytes"),
+        (b"\x1f\x8b\x08damaged", "", "cannot decompress the body with gzip"),
+        (b"plain", "gzip", "The message declares gzip, but the body is not gzip."),
+        (b"plain", "deflate", "cannot decompress the body with deflate"),
+        (b"\x28\xb5\x2f\xfd1234", "", "does not decompress zstd"),
+        (b"1234", "br", "does not decompress br"),
     ],
 )
 def test_what_cannot_be_unpacked_is_said(packed: bytes, encoding: str, said: str) -> None:
@@ -72,7 +72,7 @@ def test_a_bomb_is_unpacked_up_to_a_size() -> None:
     bomb = gzip.compress(bytes(20 * UNPACKED_BYTES))
     found = unpack(bomb)
     assert len(found.data) == UNPACKED_BYTES
-    assert found.notes == ("Only its first 5,000,000 bytes were unpacked.",)
+    assert found.notes == ("Delayboard decompressed only the first 5,000,000 bytes.",)
     many = gzip.compress(bytes(UNPACKED_BYTES - 1)) * 3
     assert len(unpack(many).data) == UNPACKED_BYTES
 
@@ -102,7 +102,10 @@ def test_the_charset_that_it_says_is_honoured(
 
 def test_a_wrong_charset_is_said() -> None:
     found = show_body(b"\xff\xfe\xff", "text/plain; charset=ascii")
-    assert (found.form, found.notes) == ("hex", ("It says that it is ascii, and is not.",))
+    assert (found.form, found.notes) == (
+        "hex",
+        ("The message declares the charset ascii, but the body is not ascii.",),
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,9 @@ def test_of_very_many_packed_pieces_the_first_are_unpacked() -> None:
     piece, empty = gzip.compress(b"one"), gzip.compress(b"")
     found = unpack((piece + empty) * (bodies.MOST_PIECES // 2) + piece)
     assert found.data == b"one" * (bodies.MOST_PIECES // 2)
-    assert found.notes == (f"Only its first {bodies.MOST_PIECES:,} packed pieces were unpacked.",)
+    assert found.notes == (
+        f"Delayboard decompressed only the first {bodies.MOST_PIECES:,} compressed pieces.",
+    )
     exact = unpack(piece * bodies.MOST_PIECES)
     assert (exact.data, exact.notes) == (b"one" * bodies.MOST_PIECES, ())
 
@@ -179,7 +184,9 @@ def test_packed_pieces_longer_than_what_is_fed_at_once() -> None:
     assert unpack(packed) == Unpacked(told + b"end", "gzip")
     torn = unpack(packed[: 2 * bodies.FED_BYTES])
     assert told.startswith(torn.data)
-    assert torn.notes == ("It ends before what was packed does.",)
+    assert torn.notes == ("The compressed data is incomplete.",)
     damaged = unpack(packed + b"rest")
     assert damaged.data == told + b"end"
-    assert damaged.notes == (f"What follows its first {len(told) + 3} bytes cannot be unpacked.",)
+    assert damaged.notes == (
+        f"Delayboard cannot decompress the data after the first {len(told) + 3} bytes.",
+    )

@@ -11,7 +11,7 @@ from tests.builders import make_broker
 from topology.forms import BrokerForm, check_host
 from topology.models import Broker
 
-AGAIN = "The address changed: type the password again"
+AGAIN = "The address changed. Type the password again"
 
 
 @pytest.fixture

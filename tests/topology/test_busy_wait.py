@@ -77,21 +77,21 @@ def test_delays_are_rounded_up_to_whole_laps(asked: timedelta, given: timedelta)
 
 def test_the_form_and_the_page_say_the_price_and_the_rounding() -> None:
     helps = {field.name: field.help for field in busy_wait.FIELDS}
-    assert "rounded up" in helps["delays"]
-    assert "1000 laps a second" in helps["delays"]
-    assert "laps a second = messages waiting divided by" in busy_wait.EXPLANATION.cost
+    assert "rounds other delays up" in helps["delays"]
+    assert "1000 publishes a second" in helps["delays"]
+    assert "Each waiting message costs one publish per lap" in busy_wait.EXPLANATION.cost
     said = busy_wait.remarks(HOOKS, STANDING)
-    assert "A lap takes 1m: delays are rounded up to multiples of it." in said
-    assert any("no tap sees the default exchange" in one for one in said)
-    assert not any("There is no queue" in one for one in said)
-    assert "There is no queue “hooks”" in busy_wait.remarks(HOOKS, Definitions())[0]
+    assert "A lap takes 1m. Delayboard rounds delays up to multiples of it." in said
+    assert any("no tap observes the default exchange" in one for one in said)
+    assert not any("does not exist" in one for one in said)
+    assert "The queue “hooks” does not exist" in busy_wait.remarks(HOOKS, Definitions())[0]
 
 
 @pytest.mark.parametrize(
     ("delay", "target", "problem"),
     [
-        (MINUTE, "other", "go to hooks and nowhere else"),
-        (timedelta(days=3651), "hooks", "3650 days at most"),
+        (MINUTE, "other", "always go to hooks"),
+        (timedelta(days=3651), "hooks", "at most 3650 days"),
     ],
 )
 def test_what_it_cannot_do_is_refused(delay: timedelta, target: str, problem: str) -> None:
@@ -141,7 +141,7 @@ def test_without_the_processing_queue_it_is_held_and_without_the_delay_queue_too
         there = STANDING.without([("queue", gone)])
         outcome = only(walk(there, "", start, headers=headers, waiters=WAITERS))
         assert (outcome.ending, outcome.queue) == ("held", "hooks-busy-wait")
-        assert f"until there is a queue “{gone}”" in outcome.why
+        assert f"until the queue “{gone}” exists" in outcome.why
 
 
 def test_without_a_waiter_it_stays_in_the_busy_waiting_queue() -> None:
@@ -200,18 +200,20 @@ def test_verify_walks_each_delay_and_asks_for_a_waiter() -> None:
         "A probe would arrive in hooks after 1m.",
         "A probe would arrive in hooks after 2m.",
         "A probe would arrive in hooks after 4m.",
-        "Nobody consumes the delay queue hooks-delay.",
+        "The delay queue hooks-delay has no consumers.",
         "A waiter consumes hooks-busy-wait.",
     ]
     (wrong,) = [check for check in verdict(consumers=0).checks if not check.holds]
-    assert "Nobody consumes hooks-busy-wait, so that nothing comes through" in wrong.sentence
+    assert "hooks-busy-wait has no consumer, so no message leaves the delay" in wrong.sentence
 
 
 def test_verify_says_when_the_processing_queue_is_missing() -> None:
     told = verdict(1, STANDING.without([("queue", "hooks")]))
-    assert "until there is a queue “hooks”" in told.checks[0].sentence
+    assert "until the queue “hooks” exists" in told.checks[0].sentence
     assert not told.holds
-    assert "There is no queue “hooks”" in busy_wait.target_problem(HOOKS, "hooks", Definitions())
+    assert "The queue “hooks” does not exist" in busy_wait.target_problem(
+        HOOKS, "hooks", Definitions()
+    )
     assert busy_wait.target_problem(HOOKS, "hooks", STANDING) == ""
 
 

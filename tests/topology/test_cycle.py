@@ -84,7 +84,7 @@ def test_from_4_0_on_the_entries_are_in_the_order_of_their_last_deaths(
         ("text", ()),
         ([{"queue": "q", "reason": "expired", "count": 3}], (Entry("q", "expired", 3),)),
         ([{"queue": "q", "reason": "expired", "count": "x"}], (Entry("q", "expired", 1),)),
-        ([{"reason": "expired"}, "no table"], (Entry("", "expired", 1),)),
+        ([{"reason": "expired"}, "not a table"], (Entry("", "expired", 1),)),
     ],
 )
 def test_a_published_x_death_is_read_as_far_as_it_can_be(

@@ -42,10 +42,10 @@ def test_an_entry_is_read_whole() -> None:
 @pytest.mark.parametrize(
     ("reason", "why"),
     [
-        ("rejected", "a consumer rejected it"),
-        ("expired", "its time in the queue ran out"),
+        ("rejected", "a consumer rejected the message"),
+        ("expired", "the message TTL ended"),
         ("maxlen", "the queue was full"),
-        ("delivery_limit", "it was delivered too often without being acknowledged"),
+        ("delivery_limit", "the message exceeded the delivery limit"),
         ("melted", "for the reason “melted”"),
     ],
 )
@@ -106,24 +106,24 @@ def test_the_first_failure_is_the_earliest_that_is_no_expiry() -> None:
     [
         (None, ()),
         ([], ()),
-        ("text", ("x-death is no list",)),
-        (b"bytes", ("x-death is no list",)),
-        ({"count": 1}, ("x-death is no list",)),
-        (7, ("x-death is no list",)),
-        ([7], ("entry 1 is no table",)),
+        ("text", ("x-death is not a list",)),
+        (b"bytes", ("x-death is not a list",)),
+        ({"count": 1}, ("x-death is not a list",)),
+        (7, ("x-death is not a list",)),
+        ([7], ("entry 1 is not a table",)),
         (
             [{}],
             (
-                "entry 1: its queue is missing or no text",
-                "entry 1: its reason is missing or no text",
+                "entry 1: the field queue is missing or not text",
+                "entry 1: the field reason is missing or not text",
             ),
         ),
-        ([entry("q"), entry("r", count=0)], ("entry 2: its count is no positive number",)),
-        ([entry("q", count=True)], ("entry 1: its count is no positive number",)),
-        ([entry("q", count="2")], ("entry 1: its count is no positive number",)),
-        ([entry("q", **{"routing-keys": "k"})], ("entry 1: its routing keys are no list",)),
-        ([entry("q", **{"routing-keys": None})], ("entry 1: its routing keys are no list",)),
-        ([entry(b"\xff")], ("entry 1: its queue is missing or no text",)),
+        ([entry("q"), entry("r", count=0)], ("entry 2: the count is not a positive number",)),
+        ([entry("q", count=True)], ("entry 1: the count is not a positive number",)),
+        ([entry("q", count="2")], ("entry 1: the count is not a positive number",)),
+        ([entry("q", **{"routing-keys": "k"})], ("entry 1: the routing keys are not a list",)),
+        ([entry("q", **{"routing-keys": None})], ("entry 1: the routing keys are not a list",)),
+        ([entry(b"\xff")], ("entry 1: the field queue is missing or not text",)),
     ],
 )
 def test_what_cannot_be_read_is_said_and_the_rest_is_read(

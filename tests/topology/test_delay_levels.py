@@ -60,7 +60,7 @@ def test_any_delay_is_spelt_in_its_bits_and_enters_at_the_highest(delay: int, ad
 
 def test_a_delay_over_the_maximum_is_refused() -> None:
     assert delay_levels.achievable(V2, seconds(MAXIMUM)) == seconds(MAXIMUM)
-    with pytest.raises(ParamsError, match="The longest delay of these levels is 443w5d21h24m15s"):
+    with pytest.raises(ParamsError, match="The longest delay of this topology is 443w5d21h24m15s"):
         delay_levels.route(V2, seconds(MAXIMUM + 0.001), "orders")
 
 
@@ -148,11 +148,11 @@ def test_a_destination_is_bound_by_its_name_behind_any_bits() -> None:
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [
-        ("", "A destination is missing."),
-        ("a.*", "a word “*” or “#”"),
-        ("#", "a word “*” or “#”"),
-        ("sales", "It is the dotted end of the destination “retail.sales”"),
-        ("north.retail.sales", "The destination “retail.sales” is its dotted end"),
+        ("", "The destination is missing. Enter a queue or an exchange."),
+        ("a.*", "the word “*” or “#”"),
+        ("#", "the word “*” or “#”"),
+        ("sales", "The destination “retail.sales” ends with this name"),
+        ("north.retail.sales", "This destination ends with “retail.sales”"),
         ("retail.sales", ""),
         ("wholesales", ""),
         ("purchases", ""),
@@ -185,9 +185,9 @@ def test_destinations_that_share_their_messages_are_both_remarked_on() -> None:
     found = delay_levels.definitions(V1)
     for target in ("sales", "retail.sales", "orders"):
         found |= delay_levels.route(V1, seconds(1), target).declares
-    assert [remark.split(" destination “")[0] for remark in delay_levels.remarks(V1, found)] == [
-        "Destination “retail.sales”: The",
-        "Destination “sales”: It is the dotted end of the",
+    assert [remark.split(", so ")[0] for remark in delay_levels.remarks(V1, found)] == [
+        "Destination “retail.sales”: This destination ends with “sales”",
+        "Destination “sales”: The destination “retail.sales” ends with this name",
     ]
 
 
@@ -225,7 +225,7 @@ def test_a_chain_with_a_wrong_ttl_is_recognised_and_told_from_a_whole_one() -> N
     assert level is not None
     odd = Queue(name, arguments=Arguments({**level.arguments, "x-message-ttl": 1}))
     (use,) = delay_levels.recognize(declared.without([level.identity]) | Definitions.of([odd]))
-    assert (use.params, use.missing) == (V2, (f"The queue “{name}” is another than usual.",))
+    assert (use.params, use.missing) == (V2, (f"The queue “{name}” differs from the pattern.",))
 
 
 def test_less_than_half_of_a_chain_is_none() -> None:

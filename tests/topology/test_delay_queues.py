@@ -56,9 +56,9 @@ def test_delays_are_kept_in_order_and_once() -> None:
 @pytest.mark.parametrize(
     ("delay", "target", "problem"),
     [
-        (11 * SECOND, "orders", "The delays on offer are 10s, 1m."),
-        (10 * SECOND, "invoices", "goes to orders and nowhere else"),
-        (timedelta(0), "orders_dlq_10", "goes to orders and nowhere else"),
+        (11 * SECOND, "orders", "The available delays are 10s, 1m."),
+        (10 * SECOND, "invoices", "always go to orders"),
+        (timedelta(0), "orders_dlq_10", "always go to orders"),
     ],
 )
 def test_another_delay_or_target_is_refused(delay: timedelta, target: str, problem: str) -> None:
@@ -68,9 +68,9 @@ def test_another_delay_or_target_is_refused(delay: timedelta, target: str, probl
 
 def test_a_missing_work_queue_is_said_before_a_message_is_lost() -> None:
     assert "does not exist" in delay_queues.remarks(ORDERS, OWN)[0]
-    assert "would be lost" in delay_queues.target_problem(ORDERS, "orders", OWN)
+    assert "would drop the message" in delay_queues.target_problem(ORDERS, "orders", OWN)
     assert delay_queues.target_problem(ORDERS, "orders", OWN | WORK) == ""
-    assert "own tap" in delay_queues.target_problem(ORDERS, "delayboard.tap.x", OWN | WORK)
+    assert "as a tap" in delay_queues.target_problem(ORDERS, "delayboard.tap.x", OWN | WORK)
 
 
 @pytest.mark.parametrize("found", [OWN, OWN | WORK])
@@ -85,7 +85,7 @@ def test_verify_says_whether_the_work_queue_is_there(found: Definitions) -> None
 def test_nothing_taps_the_default_exchange_and_the_page_says_so() -> None:
     assert delay_queues.taps(ORDERS) == ()
     assert list(delay_queues.remarks(ORDERS, OWN | WORK)) == [
-        "Nothing of it can be recorded: no tap sees the default exchange."
+        "A tap cannot record this topology, because no tap observes the default exchange."
     ]
 
 
@@ -168,7 +168,7 @@ def test_one_whose_time_is_not_that_of_its_name_is_told_and_not_taken_for_whole(
     (use,) = delay_queues.recognize(found)
     assert use.params == ORDERS
     assert use.missing == (
-        "“orders_dlq_10” does not wait as many seconds as its name says, but 15s.",
+        "The TTL of “orders_dlq_10” is 15s, which differs from the seconds in the name.",
     )
 
 
@@ -177,7 +177,7 @@ def test_a_queue_with_other_arguments_and_a_missing_work_queue_are_told() -> Non
     (use,) = delay_queues.recognize(Definitions.of([other, delaying("orders_dlq_60", 60)]))
     assert use.params == ORDERS
     assert use.missing == (
-        "The queue “orders_dlq_10” is another than usual.",
+        "The queue “orders_dlq_10” differs from the pattern.",
         "The work queue “orders” is missing.",
     )
 
@@ -215,7 +215,7 @@ def test_one_alone_may_be_that_of_a_busy_wait_and_several_may_not() -> None:
         rooms = [delaying(first, 10), delaying(second, 60)]
         (use,) = delay_queues.recognize(WORK | Definitions.of(rooms[:1]))
         (said,) = use.remarks
-        assert said.startswith(f"Either “{first}” delays what is sent to “orders”, or the two are")
+        assert said.startswith(f"“{first}” delays messages to “orders”, or both form")
         (use,) = delay_queues.recognize(WORK | Definitions.of(rooms))
         assert use.remarks == ()
 

@@ -39,7 +39,7 @@ def test_it_is_declared_as_the_readme_of_the_plugin_says() -> None:
     [
         ((3, 13, 7), {"direct"}, "This broker has no exchange type x-delayed-message"),
         ((4, 2, 0), set(), "This broker has no exchange type x-delayed-message"),
-        ((4, 3, 0), {"direct"}, "RabbitMQ 4.3 and later cannot have the delayed-message plugin"),
+        ((4, 3, 0), {"direct"}, "RabbitMQ 4.3 and later cannot run the delayed-message plugin"),
         ((), set(), "This broker has no exchange type x-delayed-message"),
     ],
 )
@@ -49,7 +49,7 @@ def test_a_broker_without_the_type_is_told_why_and_what_replaces_it(
     obstacle = delayed_exchange.obstacle(LATER, version, types)
     assert obstacle.startswith(sentence)
     assert "archived in January 2026" in obstacle
-    assert "Delay levels replace it" in obstacle
+    assert "Use delay levels instead" in obstacle
     assert "hold queues" in obstacle
 
 
@@ -80,7 +80,7 @@ def test_a_delay_that_the_plugin_would_not_keep_is_refused() -> None:
 
 def test_delayboard_does_not_publish_where_it_could_not_tell_what_became_of_it() -> None:
     problem = delayed_exchange.target_problem(LATER, "k", OWN | QUEUES)
-    assert "gives back such a message as not routed although it keeps it" in problem
+    assert "returns mandatory messages although it stores them" in problem
     assert "mandatory=False" in delayed_exchange.consumer_example(LATER)
     assert any("mandatory" in hazard for hazard in delayed_exchange.EXPLANATION.hazards)
 
@@ -125,7 +125,9 @@ def test_queues_are_read_with_their_keys_and_written_as_they_were(
 def test_a_missing_queue_is_a_conflict_of_the_plan() -> None:
     plan = make_plan(OWN, a_snapshot(Definitions.of([Queue("work")])))
     (sentence,) = conflict_sentences(plan)
-    assert sentence.startswith("There is no queue other, so that there can be no binding")
+    assert sentence.startswith(
+        "The queue other does not exist, so Delayboard cannot create the binding"
+    )
 
 
 @pytest.mark.parametrize("kind", ["direct", "topic", "fanout"])
@@ -165,7 +167,10 @@ def test_no_other_pattern_takes_one_for_its_own() -> None:
         ([exchange("headers"), Binding("later", "work", "")], ()),
         ([exchange("x-random"), Binding("later", "work", "")], ()),
         ([exchange(), Binding("later", "x", "k", destination_is_queue=False)], ()),
-        ([exchange()], ("Nothing is bound to it: what it delays is lost.",)),
+        (
+            [exchange()],
+            ("The exchange has no bindings, so RabbitMQ drops messages after their delay.",),
+        ),
         ([Exchange("later", DELAYED_TYPE), Binding("later", "work", "k")], ()),
     ],
 )
@@ -181,13 +186,13 @@ def test_one_that_was_declared_otherwise_says_so() -> None:
     found = Definitions.of([exchange(durable=False), Binding("later", "work", "k")])
     (use,) = delayed_exchange.recognize(found)
     assert use.params == Params("later", "direct", (("k", "work"),))
-    assert use.missing == ("The exchange “later” is another than usual.",)
+    assert use.missing == ("The exchange “later” differs from the pattern.",)
 
 
 def test_an_alternate_exchange_is_remarked_on() -> None:
     stated = Arguments({"x-delayed-type": "direct", "alternate-exchange": "rest"})
     found = Definitions.of([Exchange("later", DELAYED_TYPE, arguments=stated)])
-    assert any("“rest” gets a copy" in said for said in delayed_exchange.remarks(LATER, found))
+    assert any("“rest” receives a copy" in said for said in delayed_exchange.remarks(LATER, found))
     assert not any("a copy" in said for said in delayed_exchange.remarks(LATER, OWN))
 
 

@@ -69,15 +69,15 @@ def test_a_part_of_a_millisecond_is_rounded_up() -> None:
 @pytest.mark.parametrize(
     ("params", "delay", "key", "problem"),
     [
-        (ORDERS, timedelta(seconds=1), "paid", "The keys on offer are created."),
+        (ORDERS, timedelta(seconds=1), "paid", "The available keys are created."),
         (
             Params("x", delays=(timedelta(seconds=5), timedelta(minutes=1))),
             timedelta(seconds=6),
             "k",
-            "The delays on offer are 5s, 1m.",
+            "The available delays are 5s, 1m.",
         ),
         (Params("x"), timedelta(days=1826), "k", "no lease over 3650 days"),
-        (Params("x"), timedelta(seconds=1), "k" * 245, "has more than 255 bytes"),
+        (Params("x"), timedelta(seconds=1), "k" * 245, "exceeds 255 bytes"),
     ],
 )
 def test_what_no_hold_queue_can_do_is_refused(
@@ -93,15 +93,16 @@ def test_names_that_collide_at_their_dots_are_explained() -> None:
     found = Definitions.of([theirs, Exchange("orders")])
     (collision, _) = hold_queues.remarks(ours, found)
     assert collision == (
-        "“delay.2000.orders.eu.created” holds for the exchange “orders.eu” with key “created”: "
-        "the name is taken, so that this delay and key cannot be used."
+        "“delay.2000.orders.eu.created” delays messages to the exchange “orders.eu” with "
+        "key “created”. This topology cannot use this delay and key, because the name "
+        "exists."
     )
     other = Definitions.of([a_queue("delay.5.orders.x"), Exchange("orders")])
-    assert "is no hold queue" in hold_queues.remarks(ours, other)[0]
+    assert "is not a hold queue" in hold_queues.remarks(ours, other)[0]
 
 
 def test_a_missing_destination_exchange_is_told_before_a_message_is_lost() -> None:
-    assert "would be lost" in hold_queues.target_problem(ORDERS, "created", Definitions())
+    assert "would drop the message" in hold_queues.target_problem(ORDERS, "created", Definitions())
     there = Definitions.of([Exchange("orders")])
     assert hold_queues.target_problem(ORDERS, "created", there) == ""
     assert hold_queues.target_problem(Params(), "any", Definitions()) == ""
@@ -139,7 +140,7 @@ def test_other_exchanges_are_none_of_it() -> None:
 
 def test_nothing_taps_the_default_exchange_and_the_page_says_so() -> None:
     assert hold_queues.taps(Params()) == ()
-    assert "Nothing of it can be recorded" in hold_queues.remarks(Params(), Definitions())[0]
+    assert "A tap cannot record this topology" in hold_queues.remarks(Params(), Definitions())[0]
 
 
 def test_keys_with_blanks_are_kept_as_a_list() -> None:

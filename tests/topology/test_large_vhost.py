@@ -70,7 +70,7 @@ def test_of_a_large_vhost_totals_are_asked_for_and_who_consumes() -> None:
     assert snapshot.numbers["q7"].messages == 7
     assert [snapshot.numbers[name].consumers for name in ("q5", "q6")] == [2, 0]
     (doubt,) = snapshot.doubts
-    assert f"has {NUMBER:,} queues: their rates are not asked for" in doubt
+    assert f"has {NUMBER:,} queues, so Delayboard does not request their rates" in doubt
 
 
 @responses.activate
@@ -91,7 +91,7 @@ def test_what_policies_give_is_worked_out_in_a_large_vhost() -> None:
 @responses.activate
 def test_a_policy_whose_pattern_is_not_understood_is_a_doubt() -> None:
     Answers([{"name": "odd", "pattern": "(?<a", "definition": {"message-ttl": 9}}])
-    assert any("The pattern of the policy “odd”" in doubt for doubt in seen().doubts)
+    assert any("the pattern of the policy “odd”" in doubt for doubt in seen().doubts)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,9 @@ def test_of_an_operators_policy_the_smaller_number_holds_and_anything_else() -> 
 @responses.activate
 def test_policies_that_may_not_be_read_are_a_doubt_of_a_large_vhost() -> None:
     Answers(None)
-    assert any("What policies give" in doubt for doubt in seen().doubts)
+    assert any(
+        "dead-letter exchanges set by policies are missing here" in doubt for doubt in seen().doubts
+    )
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_a_fresh_answer_is_kept_for_all_who_look(broker: Broker) -> None:
 def test_a_broker_that_never_answered_has_an_error_and_no_snapshot(broker: Broker) -> None:
     found = latest.poll(broker)
     assert found.snapshot is None
-    assert "No management API at http://127.0.0.1:9" in found.error
+    assert "The management API at http://127.0.0.1:9 does not answer" in found.error
     assert not found.is_reachable
 
 
@@ -155,7 +155,7 @@ def test_who_looks_at_a_silent_broker_gets_the_last_known_with_an_error_and_nobo
     assert at_second.seconds < 0.2
     for found in (first, second):
         assert found.snapshot is known.snapshot
-        assert "does not answer in time" in found.error
+        assert "did not answer in time" in found.error
     assert silent.asked == 1
     silent.answers.set()
     eventually(lambda: latest.latest(broker.pk) is not known, "the late answer is kept")
@@ -196,7 +196,7 @@ def test_an_address_that_changed_is_asked_anew_though_a_poll_is_under_way(
     monkeypatch.setattr(latest, "PATIENCE_SECONDS", 0)
     latest.fresh(broker)
     broker.management_url = "http://127.0.0.1:8"
-    assert "127.0.0.1:8 does not answer in time" in latest.fresh(broker).error
+    assert "127.0.0.1:8 did not answer in time" in latest.fresh(broker).error
     assert silent.asked == 2
 
 
@@ -214,7 +214,9 @@ def test_a_trial_tells_how_each_protocol_answered(broker: Broker) -> None:
     )
     amqp, management, publishing = try_connection(broker.address)
     assert amqp == Trial(
-        "AMQP", False, "Nothing listens at 127.0.0.1:9: is RabbitMQ running, is the port right?"
+        "AMQP",
+        False,
+        "Nothing listens at 127.0.0.1:9. Check that RabbitMQ runs, and check the port.",
     )
     assert management.works
     assert management.sentence == "RabbitMQ 4.3.6 on a@b, 10,000 queues."
@@ -241,7 +243,7 @@ def test_a_trial_that_never_ends_is_given_up(
     trial = try_connection(broker.address)[0]
     release.set()
     assert not trial.works
-    assert trial.sentence.startswith("No answer from 127.0.0.1")
+    assert trial.sentence.startswith("127.0.0.1 did not answer")
 
 
 def test_a_defect_in_a_trial_or_a_poll_is_none_of_the_brokers(

@@ -51,7 +51,7 @@ def test_the_first_reading_of_a_broker_that_answers_is_no_trouble(
     assert found.reading_since is not None
     assert (found.is_reachable, found.trouble) == (True, "")
     assert re.fullmatch(
-        "It answers, and is being read for the first time: [0-9]+s so far.", found.error
+        "The broker answers. The first read is in progress (so far [0-9]+s).", found.error
     )
     assert latest.silent([broker]) == []
     assert latest.latest(broker.pk) is None
@@ -174,7 +174,7 @@ def test_a_change_at_a_broker_that_is_still_being_read_waits_for_it_and_not_for_
     latest.fresh(broker)
     with (
         Management(broker.address) as management,
-        pytest.raises(Unreachable, match="is still being read, which takes long: try again in a"),
+        pytest.raises(Unreachable, match="is still reading the objects of"),
     ):
         latest.for_action(broker, management, [ONE])
     assert slow.listing == 1
@@ -194,5 +194,5 @@ def test_what_is_known_is_recent_for_a_minute(broker: Broker, slow: Slow) -> Non
 
 def test_a_broker_that_fails_is_not_planned_on(broker: Broker) -> None:
     known(broker, age=timedelta(seconds=70))
-    with pytest.raises(Unreachable, match="No management API"):
+    with pytest.raises(Unreachable, match="The management API"):
         latest.recent(broker)

@@ -85,7 +85,10 @@ def test_a_queue_that_holds_messages_is_kept_and_the_sentence_names_it(
         json={"reason": "queue 'q' is not empty"},
         match=[responses.matchers.query_param_matcher(condition)],
     )
-    with pytest.raises(Conflict, match=r"“q” was not deleted\. RabbitMQ said: queue 'q' is not"):
+    with pytest.raises(
+        Conflict,
+        match=r"Delayboard did not delete the queue “q”\. RabbitMQ reported: queue 'q' is not",
+    ):
         management.delete_queue("q", only_if_empty=True)
 
 

@@ -150,7 +150,7 @@ def test_a_type_that_chooses_for_itself_is_named_and_not_guessed(kind: str) -> N
 
 def test_cc_and_bcc_are_keys_too_and_a_wrong_one_is_refused() -> None:
     assert keys_of("k", {"CC": ["l"], "BCC": ["m", 7], "other": ["n"]}) == ("k", "l", "m")
-    with pytest.raises(ValueError, match="CC is no list"):
+    with pytest.raises(ValueError, match="CC is not a list"):
         keys_of("k", {"CC": "l"})
     with pytest.raises(ValueError, match="longer than 255 bytes"):
         keys_of("é" * 128, {})

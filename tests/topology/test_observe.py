@@ -65,7 +65,7 @@ def test_policies_that_may_not_be_read_are_a_doubt_and_no_failure() -> None:
     with Management(an_address()) as management:
         snapshot = observe(management)
     (doubt,) = snapshot.doubts
-    assert "it needs the tag policymaker" in doubt
+    assert "Give the account the tag policymaker" in doubt
 
 
 @pytest.mark.parametrize(("stated", "policy", "found"), [(5, -1, 5), (-1, 7, 7), (5, 7, 5)])

@@ -113,7 +113,7 @@ def test_applying_declares_what_is_missing_in_order_and_reports_each() -> None:
 def test_a_plan_in_conflict_changes_nothing() -> None:
     broker = FakeBroker()
     plan = make_plan(PAIR, a_snapshot(Definitions.of([Exchange("orders", "fanout")])))
-    with pytest.raises(PlanConflict, match="nothing was changed"):
+    with pytest.raises(PlanConflict, match="Delayboard changed nothing"):
         apply_plan(plan, broker, nothing)  # type: ignore[arg-type]
     assert broker.calls == []
 

@@ -44,7 +44,7 @@ def test_what_fails_too_often_or_is_rejected_for_good_is_parked(does: Any) -> No
     walked = walk(WHOLE, "o", "k", version=(4, 3, 6), consumers={"o": Consumer(does)})
     (outcome,) = walked.outcomes
     assert (outcome.ending, outcome.queue) == ("delivered", "o-parking")
-    told = "“o” waits before it delivers again what came back."
+    told = "“o” delays each redelivery."
     assert (told in outcome.doubts) == (does == "crashes")
 
 
@@ -66,16 +66,16 @@ def test_a_broker_before_4_3_is_refused_with_its_version_and_what_to_use_instead
     told = quorum_retry.obstacle(PARAMS, version, ("direct",))
     assert said in told
     assert bool(told) == bool(said)
-    assert not told or "use a retry ladder" in told
+    assert not told or "Use a retry ladder" in told
 
 
 def test_no_delay_is_on_offer_and_asking_for_one_says_why() -> None:
     assert quorum_retry.delays(PARAMS) == (timedelta(0),)
     assert quorum_retry.longest(PARAMS) == timedelta(0)
-    with pytest.raises(ParamsError, match="cannot be published with a delay"):
+    with pytest.raises(ParamsError, match="cannot delay a new message"):
         quorum_retry.route(PARAMS, MS, "o")
-    assert any("no delay when publishing" in told for told in quorum_retry.EXPLANATION.hazards)
-    assert any("cannot be delayed when" in field.help for field in quorum_retry.FIELDS)
+    assert any("does not delay new messages" in told for told in quorum_retry.EXPLANATION.hazards)
+    assert any("delays only returned messages" in field.help for field in quorum_retry.FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,19 @@ def test_one_that_no_parameters_would_make_again_is_shown_and_claims_its_queue_o
 def test_one_that_parks_nowhere_is_told_what_it_loses() -> None:
     lone = own(dead_letter_exchange=None, dead_letter_routing_key=None)
     (use,) = quorum_retry.recognize(Definitions.of([lone]))
-    assert use.missing == ("The queue “o” dead-letters nowhere: what fails too often is lost.",)
+    assert use.missing == (
+        (
+            "The queue “o” has no dead-letter exchange, so RabbitMQ drops messages after the last "
+            "retry."
+        ),
+    )
 
 
 def test_other_arguments_beside_are_said() -> None:
     there = WHOLE.without([("queue", "o")]) | Definitions.of([own(overflow=None)])
     (use,) = quorum_retry.recognize(there)
     assert use.params == PARAMS
-    assert use.missing == ("The queue “o” is another than usual.",)
+    assert use.missing == ("The queue “o” differs from the pattern.",)
 
 
 @pytest.mark.parametrize(
@@ -173,9 +178,9 @@ def test_it_takes_no_other_pattern_for_its_own() -> None:
 
 def test_messages_go_to_the_work_queue_and_what_waits_is_said_to_be_unseen() -> None:
     assert quorum_retry.target_problem(PARAMS, "o", WHOLE) == ""
-    assert "nowhere else" in quorum_retry.target_problem(PARAMS, "x", WHOLE)
+    assert "always go to" in quorum_retry.target_problem(PARAMS, "x", WHOLE)
     (told,) = quorum_retry.remarks(PARAMS, WHOLE)
-    assert "no tap sees it" in told
+    assert "no tap can observe" in told
 
 
 @pytest.mark.parametrize(("retry", "call"), [("failed", "basic_reject"), ("returned", "nack")])

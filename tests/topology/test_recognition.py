@@ -156,7 +156,7 @@ def test_hold_queues_of_which_one_is_odd_are_found_with_it() -> None:
     odd = replace(paid, arguments=Arguments({**paid.arguments, "x-expires": 1_000_000}))
     found = only_found(a_snapshot(queues[0] | Definitions.of([odd])))
     assert found.use.params == both
-    assert found.use.missing == (f"“{paid.name}” was declared with other arguments.",)
+    assert found.use.missing == (f"The arguments of “{paid.name}” differ from the others.",)
     assert not is_complete(found)
 
 

@@ -117,7 +117,7 @@ def test_a_pair_whose_way_back_is_gone_says_so() -> None:
     left = whole.without(gone)
     use = only(left)
     assert use.missing == (
-        "The exchange “again” is missing: what waits is lost when its time is up.",
+        "The exchange “again” is missing, so RabbitMQ drops messages after their delay.",
     )
     assert use.claims == {thing.identity for thing in left}
 
@@ -154,8 +154,9 @@ def test_a_pair_whose_dead_letter_key_no_binding_takes_says_that_messages_are_lo
     (difference,) = departures(found, snapshot)
     assert (difference.name, difference.declared) == ("x-dead-letter-routing-key", "failed")
     assert found.use.remarks == (
-        "What dies in “orders” gets the routing key “failed”, and no binding from the exchange "
-        "“orders-retry” to the queue “orders-retry” takes it: the message is lost.",
+        "“orders” dead-letters with the routing key “failed”, but no binding from the "
+        "exchange “orders-retry” to the queue “orders-retry” matches. RabbitMQ drops these "
+        "messages.",
     )
     harmless = a_queue("orders", dlx="orders-retry", key="orders", type="classic")
     assert only(whole.without([odd.identity]) | of(harmless)).remarks == ()
@@ -230,7 +231,9 @@ def test_what_foreign_levels_lack_is_said(gone: list[Any], said: str) -> None:
 def test_a_wait_that_does_not_fit_between_the_others_is_said() -> None:
     odd = a_queue("late.two", ttl=7, dlx="late.one", type="quorum")
     use = only(FOREIGN.without([odd.identity]) | of(odd))
-    assert use.missing == ("“late.two” waits 7ms, which does not fit between the others.",)
+    assert use.missing == (
+        "The TTL of “late.two” is 7ms, which breaks the doubling of the levels.",
+    )
 
 
 def test_a_hold_queue_under_another_name_is_shown_and_not_taken_for_a_delay_queue() -> None:

@@ -52,7 +52,7 @@ def test_its_own_expiration_counts_while_it_is_in_the_queue() -> None:
     (outcome,) = remaining(PAIR, waiting("hold", "200"), "hold", waited=ms(0)).outcomes
     assert (outcome.after, outcome.spread) == (ms(200), ms(800))
     assert outcome.doubts == (
-        "Messages before it in “hold” that live longer hold it back, up to 1s.",
+        "Earlier messages in “hold” with a longer TTL delay this message, up to 1s.",
     )
 
 
@@ -60,14 +60,14 @@ def test_a_message_at_its_end_stays_there_and_one_in_no_queue_is_uncertain() -> 
     (stays,) = remaining(PAIR, waiting("work"), "work").outcomes
     assert (stays.ending, stays.queue, stays.after) == ("delivered", "work", ms(0))
     (nowhere,) = remaining(PAIR, waiting("work"), "gone").outcomes
-    assert (nowhere.ending, nowhere.why) == ("uncertain", "there is no queue “gone”")
+    assert (nowhere.ending, nowhere.why) == ("uncertain", "the queue “gone” does not exist")
 
 
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (waiting("hold", "soon"), "its expiration “soon” is no whole number"),
-        (waiting("hold", CC="work"), "its header CC is no list"),
+        (waiting("hold", "soon"), "the expiration “soon” is not a whole number"),
+        (waiting("hold", CC="work"), "the header CC is not a list"),
     ],
 )
 def test_a_message_that_no_broker_would_have_taken_is_uncertain(message: Message, why: str) -> None:

@@ -170,7 +170,7 @@ def test_a_loop_whose_dead_exchange_is_a_topic_without_a_way_for_the_rest_loses_
     assert use.params == lost
     assert retry_loop.delays(lost) == [seconds(5)]
     assert list(retry_loop.remarks(lost, Definitions())) == [
-        "A message is lost when it is rejected and its routing key has no timeout."
+        "RabbitMQ drops a rejected message whose routing key has no timeout."
     ]
     assert retry_loop.read(lost, Copy("s_dead_letter_exchange", "sms", {})) is None
 
@@ -230,7 +230,7 @@ def test_a_queue_with_other_arguments_is_told() -> None:
     stated = {"x-queue-type": "quorum", "x-dead-letter-exchange": PLAIN.dead_exchange}
     work = Queue("service_a_input_q", arguments=Arguments(stated))
     (use,) = retry_loop.recognize(odd.without([work.identity]) | Definitions.of([work]))
-    assert list(use.missing) == ["The queue “service_a_input_q” is another than usual."]
+    assert list(use.missing) == ["The queue “service_a_input_q” differs from the pattern."]
 
 
 def test_a_loop_of_which_one_exchange_alone_is_transient_is_told() -> None:
@@ -238,7 +238,7 @@ def test_a_loop_of_which_one_exchange_alone_is_transient_is_told() -> None:
     dead = Exchange(PLAIN.dead_exchange, "fanout", durable=False)
     (use,) = retry_loop.recognize(found.without([dead.identity]) | Definitions.of([dead]))
     assert replace(use.params, preset="durable") == replace(PLAIN, binding_keys="empty")
-    assert list(use.missing) == ["The exchange “service_a_inner_exch” is another than usual."]
+    assert list(use.missing) == ["The exchange “service_a_inner_exch” differs from the pattern."]
 
 
 def test_a_loop_bound_by_other_clients_than_pika_is_recognised_whole() -> None:
@@ -411,7 +411,7 @@ def test_a_message_that_expires_in_the_input_queue_is_foreseen_to_be_lost_on_its
     walked = walk(found, PLAIN.input_exchange, "", version=version, expiration_ms=5)
     (outcome,) = walked.outcomes
     assert outcome.ending == "dropped"
-    assert any("expiration of its own" in hazard for hazard in retry_loop.EXPLANATION.hazards)
+    assert any("own expiration" in hazard for hazard in retry_loop.EXPLANATION.hazards)
 
 
 def test_what_one_queue_rejects_comes_back_to_both_without_a_separate_return() -> None:
@@ -419,8 +419,8 @@ def test_what_one_queue_rejects_comes_back_to_both_without_a_separate_return() -
     found = retry_loop.definitions(a) | Definitions.of([a_queue("b"), Binding("in", "b", "")])
     said = list(retry_loop.remarks(a, found))
     assert said == [
-        "“b” is bound to “in” as well: what “a_input_q” rejects comes back to it too. "
-        "A separate return would spare it that."
+        "Messages that “a_input_q” rejects also return to “b”, which is bound to “in”. Use "
+        "a separate return to avoid this."
     ]
 
 
@@ -428,10 +428,10 @@ def test_failures_of_others_and_dead_queues_of_others_are_told() -> None:
     shared = replace(B_SEPARATE, dead_exchange=A_SEPARATE.dead_exchange)
     found = retry_loop.definitions(A_SEPARATE) | retry_loop.definitions(shared)
     assert list(retry_loop.remarks(A_SEPARATE, found)) == [
-        "What “b_input_q” rejects goes to “a_dead_letter_exchange” as well, and so comes back to "
-        "“a_input_q”.",
-        "“b_dead_letter_queue” is bound to “a_dead_letter_exchange” as well and gets what "
-        "“a_input_q” rejects.",
+        "Messages that “b_input_q” rejects also go to “a_dead_letter_exchange” and return "
+        "to “a_input_q”.",
+        "“b_dead_letter_queue” is bound to “a_dead_letter_exchange” and also receives "
+        "messages that “a_input_q” rejects.",
     ]
     walked = walk(found, "a_dead_letter_exchange", "")
     assert {outcome.queue for outcome in walked.delivered} == {"a_input_q", "b_input_q"}
@@ -441,13 +441,13 @@ def test_two_separate_returns_on_one_input_exchange_have_nothing_to_remark() -> 
     found = retry_loop.definitions(A_SEPARATE) | retry_loop.definitions(B_SEPARATE)
     assert list(retry_loop.remarks(A_SEPARATE, found)) == []
     assert retry_loop.remarks(ARTICLE, retry_loop.definitions(ARTICLE))[0].startswith(
-        "Its exchanges are transient"
+        "The exchanges are transient"
     )
 
 
 def test_messages_for_other_queues_are_refused() -> None:
     assert retry_loop.target_problem(PLAIN, "service_a_input_q", Definitions()) == ""
-    assert "nowhere else" in retry_loop.target_problem(PLAIN, "b", Definitions())
+    assert "always go to" in retry_loop.target_problem(PLAIN, "b", Definitions())
 
 
 @pytest.mark.parametrize(

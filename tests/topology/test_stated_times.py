@@ -35,7 +35,7 @@ def test_a_name_with_another_time_is_a_sentence() -> None:
     queues = [a_queue("a.60s", ttl=6000), a_queue("b.60s", ttl=60_000), a_queue("c.60s")]
     found = Definitions.of(queues)
     assert untrue_names(["c.60s", "b.60s", "a.60s", "gone.5s"], found) == (
-        "The queue “a.60s” is named after 1m, and its TTL is 6s.",
+        "The name of the queue “a.60s” states 1m, but the TTL is 6s.",
     )
 
 
@@ -51,4 +51,4 @@ def test_what_is_recognised_says_so() -> None:
         ]
     )
     (one,) = recognise(a_snapshot(found)).found
-    assert one.untrue_names == ("The queue “work.60s” is named after 1m, and its TTL is 6s.",)
+    assert one.untrue_names == ("The name of the queue “work.60s” states 1m, but the TTL is 6s.",)

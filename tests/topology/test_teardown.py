@@ -87,8 +87,8 @@ def test_bindings_of_others_are_named_but_not_our_own_nor_those_of_taps() -> Non
     ]
 
 
-LATE = "queue “late” dead-letters into the {}: delete it or lead it elsewhere first"
-NEWS = "exchange “news” hands what it cannot route to the exchange “orders”: delete it or lead it "
+LATE = "queue “late” dead-letters into the {}: delete or change it first"
+NEWS = "exchange “news” sends unroutable messages to the exchange “orders”: delete or change it "
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ NEWS = "exchange “news” hands what it cannot route to the exchange “orders
         (a_queue("late", ttl=9000, dlx="", key="orders"), LATE.format("queue “orders”")),
         (
             Exchange("news", arguments=Arguments({"alternate-exchange": "orders"})),
-            f"{NEWS}elsewhere first",
+            f"{NEWS}first",
         ),
     ],
 )
@@ -135,8 +135,7 @@ def test_a_queue_of_the_topology_that_is_not_ours_is_in_the_way_too() -> None:
     ours = [identity for identity in ALL_OURS if identity != ("queue", "orders-retry")]
     teardown = plan_teardown(PAIR, ours, a_snapshot(PAIR))
     assert teardown.foreign_sentences == [
-        "queue “orders-retry” dead-letters into the exchange “orders”: "
-        "delete it or lead it elsewhere first"
+        "queue “orders-retry” dead-letters into the exchange “orders”: delete or change it first"
     ]
 
 

@@ -83,8 +83,8 @@ def test_the_switch_sends_the_rest_with_it(api: responses.RequestsMock) -> None:
 @pytest.mark.parametrize(
     ("status", "reason", "sentence"),
     [
-        (401, "Not administrator user", "takes the tag “administrator”"),
-        (404, "Not Found", "There is no virtual host"),
+        (401, "Not administrator user", "Add the tag “administrator”"),
+        (404, "Not Found", "The virtual host “/” does not exist"),
     ],
 )
 def test_what_is_refused_is_a_sentence(

@@ -33,7 +33,7 @@ def test_what_stands_as_it_should_holds() -> None:
     assert told.holds
     assert [check.sentence for check in told.checks] == [
         "A probe would arrive in orders after 5s.",
-        "Nobody consumes the delay queue orders-retry.",
+        "The delay queue orders-retry has no consumers.",
     ]
 
 
@@ -48,7 +48,7 @@ def test_a_tap_that_is_missing_does_not_hold_though_the_probe_arrives() -> None:
     [
         (
             ("exchange", "orders-retry"),
-            "A probe would not arrive in orders: there is no exchange “orders-retry”.",
+            ("A probe would not arrive in orders: the exchange “orders-retry” does not exist."),
         ),
         (
             ("queue", "orders"),
@@ -75,7 +75,7 @@ def test_a_policy_that_shortens_the_delay_is_seen_by_the_probe() -> None:
 def test_a_consumer_of_a_delay_queue_takes_messages_before_their_time() -> None:
     told = verdict(EVERYTHING, {"orders-retry": QueueNumbers(consumers=2)})
     assert told.checks[1].sentence == (
-        "2 consumers read the delay queue orders-retry: messages leave it before their time."
+        "2 consumers read the delay queue orders-retry. Messages leave it before they are due."
     )
     assert not told.holds
 
@@ -96,18 +96,21 @@ def test_what_a_waiter_of_others_does_is_not_checked_and_said_so() -> None:
     told = verdict_of_others(consumers=1)
     assert told.holds
     assert [check.sentence for check in told.checks] == [
-        "A probe would arrive in hooks-busy-wait after 1m, where others take it out.",
-        "Nobody consumes the delay queue hooks-delay.",
-        "The waiter that consumes hooks-busy-wait is others’: what it passes on, and when, cannot "
-        "be checked.",
+        (
+            "A probe would arrive in hooks-busy-wait after 1m. An external consumer reads this "
+            "queue."
+        ),
+        "The delay queue hooks-delay has no consumers.",
+        "An external waiter consumes hooks-busy-wait. Delayboard cannot check what it "
+        "forwards and when.",
     ]
 
 
 def test_a_waiter_of_others_that_is_not_at_work_is_not_replaced_by_ours() -> None:
     told = verdict_of_others(consumers=0)
     assert [check.sentence for check in told.checks if not check.holds] == [
-        "Nobody consumes hooks-busy-wait, so that nothing comes through: is the consumer of "
-        "whoever built it at work?"
+        "hooks-busy-wait has no consumer, so no message leaves the delay. Start an external "
+        "consumer."
     ]
 
 
@@ -138,7 +141,7 @@ def test_a_destination_without_a_binding_and_stuck_messages_do_not_hold() -> Non
         "Destination “sales” has no binding."
     ]
     assert failed({}) == [
-        "3 messages are stuck in shop.delay-level-00: RabbitMQ cannot route what leaves there."
+        "3 messages are stuck in shop.delay-level-00. RabbitMQ cannot route them."
     ]
 
 

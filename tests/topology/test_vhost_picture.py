@@ -80,7 +80,9 @@ def test_what_is_in_trouble_comes_first_and_says_in_how_many_queues() -> None:
     stuck = QueueNumbers(5, 5, 0, 0)
     seen = overview(surveyed(Queue("a"), Queue("b"), Queue("c"), a=stuck, b=stuck), most=500)
     assert [card.key for card in seen.cards] == [QUEUES, ORDERS.key]
-    assert cards(seen)[QUEUES].state == "messages wait and nobody consumes (2 of 3 queues)"
+    assert (
+        cards(seen)[QUEUES].state == "messages wait and the queue has no consumer (2 of 3 queues)"
+    )
     assert cards(seen)[QUEUES].messages == 10
 
 
@@ -173,7 +175,7 @@ def test_few_boxes_have_arrows_and_many_stand_in_rows_that_do_not_overlap() -> N
     things += [Exchange("x"), Binding("x", "q1", "")]
     layout = arrange_cards(overview(survey(a_snapshot(Definitions.of(things)), groups), most=500))
     assert layout.lines == ()
-    assert "arrows are left out" in layout.note
+    assert "the diagram omits arrows" in layout.note
     places = [(box.left, box.top) for box in layout.boxes]
     assert len(set(places)) == len(places) == MOST_LINKED + 2
     for one in layout.boxes:

@@ -78,16 +78,16 @@ def test_a_dead_letter_keeps_its_key_unless_the_queue_has_another_for_it() -> No
 @pytest.mark.parametrize(
     ("found", "exchange", "key", "why"),
     [
-        ([], "gone", "k", "there is no exchange “gone”"),
+        ([], "gone", "k", "the exchange “gone” does not exist"),
         ([Exchange("x")], "x", "k", "the exchange “x” has no queue for the key “k”"),
         ([], "", "k", "the default exchange has no queue for the key “k”"),
         (
             [queue("hold", 60_000)],
             "",
             "hold",
-            "it expires in “hold” after 1m, which dead-letters nowhere",
+            ("the message expires in “hold” after 1m, and this queue has no dead-letter exchange"),
         ),
-        ([queue("hold", 1, "gone")], "", "hold", "there is no exchange “gone”"),
+        ([queue("hold", 1, "gone")], "", "hold", "the exchange “gone” does not exist"),
         (
             [queue("hold", 1, "x"), Exchange("x")],
             "",
@@ -108,7 +108,7 @@ def test_a_ring_of_expiries_is_cut_by_the_broker_at_the_second_lap() -> None:
     ring = Definitions.of([queue("a", 10, "", "b"), queue("b", 20, "", "a")])
     walked = walk(ring, "", "a")
     assert ends(walked) == [("dropped", "b", ms(30))]
-    assert "drops it before “a”" in only(walked).why
+    assert "drops the message before “a”" in only(walked).why
     assert [hop.queue for hop in walked.hops] == ["a", "b"]
 
 
@@ -170,7 +170,7 @@ def test_a_way_that_branches_beyond_measure_is_given_up_and_says_so() -> None:
     walked = walk(Definitions.of(things), "x0", "k")
     assert len(walked.outcomes) == 1
     assert walked.outcomes[-1].ending == "uncertain"
-    assert "branches too often" in walked.outcomes[-1].why
+    assert "too many branches" in walked.outcomes[-1].why
     assert walked.is_routed
 
 

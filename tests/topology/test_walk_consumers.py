@@ -25,14 +25,14 @@ def test_a_retry_ring_without_an_end_says_so() -> None:
     outcome = only(walk(RETRY, "", "work", consumers={"work": Consumer("rejects")}))
     assert (outcome.ending, outcome.queue) == ("held", "work")
     assert outcome.why == (
-        "it goes round for ever, through “work”, “wait” and “work” again, "
-        "for its consumer never takes it"
+        "the message cycles forever through “work”, “wait” and “work” because no consumer "
+        "acknowledges it"
     )
 
 
 def test_a_rejection_where_nothing_dead_letters_is_a_loss() -> None:
     outcome = only(walk(of(Queue("work")), "", "work", consumers={"work": Consumer("rejects")}))
-    why = "the consumer of “work” rejects it, which dead-letters nowhere"
+    why = "the consumer of “work” rejects the message, and this queue has no dead-letter exchange"
     assert (outcome.ending, outcome.why) == ("dropped", why)
 
 
@@ -90,4 +90,6 @@ def test_a_never_answered_message_with_a_time_to_live_expires_some_time() -> Non
     found = of(a_queue("work", ttl=50, dlx="", key="dead"), Queue("dead"))
     outcome = only(walk(found, "", "work", consumers={"work": Consumer("requeues")}))
     assert (outcome.queue, outcome.after, outcome.latest) == ("dead", ms(50), None)
-    assert outcome.doubts == ("It does not expire while the consumer of “work” holds it.",)
+    assert outcome.doubts == (
+        "The message does not expire in “work” while a consumer has it unacknowledged.",
+    )

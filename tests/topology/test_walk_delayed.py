@@ -98,7 +98,7 @@ def test_a_delayed_type_of_no_rule_of_ours_is_not_guessed(kind: str) -> None:
 
 def test_what_a_delayed_exchange_alone_keeps_is_said_to_be_kept_and_not_to_be_refused() -> None:
     kept = walk(DIRECT, "later", "k", headers={"x-delay": 40})
-    assert only(kept).kept == "kept by the exchange “later” for 40ms"
+    assert only(kept).kept == "stored by the exchange “later” for 40ms"
     assert kept.is_only_kept
     at_once = walk(DIRECT, "later", "k")
     assert (only(at_once).kept, at_once.is_only_kept) == ("", False)
@@ -181,7 +181,7 @@ def test_a_dead_letter_that_was_kept_is_not_cut_as_a_ring() -> None:
     outcome = only(walked)
     assert [(hop.queue, hop.after) for hop in outcome.hops] == [("work", ms(0)), ("work", ms(50))]
     assert (outcome.ending, outcome.after) == ("dropped", ms(60))
-    assert "died there before" in outcome.why
+    assert "expired there before" in outcome.why
 
 
 def test_a_queue_that_dead_letters_at_least_once_does_not_learn_of_what_is_kept() -> None:
@@ -199,13 +199,13 @@ def test_a_rejecting_consumer_and_a_delayed_exchange_go_round_for_ever() -> None
     walked = walk(found, "later", "k", headers={"x-delay": 40}, consumers=consumers)
     outcome = only(walked)
     assert (outcome.ending, outcome.after) == ("held", ms(40))
-    assert "goes round for ever" in outcome.why
+    assert "cycles forever" in outcome.why
 
 
 def test_the_way_through_a_delayed_exchange_is_shown_with_its_binding() -> None:
     snapshot = a_snapshot(DIRECT, version="4.2.0")
     answer = ask(Question("later", "k", {"x-delay": 40}), snapshot)
-    assert answer.walk.delivered[0].hops[0].why == "kept by the exchange “later” for 40ms"
+    assert answer.walk.delivered[0].hops[0].why == "stored by the exchange “later” for 40ms"
     assert answer.way == DIRECT
 
 

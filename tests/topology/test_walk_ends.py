@@ -16,15 +16,18 @@ from topology.routing.walk import walk
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        ({"dlx": "gone"}, "there is no exchange “gone”"),
+        ({"dlx": "gone"}, "the exchange “gone” does not exist"),
         ({"dlx": "", "key": "gone"}, "the default exchange has no queue for the key “gone”"),
-        ({"dlx": "", "key": "hold"}, "the broker drops it before “hold”"),
+        ({"dlx": "", "key": "hold"}, "RabbitMQ drops the message before “hold”"),
     ],
 )
 def test_at_least_once_keeps_what_it_cannot_hand_on(target: dict[str, str], why: str) -> None:
     outcome = only(walk(of(a_queue("hold", ttl=10, **target, **AT_LEAST_ONCE)), "", "hold"))
     assert (outcome.ending, outcome.queue, outcome.after) == ("held", "hold", ms(10))
-    assert f"“hold” dead-letters at least once, so it keeps it for ever: {why}" in outcome.why
+    assert (
+        "“hold” dead-letters at least once and stores the message until RabbitMQ can route it: "
+        f"{why}"
+    ) in outcome.why
 
 
 def test_at_least_once_keeps_nothing_when_one_of_its_targets_takes_it() -> None:
@@ -64,7 +67,7 @@ def test_at_least_once_falls_back_without_what_it_needs(
     hold = a_queue("hold", ttl=10, dlx="gone", **(AT_LEAST_ONCE | changed))
     outcome = only(walk(of(hold), "", "hold"))
     assert outcome.ending == "dropped"
-    assert len([doubt for doubt in outcome.doubts if "needs x-overflow" in doubt]) == doubts
+    assert len([doubt for doubt in outcome.doubts if "without x-overflow" in doubt]) == doubts
 
 
 @pytest.mark.parametrize(("type_", "after"), [("classic", 0), ("quorum", 1)])
@@ -78,7 +81,7 @@ def test_an_exchange_type_of_a_plugin_leaves_the_way_uncertain() -> None:
     outcome = only(walk(found, "x", "k"))
     assert outcome.ending == "uncertain"
     assert outcome.why == (
-        "the exchange “x” is of the type x-consistent-hash, whose choice cannot be foretold"
+        "Delayboard cannot predict the exchange “x” of the type x-consistent-hash"
     )
 
 
@@ -87,15 +90,21 @@ def test_an_exchange_type_of_a_plugin_leaves_the_way_uncertain() -> None:
     [
         (
             {"x_max_length": 5},
-            "“q” holds at most 5 messages: when it is full, its oldest message makes room.",
+            (
+                "“q” holds at most 5 messages. When the queue is full, the queue drops the "
+                "oldest message."
+            ),
         ),
         (
             {"x_max_length_bytes": 5, "x_overflow": "reject-publish"},
-            "“q” holds at most 5 bytes: when it is full, it refuses new ones.",
+            "“q” holds at most 5 bytes. When the queue is full, the queue rejects new messages.",
         ),
         (
             {"x_expires": 5000},
-            "“q” is deleted with its messages when nobody uses it for 5s; a publish is no use.",
+            (
+                "RabbitMQ deletes “q” and its messages after 5s without use. A publish does not "
+                "count as use."
+            ),
         ),
     ],
 )
@@ -115,10 +124,10 @@ def test_a_shorter_expiration_may_wait_behind_longer_lives() -> None:
 @pytest.mark.parametrize(
     ("stated", "why"),
     [
-        ({"expiration": "1.5"}, "“1.5” is no whole number"),
-        ({"expiration": "-1"}, "“-1” is no whole number"),
+        ({"expiration": "1.5"}, "“1.5” is not a whole number"),
+        ({"expiration": "-1"}, "“-1” is not a whole number"),
         ({"expiration": "315360000001"}, "up to ten years"),
-        ({"headers": {"CC": "work"}}, "CC is no list"),
+        ({"headers": {"CC": "work"}}, "CC is not a list"),
     ],
 )
 def test_a_publish_that_the_broker_refuses_goes_nowhere(stated: dict[str, Any], why: str) -> None:

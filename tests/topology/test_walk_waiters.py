@@ -79,6 +79,6 @@ def test_where_others_read_it_is_taken_and_by_whom_is_told() -> None:
     headers = {WAITER.due_header: NOW_MS + 3 * MINUTE_MS}
     outcome = only(walk(FOUND, "", WAITER.queue, headers=headers, waiters=OTHERS))
     assert (outcome.ending, outcome.queue, outcome.after) == ("delivered", WAITER.queue, ms(0))
-    assert outcome.goes_on.startswith("a consumer that is not ours passes it on to “hooks”")
+    assert outcome.goes_on.startswith("an external consumer forwards due messages to “hooks”")
     there = only(remaining(FOUND, waiting(WAITER.queue, NOW_MS), WAITER.queue, waiters=OTHERS))
     assert (there.queue, there.goes_on) == (WAITER.queue, outcome.goes_on)

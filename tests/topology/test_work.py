@@ -135,7 +135,7 @@ def test_the_old_holder_is_stopped_and_changes_nothing() -> None:
     old = work.lease_of(claimed("old"))
     expire(Work.objects.get())
     new = work.lease_of(claimed("new"))
-    with pytest.raises(work.Stopped, match="Another worker has taken this work over"):
+    with pytest.raises(work.Stopped, match="Another worker took over this task"):
         old.pulse(2, 3)
     assert not old.end(WorkState.FAILED, "no")
     assert not old.give_back("no", after=SECOND)

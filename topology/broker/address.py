@@ -36,7 +36,7 @@ class Address:
         try:
             context = ssl.create_default_context(cadata=self.ca_certificate or None)
         except ssl.SSLError as error:
-            raise AddressError("The certificate is no PEM text that can be read.") from error
+            raise AddressError("The certificate is not readable PEM text.") from error
         if not self.verify_tls:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -58,7 +58,9 @@ def parse_address(amqp_url: str, management_url: str) -> Address:
     try:
         port = parts.port
     except ValueError as error:
-        raise AddressError("The port in the broker's address is no number up to 65535.") from error
+        raise AddressError(
+            "The port in the broker's address is not a number up to 65535."
+        ) from error
     return Address(
         host=parts.hostname,
         port=port or (5671 if tls else 5672),
@@ -78,7 +80,7 @@ def check_management_url(management_url: str) -> None:
         raise AddressError(sentence)
     if parts.username is not None:
         # It would stand in every sentence that names the address, and win over our own.
-        raise AddressError("The management address must not hold a user name or password.")
+        raise AddressError("The management address must not contain a user name or password.")
 
 
 def _split(url: str, sentence: str) -> SplitResult:

@@ -62,22 +62,25 @@ class Unsupported(BrokerError):
     pass
 
 
-NACKED = "A queue refused the message: it is full, not available, or was deleted at that moment."
+NACKED = (
+    "A queue refused the message because it is full, unavailable or deleted. Check the queue "
+    "and try again."
+)
 
 
 def unroutable_sentence(exchange: str, routing_key: str) -> str:
     """Why a mandatory message came back."""
     return (
-        f"No queue takes the key “{routing_key}” at the exchange “{exchange or '(default)'}”: "
-        "the broker gave the message back."
+        f"The exchange “{exchange or '(default)'}” has no queue for the key “{routing_key}”. "
+        "RabbitMQ returned the message."
     )
 
 
 _REMEDIES = {
     "memory": (
-        "have messages consumed or deleted, or give it more memory (vm_memory_high_watermark)"
+        "consume or delete messages, or give RabbitMQ more memory (vm_memory_high_watermark)"
     ),
-    "disk": "free disk space on it (the limit is disk_free_limit)",
+    "disk": "free disk space (the limit is disk_free_limit)",
 }
 
 
@@ -86,8 +89,8 @@ def alarm_sentence(alarms: Sequence[str] = ()) -> str:
     named = f" ({', '.join(alarms)})" if alarms else ""
     of = [remedy for kind, remedy in _REMEDIES.items() if any(a.startswith(kind) for a in alarms)]
     return (
-        f"The broker has an alarm{named} and takes no publishes until it is over: "
-        f"{'; '.join(of) or 'free memory or disk space on it'}."
+        f"RabbitMQ has an alarm{named} and blocks publishes until the alarm ends. To end it, "
+        f"{'; '.join(of) or 'free memory or disk space'}."
     )
 
 
@@ -102,22 +105,22 @@ def declined(reason: str) -> Unsupported | None:
     """What this broker or its version cannot do, by the reason it gives; None for other reasons."""
     if found := _FLAG_IS_OFF.search(reason):
         return Unsupported(
-            f"The feature flag {found[1]}_queue is not enabled on this broker, so it has no "
-            f"{found[1]} queues: run `rabbitmqctl enable_feature_flag all` on it."
+            f"The feature flag {found[1]}_queue is not enabled, so RabbitMQ has no {found[1]} "
+            "queues. Run `rabbitmqctl enable_feature_flag all`."
         )
     if found := _QUEUE_TYPE.search(reason):
         return Unsupported(
-            f"This version of RabbitMQ has no queue type “{found[1]}”: choose another type, or "
-            "update the broker."
+            f"This version of RabbitMQ has no queue type “{found[1]}”. Choose another type, or "
+            "upgrade RabbitMQ."
         )
     if found := _EXCHANGE_TYPE.search(reason):
         return Unsupported(
-            f"This broker has no exchange type “{found[1]}”: enable the plugin that brings it, "
-            "or choose another type."
+            f"RabbitMQ has no exchange type “{found[1]}”. Enable the plugin, or choose another "
+            "type."
         )
     if found := _ARGUMENT.search(reason):
         return Unsupported(
-            f"On this version of RabbitMQ a {found[2]} queue takes no argument “{found[1]}”: "
-            "choose another queue type, or update the broker."
+            f"In this version of RabbitMQ, a {found[2]} queue has no argument “{found[1]}”. "
+            "Choose another queue type, or upgrade RabbitMQ."
         )
     return None

@@ -103,7 +103,10 @@ def show_body(body: bytes, content_type: str = "", content_encoding: str = "") -
     named = _named(content_type)
     text = None if named else _decoded(data, charset)
     if text is None and not named and charset != "utf-8":
-        notes = (*notes, f"It says that it is {charset}, and is not.")
+        notes = (
+            *notes,
+            f"The message declares the charset {charset}, but the body is not {charset}.",
+        )
     if text is None:
         dump, is_cut = hex_dump(data[:HEX_BYTES]), len(data) > HEX_BYTES
         return Body("hex", dump, len(body), is_cut, size, charset, named, notes)
@@ -124,13 +127,13 @@ def unpack(body: bytes, content_encoding: str = "", most: int = UNPACKED_BYTES) 
     if body.startswith(_GZIP):
         return _inflated(body, "gzip", 31, most)
     if encoding in ("gzip", "x-gzip"):
-        return Unpacked(body, notes=("It says that it is packed by gzip, and is not.",))
+        return Unpacked(body, notes=("The message declares gzip, but the body is not gzip.",))
     if encoding == "deflate":
         found = _inflated(body, "deflate", 15, most)
         return found if found.how else _inflated(body, "deflate", -15, most)
     if body.startswith(_ZSTD) or encoding in ("zstd", "br", "compress"):
         name = "zstd" if body.startswith(_ZSTD) else encoding
-        return Unpacked(body, notes=(f"It is packed by {name}, which is not unpacked here.",))
+        return Unpacked(body, notes=(f"Delayboard does not decompress {name}.",))
     return Unpacked(body)
 
 
@@ -141,22 +144,30 @@ def _inflated(body: bytes, how: str, wbits: int, most: int) -> Unpacked:
     notes: tuple[str, ...] = ()
     while place < len(body) and size < most:
         if len(pieces) == MOST_PIECES:
-            notes = (f"Only its first {MOST_PIECES:,} packed pieces were unpacked.",)
+            notes = (f"Delayboard decompressed only the first {MOST_PIECES:,} compressed pieces.",)
             break
         try:
             piece, place, is_whole = _piece(body, place, wbits, most - size)
         except zlib.error:
             if not pieces:
-                return Unpacked(body, notes=(f"It cannot be unpacked by {how}: it is damaged.",))
-            notes = (f"What follows its first {size} bytes cannot be unpacked.",)
+                return Unpacked(
+                    body,
+                    notes=(
+                        (
+                            f"Delayboard cannot decompress the body with {how} because the body is "
+                            "damaged."
+                        ),
+                    ),
+                )
+            notes = (f"Delayboard cannot decompress the data after the first {size} bytes.",)
             break
         pieces.append(piece)
         size += len(piece)
         if not is_whole:
             if size < most:
-                notes = ("It ends before what was packed does.",)
+                notes = ("The compressed data is incomplete.",)
             else:
-                notes = (f"Only its first {most:,} bytes were unpacked.",)
+                notes = (f"Delayboard decompressed only the first {most:,} bytes.",)
             break
     return Unpacked(b"".join(pieces), how, notes)
 
@@ -271,7 +282,7 @@ def _pretty(text: str) -> str | None:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     read = dict(pairs)
     if len(read) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a duplicate name")
     return read
 
 

@@ -14,7 +14,7 @@ from django import db
 class Trouble(Enum):
     """Why, and the next step."""
 
-    FULL = ("The disk is full.", "Free space on it and try again.")
+    FULL = ("The disk is full.", "Free space on the disk and try again.")
     LOCKED = (
         "Another process locks the database.",
         "Try again in a few seconds.",
@@ -24,8 +24,8 @@ class Trouble(Enum):
         "Run manage.py migrate and try again.",
     )
     CANNOT_OPEN = (
-        "The database cannot be opened.",
-        "Check that its folder exists and that Delayboard may write there.",
+        "Delayboard cannot open the database.",
+        "Check that its folder exists and that Delayboard may write to it.",
     )
     READ_ONLY = (
         "The database is read-only.",
@@ -38,7 +38,7 @@ class Trouble(Enum):
     )
     UNREACHABLE = (
         "Delayboard cannot connect to the database server.",
-        "Check that it runs, has free connections, and that DATABASE_URL is right.",
+        "Check that the server runs, has free connections, and that DATABASE_URL is right.",
     )
 
     @property

@@ -155,13 +155,13 @@ def sentence(node: Node) -> str:
     if node.type:
         words.append(node.type)
     if node.ttl is not None:
-        words.append(f"messages die after {format_delay(node.ttl)}")
+        words.append(f"message TTL {format_delay(node.ttl)}")
     if node.retry is not None:
         words.append(node.retry.sentence)
     if node.limit is not None:
         words.append(f"holds at most {node.limit} messages")
     if node.numbers is not None and node.numbers.messages is not None:
-        words.append(f"{node.numbers.messages} messages when this was drawn")
+        words.append(f"{node.numbers.messages} messages at drawing time")
     return ", ".join(words) + "."
 
 
@@ -196,7 +196,7 @@ def _missing(edge: Edge, standing: Collection[str] | None, nodes: Collection[str
     gone = set(edge.keys) - set(standing or ())
     if standing is not None and not gone:
         return edge
-    what = "should bind to" if standing is None else edge.what
+    what = "missing binding to" if standing is None else edge.what
     if edge.source not in nodes or edge.target not in nodes:
         return replace(edge, what=what)
     keys = tuple(f"{key} (missing)" if key in gone else key for key in edge.keys)

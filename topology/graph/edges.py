@@ -50,8 +50,8 @@ def waiter_edges(waiters: Iterable[Waiter]) -> tuple[Edge, ...]:
         Edge(f"queue/{waiter.queue}", f"queue/{queue}", "waiter", what, label=label)
         for waiter in waiters
         for queue, what, label in (
-            (waiter.onward, "its waiter passes on what is due", "when due"),
-            (waiter.back, "its waiter puts back what is not", "not yet due"),
+            (waiter.onward, "waiter forwards due messages", "when due"),
+            (waiter.back, "waiter returns messages that are not due", "not yet due"),
         )
     )
 
@@ -111,7 +111,7 @@ def _alternates(definitions: Definitions) -> list[Edge]:
             source=f"exchange/{exchange.name}",
             target=f"exchange/{alternate}",
             kind="alternate",
-            what="passes on what it cannot route",
+            what="alternate exchange",
             label="unroutable",
         )
         for exchange in definitions.exchanges

@@ -18,13 +18,13 @@ NOT_RUNNING = frozenset({"down", "crashed", "stopped", "minority"})
 TRANSIT_SECONDS = 0.1
 SLOW, FAST = 1.0, 20.0
 MARK_WORDS: dict[str, str] = {
-    "unknown": "no numbers",
+    "unknown": "no data",
     "down": "not running",
-    "held": "messages are past their time and no queue takes them",
+    "held": "messages are stuck: RabbitMQ cannot route them",
     "full": "full",
-    "taken": "a consumer takes messages before their time",
-    "stuck": "messages wait and nobody consumes",
-    "waiting": "messages wait for their time",
+    "taken": "a consumer removes messages before they are due",
+    "stuck": "messages wait and the queue has no consumer",
+    "waiting": "messages wait for their due time",
     "busy": "messages wait for consumers",
     "empty": "empty",
     "missing": "missing in the broker",

@@ -30,7 +30,7 @@ class Retry:
         ends = dict.fromkeys(format_delay(end) for end in (self.shortest, self.longest))
         times = {None: "", 1: ", once at most"}
         most = times.get(self.limit, f", at most {self.limit} times")
-        return f"what failed is delivered again after {' to '.join(ends)}{most}"
+        return f"returned messages are redelivered after {' to '.join(ends)}{most}"
 
 
 def retry_of(queue: Queue) -> Retry | None:

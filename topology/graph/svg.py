@@ -142,7 +142,7 @@ def _texts(box: Box) -> str:
         return "".join(parts)
     if box.node.ttl is not None:
         words = format_delay(box.node.ttl)
-        parts.append(_pill(box, y, words, f"messages die after {words}", CLOCK))
+        parts.append(_pill(box, y, words, f"message TTL {words}", CLOCK))
     elif box.node.retry is not None:
         parts.append(_pill(box, y, box.node.retry.badge, box.node.retry.sentence, AGAIN))
     if box.node.numbers is not None:

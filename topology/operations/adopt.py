@@ -51,23 +51,23 @@ class Sighting:
         """How complete it is: (ok, warn, error, note or off; words), one for each thing to say."""
         plan = self.found.plan
         untrue = len(self.found.untrue_names)
-        named = [("warn", f"{_count(untrue, 'name')} with another time")] if untrue else []
+        named = [("warn", f"{_count(untrue, 'name')} with a different time")] if untrue else []
         if plan is None:
-            lacks = [("warn", f"{_count(len(self.missing), 'thing')} missing or odd")]
-            whole = named or [("ok", "nothing missing")]
-            return [("off", "shown only"), *(lacks + named if self.missing else whole)]
+            lacks = [("warn", f"{_count(len(self.missing), 'object')} missing or different")]
+            whole = named or [("ok", "no missing objects")]
+            return [("off", "not adoptable"), *(lacks + named if self.missing else whole)]
         wrong = [one for one in self.departures if not one.is_made_up_for]
         made_up = len(self.departures) - len(wrong)
         said = list(named)
         if plan.changes and self.missing:
-            said.append(("warn", f"{len(self.missing)} of {len(plan.changes)} things missing"))
+            said.append(("warn", f"{len(self.missing)} of {len(plan.changes)} objects missing"))
         elif self.missing:
-            said.append(("warn", f"{_count(len(self.missing), 'queue')} unlike the others"))
+            said.append(("warn", f"{_count(len(self.missing), 'queue')} different from the others"))
         if wrong:
             verb = "differs" if len(wrong) == 1 else "differ"
             said.append(("error", f"{_count(len(wrong), 'argument')} {verb}"))
         if made_up:
-            said.append(("note", f"{_count(made_up, 'argument')} given by policy"))
+            said.append(("note", f"{_count(made_up, 'argument')} set by policy"))
         return said or [("ok", "complete")]
 
 
@@ -113,9 +113,10 @@ def adopt(user: User, broker: Broker, kind: str, name: str) -> tuple[Topology, P
     named = (one for one in recognition.found if (one.use.kind, one.use.name) == (kind, name))
     found = next(named, None)
     if found is None:
-        raise Refusal(f"There is no “{name}” of this kind in {broker.name} now.")
+        raise Refusal(f"{broker.name} no longer has “{name}” of this pattern.")
     if found.plan is None:
         raise Refusal(
-            f"“{name}” can be shown and not be managed: no parameters of its kind would make it."
+            f"Delayboard cannot adopt “{name}”. No parameters of the pattern produce the same "
+            "objects."
         )
     return take_over(user, broker, kind, found.use.params), found.plan

@@ -78,7 +78,7 @@ def _try_management(address: Address) -> list[Trial]:
 
 def _late(name: str, address: Address) -> Trial:
     sentence = (
-        f"No answer from {address.host} in {TRIAL_SECONDS:.0f} seconds: does the name lead to the "
-        "right host, is the network up, is RabbitMQ overloaded?"
+        f"{address.host} did not answer in {TRIAL_SECONDS:.0f} seconds. Check the host name, "
+        "the network and the load of RabbitMQ."
     )
     return Trial(name, False, sentence)

@@ -34,7 +34,7 @@ def alone_with(topology: Topology) -> Iterator[None]:
     free = Q(busy_until_at=None) | Q(busy_until_at__lt=now)
     rows = Topology.objects.filter(pk=topology.pk)
     if not rows.filter(free).update(busy_until_at=claim):
-        raise Refusal("It is being applied or torn down right now: look again in a moment.")
+        raise Refusal("Another process is changing this topology. Try again in a minute.")
     topology.refresh_from_db()
     try:
         yield
@@ -44,7 +44,7 @@ def alone_with(topology: Topology) -> Iterator[None]:
 
 def refuse_torn_down(topology: Topology) -> None:
     if topology.state == State.TORN_DOWN:
-        raise Refusal("It was torn down: make a new one.")
+        raise Refusal("This topology is deleted. Create a new topology.")
 
 
 def begin(topology: Topology, plan: Plan) -> None:

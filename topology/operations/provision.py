@@ -63,10 +63,10 @@ def apply(user: User, topology: Topology) -> Applied:
         refuse_torn_down(topology)
         snapshot = latest.for_action(broker, management, topology.definitions)
         if wrong := obstacle_for(topology, snapshot):
-            raise Refusal(f"{wrong} Nothing was changed.")
+            raise Refusal(f"{wrong} Delayboard changed nothing.")
         plan = plan_for(topology, snapshot)
         if not plan.is_applicable:
-            raise Refusal("The plan is in conflict with what exists; nothing was changed.")
+            raise Refusal("The plan conflicts with existing objects. Delayboard changed nothing.")
         begin(topology, plan)
         created = apply_plan(plan, management, lambda done, total: None)
         Topology.objects.filter(pk=topology.pk).update(
@@ -85,12 +85,12 @@ def start_recording(user: User, topology: Topology, *, tap_type: TapType = DEFAU
     """
     broker = topology.broker
     with (
-        audit.recorded(user, "recording switched on", broker=broker, what=topology.name),
+        audit.recorded(user, "recording enabled", broker=broker, what=topology.name),
         alone_with(topology),
         Management(broker.address) as management,
     ):
         if not topology.is_recordable or topology.state != State.APPLIED:
-            raise Refusal("There is nothing of it to record that is not recorded already.")
+            raise Refusal("This topology has no more messages to record.")
         applied = create_tap(topology, topology.tap_with(tap_type), management)
         Topology.objects.filter(pk=topology.pk).update(tap_type=tap_type, applied_at=timezone.now())
     topology.refresh_from_db()
@@ -104,7 +104,7 @@ def create_tap(topology: Topology, tap: Definitions, management: Management) -> 
     """
     plan = make_plan(tap, latest.for_action(topology.broker, management, tap))
     if not plan.is_applicable:
-        raise Refusal(f"{' '.join(conflict_sentences(plan))} Nothing was changed.")
+        raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
     own(topology, [change.thing.identity for change in plan.signed("create")])
     return Applied(apply_plan(plan, management, lambda done, total: None), plan)
 
@@ -173,7 +173,7 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
     with (
         audit.recorded(
             user,
-            "topology torn down",
+            "topology deleted",
             broker=broker,
             what=topology.name,
             details={"even_with_messages": forced},
@@ -236,14 +236,17 @@ def unbind(
         bound = destinations_of(topology, snapshot)
         found = [b for b in bound if (b.routing_key, b.destination) == wanted]
         if not found:
-            raise Refusal(f"{destination} is not bound to it with the key {routing_key}.")
+            raise Refusal(
+                f"{destination} is not bound to this topology with the key {routing_key}."
+            )
         if broker.is_production and typed_name != destination:
-            raise Refusal("This broker is a production one: type the destination's name.")
+            raise Refusal(
+                "{broker.name} is a production broker. Type the destination name to confirm."
+            )
         if (waiting := _waiting(topology, management, snapshot)) and typed_name != destination:
             raise Refusal(
-                f"{waiting} Whom they are for cannot be seen here, and a message for a "
-                "destination that is not bound is held up or lost. Type its name to unbind it "
-                "all the same."
+                f"{waiting} Delayboard cannot see their destinations, and messages without a "
+                "binding get stuck or lost. Type the destination name to unbind anyway."
             )
         management.unbind(found[0])
         disown(topology, [found[0].identity])
@@ -255,7 +258,7 @@ def _waiting(topology: Topology, management: Management, snapshot: Snapshot) -> 
     waits = [q.name for q in topology.definitions.queues if q.message_ttl_ms is not None]
     numbers = _counted(topology, management, snapshot, waits).numbers
     total = sum(numbers[name].messages or 0 for name in waits if name in numbers)
-    return f"{total} messages wait in its delays." if total else ""
+    return f"{total} messages wait in the delay queues." if total else ""
 
 
 def occupied_sentence(teardown: Teardown) -> str:
@@ -263,23 +266,21 @@ def occupied_sentence(teardown: Teardown) -> str:
     parts = []
     for held in teardown.occupied:
         last = held.latest_due_at
-        until = f", the last leaves it by {last:%Y-%m-%d %H:%M:%S} UTC" if last else ""
+        until = f", last due {last:%Y-%m-%d %H:%M:%S} UTC" if last else ""
         parts.append(f"{held.messages} in {held.queue}{until}")
     return (
-        f"{teardown.messages} messages are still in it ({'; '.join(parts)}). Drain or park them "
-        "first, or type the topology's name to delete them with it."
+        f"The topology holds {teardown.messages} messages ({'; '.join(parts)}). Drain or park "
+        "them, or type the topology name to delete them."
     )
 
 
 def _refuse(teardown: Teardown, *, forced: bool, is_production: bool) -> None:
     if teardown.foreign:
-        raise Refusal(
-            f"Others are bound to it or lead into it: {'; '.join(teardown.foreign_sentences)}."
-        )
+        raise Refusal(f"Other objects use this topology: {'; '.join(teardown.foreign_sentences)}.")
     if teardown.occupied and not forced:
         raise Refusal(occupied_sentence(teardown))
     if is_production and not forced:
-        raise Refusal("This broker is a production one: type the topology's name.")
+        raise Refusal("This is a production broker. Type the topology name to confirm.")
 
 
 def _delete(

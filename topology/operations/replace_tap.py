@@ -45,14 +45,14 @@ def replace_tap(user: User | None, topology: Topology) -> None:
         alone_with(topology),
     ):
         if not topology.has_stream_tap:
-            raise Refusal("It has no stream tap.")
+            raise Refusal("This topology has no stream tap.")
         if topology.state == State.PLANNED:
             Topology.objects.filter(pk=topology.pk).update(tap_type=DEFAULT_TAP)
         elif topology.state == State.APPLIED:
             with Management(topology.broker.address) as management:
                 _replace(topology, management)
         else:
-            raise Refusal("Applying it began and did not end. Apply it again first.")
+            raise Refusal("The last apply did not finish. Apply the topology again first.")
     topology.refresh_from_db()
 
 
@@ -77,8 +77,8 @@ def _refuse_foreign(topology: Topology, stream: str, management: Management) -> 
     except NotFound:
         return
     raise Refusal(
-        f"Delayboard did not create the stream “{stream}”, so it does not delete it. Delete it "
-        "in the broker, then change the tap."
+        f"Delayboard did not create the stream “{stream}”, so it does not delete it. Delete the "
+        "stream in the broker, then change the tap."
     )
 
 

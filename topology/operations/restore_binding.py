@@ -37,7 +37,7 @@ def restore_binding(user: User, topology: Topology, destination: str) -> int:
         snapshot = latest.for_action(broker, management, wanted)
         plan = make_plan(_to_what_exists(wanted, broker, snapshot), snapshot)
         if not plan.is_applicable:
-            raise Refusal(f"{' '.join(conflict_sentences(plan))} Nothing was changed.")
+            raise Refusal(f"{' '.join(conflict_sentences(plan))} Delayboard changed nothing.")
         own(topology, [change.thing.identity for change in plan.signed("create")])
         created = apply_plan(plan, management, lambda done, total: None)
     rows = MissingBinding.objects.filter(topology=topology, destination=destination)
@@ -54,7 +54,7 @@ def obstacle_to(row: MissingBinding, snapshot: Snapshot) -> str:
     if row.restored_at is not None:
         return "Wait for the next retry."
     if row.is_bound:
-        return f"Nothing behind “{row.destination}” takes the message. Bind a queue to it."
+        return f"“{row.destination}” leads to no queue. Bind a queue to it."
     return _absence(row.topology.broker, row.destination, snapshot.definitions)
 
 

@@ -59,7 +59,7 @@ def _new_row(
         # Two at once wait for each other here, so that the second one sees the first.
         Broker.objects.select_for_update().get(pk=broker.pk)
         if same.exclude(state=State.TORN_DOWN).exists():
-            raise Refusal(f"There is a topology “{name}” of this kind on {broker.name} already.")
+            raise Refusal(f"The topology “{name}” of this pattern already exists on {broker.name}.")
         slug = new_slug(name, lambda slug: taken(slug=slug).exists(), longest=80)
         row = Topology.objects.create(
             broker=broker, slug=slug, kind=kind, name=name, params=stored, **values
@@ -73,7 +73,7 @@ def keep_bodies(user: User, topology: Topology, *, is_wanted: bool) -> None:
 
     Raises Refusal when it is to be kept of one that was torn down.
     """
-    action = "keeping bodies switched on" if is_wanted else "keeping bodies switched off"
+    action = "body storage enabled" if is_wanted else "body storage disabled"
     with audit.recorded(user, action, broker=topology.broker, what=topology.name):
         if is_wanted:
             refuse_torn_down(topology)

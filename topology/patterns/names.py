@@ -44,25 +44,32 @@ def byte_length(text: str) -> int:
 def unicode_problem(text: str) -> str:
     """Why this cannot be written as UTF-8: JSON can hold half of a surrogate pair; "" if it can."""
     half = _HALF.search(text)
-    return f"It holds U+{ord(half[0]):X}, which is no character in Unicode." if half else ""
+    return (
+        f"The text contains U+{ord(half[0]):X}, which is not a valid Unicode character."
+        if half
+        else ""
+    )
 
 
 def control_problem(text: str) -> str:
     """What no name can hold, whoever made it: neither a header's nor that of another's queue."""
-    wrong = "A name cannot hold control characters." if _CONTROL.search(text) else ""
+    wrong = "A name cannot contain control characters." if _CONTROL.search(text) else ""
     return unicode_problem(text) or wrong
 
 
 def name_problem(name: str, longest_bytes: int) -> str:
     """Why we name no exchange or queue so; "" where we do."""
     if not name:
-        return "A name is missing."
+        return "The name is missing."
     if byte_length(name) > longest_bytes:
         return f"A name has at most {longest_bytes} bytes."
     if name.startswith("amq."):
-        return "Names that begin with “amq.” belong to the broker."
+        return "RabbitMQ reserves names that begin with “amq.”. Choose another name."
     if is_tap(name) and not _is_stored.get():
-        return f"Names that begin with “{TAP_PREFIX}” belong to Delayboard's own taps."
+        return (
+            f"Delayboard reserves names that begin with “{TAP_PREFIX}” for its taps. Choose "
+            "another name."
+        )
     return sight_problem(name)
 
 
@@ -71,17 +78,13 @@ def sight_problem(name: str) -> str:
     if (wrong := control_problem(name)) or _is_stored.get():
         return wrong
     hidden = next(
-        (
-            parked_message
-            for parked_message in name
-            if unicodedata.category(parked_message) in _HIDDEN
-        ),
+        (character for character in name if unicodedata.category(character) in _HIDDEN),
         "",
     )
     if hidden:
-        return f"A name cannot hold characters that nobody sees, such as U+{ord(hidden):04X}."
+        return f"A name cannot contain invisible characters such as U+{ord(hidden):04X}."
     if name and not any(map(_is_visible, name)):
-        return "A name needs a character that can be seen."
+        return "A name needs at least one visible character."
     return ""
 
 
@@ -90,12 +93,12 @@ def unseen(name: str) -> str:
     if not name:
         return "no name"
     is_blank = not any(map(_is_visible, name))
-    parked_messages = [one for one in name if is_blank or unicodedata.category(one) in _HIDDEN]
-    if not parked_messages:
+    characters = [one for one in name if is_blank or unicodedata.category(one) in _HIDDEN]
+    if not characters:
         return ""
-    points = [f"U+{ord(parked_message):04X}" for parked_message in dict.fromkeys(parked_messages)]
-    told = ", ".join(points[:MOST_POINTS]) + (" and others" if points[MOST_POINTS:] else "")
-    return f"blank: {told}" if is_blank else f"holds {told}"
+    points = [f"U+{ord(character):04X}" for character in dict.fromkeys(characters)]
+    shown = ", ".join(points[:MOST_POINTS]) + (" and others" if points[MOST_POINTS:] else "")
+    return f"blank: {shown}" if is_blank else f"contains {shown}"
 
 
 def key_problem(key: str, longest_bytes: int = LONGEST_NAME_BYTES) -> str:
@@ -108,10 +111,10 @@ def key_problem(key: str, longest_bytes: int = LONGEST_NAME_BYTES) -> str:
 def header_problem(name: str) -> str:
     """Why no header can be named so; "" when one can."""
     if byte_length(name) > LONGEST_NAME_BYTES:
-        return f"A header's name has at most {LONGEST_NAME_BYTES} bytes."
+        return f"A header name has at most {LONGEST_NAME_BYTES} bytes."
     return control_problem(name)
 
 
-def _is_visible(parked_message: str) -> bool:
-    """Neither a blank nor a mark that only changes the message before it."""
-    return unicodedata.category(parked_message)[0] not in "ZM" and parked_message not in _BLANK
+def _is_visible(character: str) -> bool:
+    """Neither a blank nor a mark that only changes the character before it."""
+    return unicodedata.category(character)[0] not in "ZM" and character not in _BLANK

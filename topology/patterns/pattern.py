@@ -192,7 +192,9 @@ class Pattern(ABC):
         """Why messages for this target would go astray in this vhost; "" when they would not."""
         work = self.targets(params)[0]
         is_work = target == work
-        return "" if is_work else f"Messages of this topology go to {work} and nowhere else."
+        return (
+            "" if is_work else f"Messages of this topology always go to {work}. Enter this queue."
+        )
 
     def probes(self, params: Any, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
         """What to try it with: delay, target, and the queue (may be made up) to arrive in."""

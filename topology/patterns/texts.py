@@ -35,7 +35,7 @@ def delay_problem(delay: timedelta) -> str:
     if delay < timedelta(milliseconds=1):
         return "The delay must be at least 1 ms."
     if delay > timedelta(milliseconds=MAXIMUM_TTL_MS):
-        return "RabbitMQ takes no delay over 3650 days."
+        return "RabbitMQ accepts no delay over 3650 days."
     return ""
 
 

@@ -17,7 +17,9 @@ def _sentence(wanted: Thing, found: Definitions) -> str:
     there = found.get(wanted.identity)
     if there is None:
         return f"The {_title(wanted)} is missing."
-    return "" if _plain(there) == _plain(wanted) else f"The {_title(wanted)} is another than usual."
+    return (
+        "" if _plain(there) == _plain(wanted) else f"The {_title(wanted)} differs from the pattern."
+    )
 
 
 def _plain(thing: Thing) -> Thing:

@@ -20,7 +20,7 @@ def apply_plan(plan: Plan, management: Management, pulse: Callable[[int, int], N
     middle: what was created then stays and is found present by the next plan.
     """
     if not plan.is_applicable:
-        raise PlanConflict("The plan is in conflict with what exists; nothing was changed.")
+        raise PlanConflict("The plan conflicts with existing objects. Delayboard changed nothing.")
     missing = plan.signed("create")
     for done, change in enumerate(missing, start=1):
         _declare(change.thing, management)

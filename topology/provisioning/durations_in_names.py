@@ -35,5 +35,7 @@ def untrue_names(names: Iterable[str], found: Definitions) -> tuple[str, ...]:
         if stated is not None and ttl is not None and ttl != stated:
             held = format_delay(MILLISECOND * ttl)
             named = format_delay(MILLISECOND * stated)
-            sentences.append(f"The queue “{name}” is named after {named}, and its TTL is {held}.")
+            sentences.append(
+                f"The name of the queue “{name}” states {named}, but the TTL is {held}."
+            )
     return tuple(sentences)

@@ -99,15 +99,15 @@ def conflict_sentences(plan: Plan) -> list[str]:
     return [
         _missing_end(change, difference)
         if isinstance(change.thing, Binding)
-        else f"The {change.title} exists already, and its {difference.name} is "
-        f"{difference.found}, not {difference.wanted}."
+        else f"The {change.title} already exists with {difference.name} {difference.found} instead "
+        f"of {difference.wanted}."
         for change in plan.signed("conflict")
         for difference in change.differences
     ]
 
 
 def _missing_end(change: Change, difference: Difference) -> str:
-    return f"There is no {difference.name}, so that there can be no {change.title}."
+    return f"The {difference.name} does not exist, so Delayboard cannot create the {change.title}."
 
 
 def ends(thing: Thing) -> tuple[tuple[str, str], ...]:

@@ -72,9 +72,8 @@ def breaks_stream_taps(definitions: Definitions, publish: Publish) -> str:
     if not broken or publish.exchange not in tapped_exchanges(definitions, by="stream"):
         return ""
     return (
-        f"{broken}, which Delayboard's stream tap at “{publish.exchange}” cannot take: the broker "
-        "would close the connection. Change the tap to a classic queue, or replay it to its queue "
-        "through the default exchange."
+        f"{broken}. With the stream tap at “{publish.exchange}”, RabbitMQ would close the "
+        "connection. Use a classic tap, or replay to the queue through the default exchange."
     )
 
 
@@ -88,7 +87,7 @@ def breaking_header(headers: Mapping[str, object]) -> str:
     """
     for name, value in headers.items():
         if name == FILTER_HEADER and not _is_filter_value(value):
-            return f"The header “{name}” is no text of at most {FILTER_BYTES} bytes"
+            return f"The header “{name}” is not a text of at most {FILTER_BYTES} bytes"
         if isinstance(value, Decimal) or (name.startswith("x-") and _holds_decimal(value)):
             return f"The header “{name}” holds a decimal number"
     return ""

@@ -148,9 +148,9 @@ def _foreign_sentence(thing: Thing) -> str:
     does = (
         f"queue “{thing.name}” dead-letters into"
         if isinstance(thing, Queue)
-        else f"exchange “{thing.name}” hands what it cannot route to"
+        else f"exchange “{thing.name}” sends unroutable messages to"
     )
-    return f"{does} the {kind} “{name}”: delete it or lead it elsewhere first"
+    return f"{does} the {kind} “{name}”: delete or change it first"
 
 
 def _bound_sentence(binding: Binding) -> str:

@@ -24,8 +24,8 @@ MADE_UP_DESTINATION = Definitions.of(
 # Who should consume a waiter's queue, and the sentence when somebody does.
 OUR_WAITER = ("Delayboard's worker or “manage.py run_waiter”", "A waiter consumes {name}.")
 OTHERS_WAITER = (
-    "the consumer of whoever built it",
-    "The waiter that consumes {name} is others’: what it passes on, and when, cannot be checked.",
+    "an external consumer",
+    "An external waiter consumes {name}. Delayboard cannot check what it forwards and when.",
 )
 
 
@@ -77,7 +77,9 @@ def verify(
         checks = [_probe(pattern, params, *probe, snapshot) for probe in probes]
     checks.extend(_reaches(pattern, params, wanted, snapshot, problems))
     if not checks:
-        checks = [Check(True, "No routing key is on offer, so that no probe could be tried.")]
+        checks = [
+            Check(True, "The topology defines no routing key, so Delayboard cannot probe it.")
+        ]
     waiting = sorted(_delay_queues(wanted))
     checks.extend(_no_consumer(name, snapshot) for name in waiting)
     who = OTHERS_WAITER if is_read_by_others else OUR_WAITER
@@ -106,7 +108,7 @@ def _reaches(
         where = ", ".join(sorted(stuck))
         number = sum(stuck.values())
         many = "1 message is" if number == 1 else f"{number} messages are"
-        yield Check(False, f"{many} stuck in {where}: RabbitMQ cannot route what leaves there.")
+        yield Check(False, f"{many} stuck in {where}. RabbitMQ cannot route them.")
 
 
 def _probe(
@@ -136,7 +138,10 @@ def _probe_to_others(route: Route, queue: str, snapshot: Snapshot) -> Check:
     if not arrived:
         return Check(False, f"A probe would not arrive in {queue}: {_why_not(walked)}.")
     after = format_delay(arrived[0].after)
-    return Check(True, f"A probe would arrive in {queue} after {after}, where others take it out.")
+    return Check(
+        True,
+        f"A probe would arrive in {queue} after {after}. An external consumer reads this queue.",
+    )
 
 
 def _walked(route: Route, there: Definitions, waiters: Sequence[Waiter]) -> Walk:
@@ -152,7 +157,7 @@ def _walked(route: Route, there: Definitions, waiters: Sequence[Waiter]) -> Walk
 
 def _why_not(walked: Walk) -> str:
     reasons = (outcome.why for outcome in walked.outcomes if outcome.ending != "delivered")
-    return "; ".join(reasons) or "no way leads there"
+    return "; ".join(reasons) or "no route exists"
 
 
 def _delay_queues(wanted: Definitions) -> list[str]:
@@ -166,10 +171,10 @@ def _no_consumer(name: str, snapshot: Snapshot) -> Check:
     if numbers.consumers:
         return Check(
             False,
-            f"{numbers.consumers} consumers read the delay queue {name}: "
-            "messages leave it before their time.",
+            f"{numbers.consumers} consumers read the delay queue {name}. Messages leave it "
+            "before they are due.",
         )
-    return Check(True, f"Nobody consumes the delay queue {name}.")
+    return Check(True, f"The delay queue {name} has no consumers.")
 
 
 def _waits(name: str, snapshot: Snapshot, who: tuple[str, str]) -> Check:
@@ -179,6 +184,6 @@ def _waits(name: str, snapshot: Snapshot, who: tuple[str, str]) -> Check:
     if numbers is None:
         return Check(False, f"The waiter's queue {name} does not exist.")
     if not numbers.consumers:
-        sentence = f"Nobody consumes {name}, so that nothing comes through: is {should} at work?"
+        sentence = f"{name} has no consumer, so no message leaves the delay. Start {should}."
         return Check(False, sentence)
     return Check(True, is_there.replace("{name}", name))

@@ -39,7 +39,11 @@ class Dies:
         """What put it where it is next."""
         if self.reason == "expired":
             return sentences.expired(queue, self.ms)
-        return f"rejected in {queue}" if self.reason == "rejected" else f"given up in {queue}"
+        return (
+            f"rejected in {queue}"
+            if self.reason == "rejected"
+            else f"over the delivery limit in {queue}"
+        )
 
 
 def stay(

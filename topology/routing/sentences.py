@@ -14,7 +14,7 @@ def span(ms: int) -> str:
 
 
 def no_exchange(name: str) -> str:
-    return f"there is no exchange “{name}”"
+    return f"the exchange “{name}” does not exist"
 
 
 def no_queue(exchange: str, keys: Sequence[str]) -> str:
@@ -23,109 +23,115 @@ def no_queue(exchange: str, keys: Sequence[str]) -> str:
 
 
 def refused(why: str) -> str:
-    return f"the broker refuses the publish: {why}"
+    return f"RabbitMQ refuses the publish: {why}"
 
 
 def internal(name: str) -> str:
-    return f"the exchange “{name}” is internal, so that no client may publish to it"
+    return f"the exchange “{name}” is internal and accepts no publishes from clients"
 
 
 def bad_expiration(text: str) -> str:
-    return f"its expiration “{text}” is no whole number of milliseconds up to ten years"
+    return f"the expiration “{text}” is not a whole number of milliseconds up to ten years"
 
 
 def unforeseeable(exchange: Exchange) -> str:
-    return (
-        f"the exchange “{exchange.name}” is of the type {exchange.type}, "
-        "whose choice cannot be foretold"
-    )
+    return f"Delayboard cannot predict the exchange “{exchange.name}” of the type {exchange.type}"
 
 
 def kept(exchange: str, ms: int) -> str:
-    return f"kept by the exchange “{exchange}” for {span(ms)}"
+    return f"stored by the exchange “{exchange}” for {span(ms)}"
 
 
 def only_copy(exchange: str) -> str:
     return (
-        f"While “{exchange}” keeps it, there is one copy on one node: it is lost with that node or "
-        "with the plugin."
+        f"“{exchange}” stores one copy on one node. The message is lost with that node or with "
+        "the plugin."
     )
 
 
 def cut_ring(*queues: str) -> str:
     names = " and ".join(f"“{name}”" for name in queues)
-    return f"the broker drops it before {names}: it died there before, and was not rejected since"
+    return (
+        f"RabbitMQ drops the message before {names}: the message expired there before and no "
+        "consumer rejected it since"
+    )
 
 
 def kept_back(holder: str, why: str) -> str:
-    return f"“{holder}” dead-letters at least once, so it keeps it for ever: {why}"
+    return (
+        f"“{holder}” dead-letters at least once and stores the message until "
+        f"RabbitMQ can route it: {why}"
+    )
 
 
 def deaf_stream(name: str) -> str:
-    return f"the stream “{name}” takes no dead letters before RabbitMQ 3.12"
+    return f"the stream “{name}” accepts no dead letters before RabbitMQ 3.12"
 
 
 def kept_by_itself(queue: str) -> str:
     return (
-        f"“{queue}” dead-letters at least once into itself: before RabbitMQ 4.0 it keeps for ever "
-        "what it has handed on"
+        f"“{queue}” dead-letters at least once into itself: before RabbitMQ 4.0 the queue "
+        "stores forwarded messages forever"
     )
 
 
 def goes_round(queues: Sequence[str]) -> str:
     ring = ", ".join(f"“{name}”" for name in queues)
     return (
-        f"it goes round for ever, through {ring} and “{queues[0]}” again, "
-        "for its consumer never takes it"
+        f"the message cycles forever through {ring} and “{queues[0]}” because no consumer "
+        "acknowledges it"
     )
 
 
 def branches_too_often() -> str:
-    return "the way branches too often to be followed to all its ends"
+    return "the route has too many branches to trace"
 
 
 def expires(queue: str, ms: int) -> str:
-    return f"it expires in “{queue}” after {span(ms)}"
+    return f"the message expires in “{queue}” after {span(ms)}"
 
 
 def rejected(queue: str) -> str:
-    return f"the consumer of “{queue}” rejects it"
+    return f"the consumer of “{queue}” rejects the message"
 
 
 def failed_too_often(queue: str, failures: int) -> str:
     often = "once" if failures == 1 else f"{failures} times"
-    return f"it comes back to “{queue}” {often} without an answer, which is over its delivery limit"
+    return (
+        f"the message returns to “{queue}” {often} without an acknowledgement and exceeds the "
+        "delivery limit"
+    )
 
 
 def dead_letters_nowhere(how: str) -> str:
-    return f"{how}, which dead-letters nowhere"
+    return f"{how}, and this queue has no dead-letter exchange"
 
 
 def never_answered(queue: str) -> str:
-    return f"the consumer of “{queue}” gives it back again and again, and nothing ends that"
+    return f"the consumer of “{queue}” requeues the message forever and no limit applies"
 
 
 PUBLISHED = "published"
 WAITING = "waiting"
-WAITS = "it stays for a consumer"
-TAKEN = "its consumer takes it"
+WAITS = "the message waits for a consumer"
+TAKEN = "the consumer receives the message"
 
 
 def held_up(queue: str, up_to_ms: int | None) -> str:
     until = "" if up_to_ms is None else f", up to {span(up_to_ms)}"
-    return f"Messages before it in “{queue}” that live longer hold it back{until}."
+    return f"Earlier messages in “{queue}” with a longer TTL delay this message{until}."
 
 
 def too_slow(queue: str, ms: int) -> str:
-    return f"If the consumer of “{queue}” does not take it within {span(ms)}, it expires there."
+    return f"The message expires in “{queue}” if no consumer receives it within {span(ms)}."
 
 
 def while_held(queue: str) -> str:
-    return f"It does not expire while the consumer of “{queue}” holds it."
+    return f"The message does not expire in “{queue}” while a consumer has it unacknowledged."
 
 
 def delayed_retries(queue: str) -> str:
-    return f"“{queue}” waits before it delivers again what came back."
+    return f"“{queue}” delays each redelivery."
 
 
 def may_be_full(queue: Queue) -> str:
@@ -138,8 +144,9 @@ def may_be_full(queue: Queue) -> str:
     if not bounds:
         return ""
     overflow = queue.arguments.text("x-overflow") or "drop-head"
-    then = "its oldest message makes room" if overflow == "drop-head" else "it refuses new ones"
-    return f"“{queue.name}” holds at most {' or '.join(bounds)}: when it is full, {then}."
+    drops = overflow == "drop-head"
+    then = "the queue drops the oldest message" if drops else "the queue rejects new messages"
+    return f"“{queue.name}” holds at most {' or '.join(bounds)}. When the queue is full, {then}."
 
 
 def may_be_deleted(queue: Queue, stays_ms: int | None) -> str:
@@ -148,20 +155,20 @@ def may_be_deleted(queue: Queue, stays_ms: int | None) -> str:
     if unused is None or (stays_ms is not None and stays_ms < unused):
         return ""
     return (
-        f"“{queue.name}” is deleted with its messages when nobody uses it for {span(unused)}; "
-        "a publish is no use."
+        f"RabbitMQ deletes “{queue.name}” and its messages after {span(unused)} without use. A "
+        "publish does not count as use."
     )
 
 
 def fell_back(queue: str) -> str:
     return (
-        f"“{queue}” asks for dead-lettering at least once, which needs x-overflow reject-publish; "
-        "without it, it is at most once."
+        f"“{queue}” requests at-least-once dead-lettering without x-overflow reject-publish. "
+        "RabbitMQ dead-letters at most once instead."
     )
 
 
 def no_such_queue(name: str) -> str:
-    return f"there is no queue “{name}”"
+    return f"the queue “{name}” does not exist"
 
 
 def expired(queue: str, ms: int) -> str:
@@ -169,20 +176,20 @@ def expired(queue: str, ms: int) -> str:
 
 
 def passed_on(queue: str) -> str:
-    return f"due, so that the waiter of {queue} passed it on"
+    return f"due: the waiter of {queue} forwards the message"
 
 
 def sent_back(queue: str, laps: int) -> str:
-    often = "" if laps == 1 else f" {laps} times in all"
-    return f"not due yet, so that the waiter of {queue} sent it back{often}"
+    often = "" if laps == 1 else f" {laps} times in total"
+    return f"not due: the waiter of {queue} returns the message{often}"
 
 
 def others_pass_on(onward: str) -> str:
     return (
-        f"a consumer that is not ours passes it on to “{onward}” when it takes it for due, by a "
-        "header that nothing in a broker tells"
+        f"an external consumer forwards due messages to “{onward}”; RabbitMQ does not show its "
+        "due header"
     )
 
 
 def waiter_keeps(queue: str, to: str) -> str:
-    return f"the waiter keeps it in “{queue}” until there is a queue “{to}”"
+    return f"the waiter leaves the message in “{queue}” until the queue “{to}” exists"

@@ -164,12 +164,12 @@ def _refusal(answer: Answer, queue: str, source: str) -> BrokerError:
     match answer.kind:
         case "returned":
             return Returned(
-                f"There is no queue “{queue}”: what is for it stays in “{source}” until there is "
-                "one."
+                f"The queue “{queue}” does not exist, so its messages remain in “{source}”. "
+                "Create the queue."
             )
         case "nacked":
             return Nacked(
-                f"The queue “{queue}” refuses messages, is it full? What is for it stays in "
-                f"“{source}”."
+                f"The queue “{queue}” refuses messages, so they remain in “{source}”. Check "
+                "whether the queue is full."
             )
     return BrokerError(answer.error)

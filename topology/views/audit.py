@@ -18,7 +18,7 @@ PAGE = 50
 @require_safe
 def audit(request: HttpRequest) -> HttpResponse:
     if not access.may_audit(request.user):
-        raise PermissionDenied("This needs the role admin on a broker.")
+        raise PermissionDenied("This page needs the role admin on a broker.")
     entries = readable_entries(request.user)
     search = request.GET.get("q", "").strip()
     if search:

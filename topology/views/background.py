@@ -48,7 +48,7 @@ class Soon(Generic[Value]):
             if done is not None and done.snapshot is snapshot:
                 return done
             if place not in self._begun:
-                future = in_background(work_out, f"working out {place}")
+                future = in_background(work_out, f"layout of {place}")
                 self._begun[place] = (snapshot, future)
             begun_of, future = self._begun[place]
         self._wait(place, begun_of, future)

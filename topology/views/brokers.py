@@ -54,7 +54,7 @@ def broker_edit(request: HttpRequest, broker: Broker) -> HttpResponse:
         changed.save()
         latest.forget(broker.pk)
         what = ", ".join(form.changed_data)
-        audit.record(request.user, "broker edited", broker=broker, what=what)
+        audit.record(request.user, "broker changed", broker=broker, what=what)
         return _tried(request, broker)
     return render(request, "topology/broker_form.html", {"form": form, "broker": broker})
 

@@ -34,10 +34,10 @@ from topology.snapshot import Snapshot
 
 MOST_MEMBERS = 30
 WAITER_NOTE = (
-    "Lines of dashes and dots are no bindings: there a waiter takes messages along, “when due” or "
+    "Dash-dotted lines are not bindings. A waiter forwards messages there, “when due” or "
     "“not yet due”."
 )
-ALTERNATE_NOTE = "Dotted lines take on what an exchange cannot route."
+ALTERNATE_NOTE = "Dotted lines lead to alternate exchanges."
 LINE_NOTES = {"alternate": ALTERNATE_NOTE, "waiter": WAITER_NOTE}
 EXAMPLE_TARGET = "orders"
 EXAMPLE_DELAYS = (timedelta(seconds=10), timedelta(minutes=5))
@@ -90,7 +90,7 @@ def way_picture(answer: Answer, snapshot: Snapshot, broker: Broker) -> Picture:
     ways = [edge for edge in waiter_edges(answer.waiters) if {edge.source, edge.target} <= there]
     drawn = build(found, beside=snapshot.definitions, ways=ways)
     graph = with_badges(shorten(drawn), _steps(answer.walk))
-    title, name = f"The way through {broker.name}", f"way-{broker.pk}"
+    title, name = f"Route through {broker.name}", f"way-{broker.pk}"
     return _graph(graph, title, name, direction="down")
 
 
@@ -135,11 +135,11 @@ def _hold_queues(
     """The queues that exist now; when there is none, what the next message would make."""
     queues = hold_queues.members(params, snapshot.definitions) if snapshot else ()
     if snapshot is None or not queues:
-        note = "Hold queues come and go with the messages in them: this is an example of them."
+        note = "Hold queues are temporary. The diagram shows an example."
         return _graph(build(_with_ends(_example(pattern, params))), title, name, note)
     drawn = queues[:MOST_MEMBERS]
     more = len(queues) - len(drawn)
-    note = f"There are {more} more, with longer delays." if more else ""
+    note = f"The diagram omits {more} queues with longer delays." if more else ""
     part = replace(snapshot, definitions=_with_ways(snapshot.definitions, drawn))
     graph = build(part, beside=snapshot.definitions)
     return _graph(graph, title, name, note)

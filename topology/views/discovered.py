@@ -129,10 +129,10 @@ def found_adopt(request: HttpRequest, broker: Broker) -> HttpResponse:
     try:
         topology, plan = adopt.adopt(request.user, broker, kind, name)
     except (Refusal, BrokerError) as error:
-        messages.error(request, f"Not adopted. {error}")
+        messages.error(request, f"Topology not adopted. {error}")
         return redirect(f"{here}?{urlencode({'kind': kind, 'name': name})}")
-    lacks = "" if plan.is_empty else " Its plan says what a whole one would have besides."
-    messages.success(request, f"Adopted: nothing was changed in the broker.{lacks}")
+    lacks = "" if plan.is_empty else " The plan lists the missing objects."
+    messages.success(request, f"Topology adopted. Delayboard changed nothing in the broker.{lacks}")
     return redirect("topology:topology", slug=topology.slug)
 
 
@@ -243,5 +243,5 @@ def _picture(broker: Broker, one: Found, snapshot: Snapshot) -> Picture:
     graph = build(part, beside=snapshot.definitions)
     layout = arrange(graph)
     # topology.graph.svg escapes every text that it writes.
-    svg = SafeString(draw_svg(layout, title=f"Found: {use.name}", id="found"))
+    svg = SafeString(draw_svg(layout, title=f"Discovered: {use.name}", id="found"))
     return Picture(svg, facts(graph), layout.note)

@@ -86,5 +86,5 @@ def _line(queue: Queue, snapshot: Snapshot, *, is_level: bool) -> QueueLine:
     mark = queue_mark(queue, numbers, is_level=is_level)
     cells = queue_cells(queue.name, numbers) if numbers else {}
     ours = is_tap(queue.name)
-    words = "Delayboard’s copy of what passes" if ours else MARK_WORDS[mark]
+    words = "tap of Delayboard" if ours else MARK_WORDS[mark]
     return QueueLine(queue, mark, words, tuple(cells.items()), ours)

@@ -77,7 +77,7 @@ def topology_add(request: HttpRequest) -> HttpResponse:
         raise Http404
     operated = access.visible_brokers(request.user, Role.OPERATOR)
     if not operated.exists():
-        raise PermissionDenied("This needs the role operator on a broker.")
+        raise PermissionDenied("This action needs the role operator on a broker.")
     initial = {"broker": access.chosen_broker(operated, request.GET.get("broker", ""))}
     form = TopologyForm(request.POST or None, user=request.user, kind=kind, initial=initial)
     first = PATTERNS[kind].FIELDS[0].name
@@ -142,9 +142,9 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
 def topology_apply(request: HttpRequest, topology: Topology) -> HttpResponse:
     def apply() -> str:
         created = provision.apply(request.user, topology).created
-        return f"Applied: {f'{created} created' if created else 'nothing had to be created'}."
+        return f"Applied: {f'{created} created' if created else 'all objects exist'}."
 
-    return _try(request, topology, apply, "Not applied.")
+    return _try(request, topology, apply, "Topology not applied.")
 
 
 @require_POST
@@ -154,9 +154,9 @@ def topology_record(request: HttpRequest, topology: Topology) -> HttpResponse:
 
     def start() -> str:
         provision.start_recording(request.user, topology, tap_type=chosen)
-        return "Recorded from now on. What waited in it before was not seen to enter."
+        return "Recording enabled. The list does not include messages that were already waiting."
 
-    return _try(request, topology, start, "Not recorded.")
+    return _try(request, topology, start, "Recording not enabled.")
 
 
 @require_POST
@@ -164,9 +164,9 @@ def topology_record(request: HttpRequest, topology: Topology) -> HttpResponse:
 def topology_replace_tap(request: HttpRequest, topology: Topology) -> HttpResponse:
     def replace() -> str:
         replace_tap.replace_tap(request.user, topology)
-        return f"{topology.name} is recorded into a classic queue from now on."
+        return f"{topology.name} now records into a classic queue."
 
-    return _try(request, topology, replace, "The stream tap was not replaced.")
+    return _try(request, topology, replace, "Stream tap not replaced.")
 
 
 @require_POST
@@ -175,7 +175,7 @@ def topology_verify(request: HttpRequest, topology: Topology) -> HttpResponse:
     try:
         verdict = provision.check(request.user, topology)
     except BrokerError as error:
-        return _failed(request, topology, f"Not verified. {error}")
+        return _failed(request, topology, f"Topology not verified. {error}")
     context = {"topology": topology, "broker": topology.broker, "verdict": verdict}
     return render(request, "topology/verdict.html", context)
 
@@ -188,9 +188,9 @@ def topology_unbind(request: HttpRequest, topology: Topology) -> HttpResponse:
     def unbind() -> str:
         key, typed = request.POST.get("routing_key", ""), request.POST.get("name", "").strip()
         provision.unbind(request.user, topology, key, destination, typed_name=typed)
-        return f"{destination} is no longer a destination of it."
+        return f"{destination} is no longer a destination of this topology."
 
-    return _try(request, topology, unbind, "Not unbound.")
+    return _try(request, topology, unbind, "Destination not unbound.")
 
 
 @require_POST
@@ -201,11 +201,12 @@ def topology_restore(request: HttpRequest, topology: Topology) -> HttpResponse:
     def restore() -> str:
         created = restore_binding(request.user, topology, destination)
         return (
-            f"The binding of {destination} {'is restored' if created else 'existed already'}. "
-            "RabbitMQ delivers stuck messages at its next retry, within three minutes."
+            f"The binding of {destination} "
+            f"{'is restored' if created else 'already existed'}. RabbitMQ delivers stuck "
+            "messages at its next retry, within three minutes."
         )
 
-    return _try(request, topology, restore, "Not restored.")
+    return _try(request, topology, restore, "Binding not restored.")
 
 
 @require_POST
@@ -215,10 +216,14 @@ def topology_bodies(request: HttpRequest, topology: Topology) -> HttpResponse:
     try:
         keep_bodies(request.user, topology, is_wanted=is_wanted)
     except Refusal as refusal:
-        messages.error(request, f"Nothing was changed. {refusal}")
+        messages.error(request, f"Body storage not changed. {refusal}")
     else:
-        told = "are kept from now on" if is_wanted else "are no longer kept; those kept before stay"
-        messages.success(request, f"The bodies of its messages {told}.")
+        change = (
+            "Body storage enabled."
+            if is_wanted
+            else "Body storage disabled. Delayboard keeps stored bodies until their retention ends."
+        )
+        messages.success(request, change)
     return redirect("topology:topology", slug=topology.slug)
 
 
@@ -229,12 +234,12 @@ def topology_teardown(request: HttpRequest, topology: Topology) -> HttpResponse:
     try:
         done = provision.remove(request.user, topology, typed_name=typed)
     except Refusal as refusal:
-        messages.error(request, f"Not torn down. {refusal}")
+        messages.error(request, f"Topology not deleted. {refusal}")
         return _back(topology)
     except BrokerError as error:
-        return _failed(request, topology, f"Not torn down. {error}")
-    kept = f", {len(done.keeps)} that are not ours were kept" if done.keeps else ""
-    messages.success(request, f"{topology.name}: {len(done.deletes)} deleted{kept}.")
+        return _failed(request, topology, f"Topology not deleted. {error}")
+    kept = f", {len(done.keeps)} external objects kept" if done.keeps else ""
+    messages.success(request, f"{topology.name}: {len(done.deletes)} objects deleted{kept}.")
     return redirect("topology:topologies")
 
 
@@ -260,7 +265,7 @@ def _stated(topology: Topology) -> list[tuple[str, str]]:
     if not topology.is_read_by_others:
         return topology.stated
     guessed = {field.label for field in topology.pattern.FIELDS if field.name == "due_header"}
-    return [(label, "not known" if label in guessed else words) for label, words in topology.stated]
+    return [(label, "unknown" if label in guessed else words) for label, words in topology.stated]
 
 
 def _longest(topology: Topology) -> str:

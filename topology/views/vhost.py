@@ -179,7 +179,7 @@ def _trouble(found: Found, snapshot: Snapshot) -> Iterator[str]:
         yield f"Missing: {change.title}."
     for departure in departures(found, snapshot):
         if not departure.is_made_up_for:
-            yield f"Different: {departure.title}, its {departure.name}."
+            yield f"Different: {departure.title}, argument {departure.name}."
 
 
 def _opened(broker: Broker, surveyed: Surveyed, wanted: str) -> Opened | None:

@@ -23,29 +23,30 @@ MALFORMED_CODE, FAILED_CODE, STOPPED_CODE = 1, 2, 130
 
 class Command(BaseCommand):
     help = (
-        "Add events that were recorded elsewhere to the event log: JSON lines, CSV or Parquet of "
-        "the fields in docs/event-log.md, another Delayboard's log, or the JSON files of "
-        "RabbitMQ's tracing plugin. Importing something twice adds nothing. What is imported "
-        "feeds the reports only, not the list of what waits nor the board. Exits with 0 when "
-        "every line could be read, 1 when malformed lines were left out, 2 when it failed."
+        "Import events into the event log: JSON lines, CSV or Parquet with the fields in "
+        "docs/event-log.md, another Delayboard's log, or JSON files of RabbitMQ's tracing "
+        "plugin. A repeated import adds nothing. Imported events appear only in reports. "
+        "Exit codes: 0 for success, 1 for skipped malformed lines, 2 for failure."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="or a folder")
-        parser.add_argument("--format", choices=FORMATS, help="when the files do not tell")
         parser.add_argument(
-            "--broker", metavar="SLUG", help="of a trace: the broker that it was made on"
+            "--format", choices=FORMATS, help="file format, if Delayboard cannot detect it"
         )
+        parser.add_argument("--broker", metavar="SLUG", help="broker of a trace")
         parser.add_argument(
             "--topology",
             metavar="SLUG",
             action="append",
             default=[],
-            help="of a trace: a topology to read it by (may be repeated; all of the broker's)",
+            help="topology of a trace (repeatable); default: all topologies of the broker",
         )
-        parser.add_argument("--dry-run", action="store_true", help="read and count, add nothing")
         parser.add_argument(
-            "--no-reports", action="store_true", help="do not ask for the days' reports again"
+            "--dry-run", action="store_true", help="read and count without adding lines"
+        )
+        parser.add_argument(
+            "--no-reports", action="store_true", help="do not request new reports for these days"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -59,7 +60,10 @@ class Command(BaseCommand):
                 progress=self._progress,
             )
         except KeyboardInterrupt:
-            self.stderr.write("Stopped. What was added stays; importing again adds the rest.")
+            self.stderr.write(
+                "Import stopped. The event log keeps the added lines; run the import again for "
+                "the rest."
+            )
             sys.exit(STOPPED_CODE)
         except (Refused, LogError, LaunchError) as error:
             raise CommandError(str(error), returncode=FAILED_CODE) from error
@@ -76,24 +80,25 @@ class Command(BaseCommand):
         if rest:
             self.stderr.write(f"and {rest} more malformed lines")
         self.stdout.write(
-            f"{outcome.read} lines read: {outcome.added} {'would be ' if is_dry else ''}added, "
-            f"{outcome.known} known already, {outcome.malformed} malformed and left out."
+            f"{outcome.read} lines read: {outcome.added} "
+            f"{'would be ' if is_dry else ''}added, {outcome.known} already known, "
+            f"{outcome.malformed} malformed and skipped."
         )
 
     def _want_reports(self, outcome: Outcome) -> None:
         wanted, busy = want_reports(outcome)
         if wanted:
-            self.stdout.write(f"The worker will make the reports of {_listed(wanted)} again.")
+            self.stdout.write(f"The worker will compute the reports of {_listed(wanted)} again.")
         for day in busy:
             self.stderr.write(
-                f"The report of {day} is being made at this moment, perhaps without the new lines: "
-                f"run manage.py run_nightly --date {day} afterwards."
+                f"The report of {day} is in progress and may miss the new lines. Run "
+                f"manage.py run_nightly --date {day} afterwards."
             )
 
         cutoff = LOG.cutoff(datetime.now(UTC))
         if cutoff and outcome.days[0] < cutoff.date():
             self.stdout.write(
-                f"Lines of before {cutoff.date()} are deleted again once their report is made "
+                f"Delayboard deletes lines from before {cutoff.date()} after their report "
                 f"({LOG.setting})."
             )
 
@@ -106,11 +111,11 @@ class Command(BaseCommand):
 def _desk(slug: str | None, topologies: Sequence[str]) -> Desk | None:
     if slug is None:
         if topologies:
-            raise Refused("--topology goes with --broker.")
+            raise Refused("--topology needs --broker.")
         return None
     broker = Broker.objects.filter(slug=slug).first()
     if broker is None:
-        raise Refused(f"There is no broker with the slug {slug}.")
+        raise Refused(f"The broker {slug} does not exist. Check the slug.")
     return desk_of(broker, topologies)
 
 

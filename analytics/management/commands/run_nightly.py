@@ -15,8 +15,8 @@ NO_DATA_CODE = 4
 
 class Command(BaseCommand):
     help = (
-        "Compute the reports of one UTC day from the event log, in the place of the rows it has. "
-        "Exits with 4 when the log holds nothing for the day."
+        "Compute the reports of one UTC day from the event log and replace earlier results. "
+        "Exit code 4: the event log has no data for the day."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -33,7 +33,7 @@ class Command(BaseCommand):
             self.stderr.write(run.error)
             sys.exit(NO_DATA_CODE)
         self.stdout.write(
-            f"{day} is done: {run.lines} lines read, {run.malformed} of them could not be."
+            f"{day} is done: {run.lines} lines read, {run.malformed} of them malformed."
         )
 
     def _progress(self, done: int, total: int) -> None:
@@ -46,4 +46,4 @@ def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise ArgumentTypeError(f"“{text}” is no day; write it like 2026-11-20") from error
+        raise ArgumentTypeError(f"“{text}” is not a date. Write it like 2026-11-20.") from error

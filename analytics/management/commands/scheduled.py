@@ -26,28 +26,32 @@ NARROW = 60
 
 class Command(BaseCommand):
     help = (
-        "List what waits in the delays, the soonest due first. What the list may lack is said on "
-        "stderr; with --json also in the last line, whose kind is “summary”."
+        "List waiting messages in due order. Warnings about missing messages go to stderr; "
+        "with --json also to the last line, with the kind “summary”."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--json", action="store_true", help="one JSON object a line")
-        parser.add_argument("--topology", default="", help="the slug, as in its page's address")
+        parser.add_argument("--json", action="store_true", help="one JSON object per line")
+        parser.add_argument(
+            "--topology", default="", help="topology slug, as in the page's address"
+        )
         parser.add_argument("--destination", default="")
-        parser.add_argument("--from", default="", help="such as now, -1d or 2026-11-21T15:30")
-        parser.add_argument("--until", default="", help="such as +2h; itself not within")
-        parser.add_argument("--text", default="", help="in ids, headers or body")
+        parser.add_argument(
+            "--from", default="", help="start time, such as now, -1d or 2026-11-21T15:30"
+        )
+        parser.add_argument("--until", default="", help="end time (exclusive), such as +2h")
+        parser.add_argument("--text", default="", help="text in ids, headers or body")
         parser.add_argument("--overdue", action="store_true")
         parser.add_argument(
-            "--stuck", action="store_true", help="due, and RabbitMQ cannot route it"
+            "--stuck", action="store_true", help="only due messages that RabbitMQ cannot route"
         )
-        parser.add_argument("--limit", type=int, help="at most so many; by default all of them")
+        parser.add_argument("--limit", type=int, help="maximum number of messages; default: all")
 
     def handle(self, *args: Any, **options: Any) -> None:
         now = datetime.now(UTC)
         wanted = _wanted(options, now)
         if options["limit"] is not None and options["limit"] < 0:
-            raise CommandError("--limit takes a number from 0 on.")
+            raise CommandError("--limit needs a number from 0 on.")
         brokers = list(Broker.objects.all())
         rows = listing.asked(brokers, wanted, now)
         lines = islice(export.lines(rows, wanted.text, None), options["limit"])
@@ -85,8 +89,10 @@ def _wanted(options: dict[str, Any], now: datetime) -> Filter:
     if wanted.problems:
         raise CommandError(" ".join(f"--{name}: {why}" for name, why in wanted.problems.items()))
     if wanted.topology and not Topology.objects.filter(slug=wanted.topology).exists():
-        known = ", ".join(Topology.objects.values_list("slug", flat=True)[:20]) or "none yet"
-        raise CommandError(f"There is no topology “{wanted.topology}”. Known: {known}.")
+        known = ", ".join(Topology.objects.values_list("slug", flat=True)[:20]) or "none"
+        raise CommandError(
+            f"The topology “{wanted.topology}” does not exist. Existing topologies: {known}."
+        )
     return wanted
 
 

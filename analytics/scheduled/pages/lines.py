@@ -20,11 +20,11 @@ from topology.redaction import HIDDEN, NOTHING, Redaction
 STAMPED = "delayboard"
 # Of when it was published: headers by name, our stamp in one, and what the recorder knows.
 SOURCES = {
-    STAMPED: "Delayboard’s own stamp",
+    STAMPED: "Delayboard’s timestamp",
     "NServiceBus.Retries.Timestamp": "the header NServiceBus.Retries.Timestamp",
     "timestamp_in_ms": "the header timestamp_in_ms",
     "NServiceBus.TimeSent": "the header NServiceBus.TimeSent",
-    "recorded": "seen as it came",
+    "recorded": "time of recording",
     "timestamp": "the AMQP timestamp, in whole seconds",
 }
 

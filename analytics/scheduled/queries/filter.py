@@ -77,7 +77,7 @@ def parse(values: Mapping[str, str], now: datetime) -> Filter:
     """Read what a form or an address says; what cannot be read is kept and named in `problems`."""
     typed = {name: values.get(name, "").strip() for name in NAMES}
     problems = {
-        name: f"This is longer than {longest} characters."
+        name: f"The text is longer than {longest} characters. Shorten it."
         for name, longest in (
             ("topology", LONGEST_NAME),
             ("destination", LONGEST_NAME),
@@ -94,7 +94,7 @@ def parse(values: Mapping[str, str], now: datetime) -> Filter:
             problems[name] = str(error)
     from_at, until_at = moments["from"], moments["until"]
     if from_at and until_at and from_at >= until_at:
-        problems["until"] = "This is not after the beginning, so that nothing can lie between."
+        problems["until"] = "The end must be later than the start."
     return Filter(
         topology=typed["topology"],
         destination=typed["destination"],
@@ -125,11 +125,11 @@ def read_moment(text: str, now: datetime) -> datetime:
             moment = datetime.fromisoformat(wanted)
         moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
         if not EARLIEST <= moment < LATEST:
-            raise OverflowError("hours and local times near the ends of the calendar do not exist")
+            raise OverflowError("this time is too close to the limits of the calendar")
         return moment
     except (ValueError, OverflowError, DelayError) as error:
         raise MomentError(
-            f"“{wanted}” is no moment. Write it like now, +2h, -1d or 2026-11-21 15:30 (UTC)."
+            f"“{wanted}” is not a time. Write it like now, +2h, -1d or 2026-11-21 15:30 (UTC)."
         ) from error
 
 

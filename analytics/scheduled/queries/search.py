@@ -69,8 +69,8 @@ def _refusal(names: Sequence[str]) -> str:
     told = ", ".join(f"“{name}”" for name in names[:NAMED])
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return (
-        "It cannot be searched: some headers or values of bodies are hidden from you on "
-        f"{told}{more}. Leave it empty; every other field can be asked for."
+        "Text search is not available because redaction rules hide headers or body values "
+        f"on {told}{more} from you. Clear the text field."
     )
 
 
@@ -95,23 +95,23 @@ def search(rows: QuerySet[ScheduledMessage], text: str, wanted: int) -> Found:
         if indexed is None or is_all or len(first) >= wanted:
             return Found(first, "" if is_all else _only_next(depth))
         remarks.append(
-            f"More than {MOST} messages hold this text: not all of them are here."
+            f"More than {MOST} messages contain this text. The list shows some of them."
             if len(indexed.ids) > MOST
-            else "Too many messages may hold this text: not all of them were searched."
+            else "The text may match too many messages. Delayboard searched some of them."
         )
     newest = ScheduledMessage.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
     read_to = texts.read_to()
     younger = rows.filter(pk__gt=max(read_to, newest - YOUNG), pk__lte=newest).order_by("-pk")
     young, is_all = _matching(younger, term, YOUNG_READ)
     if not is_all or newest - read_to > YOUNG:
-        remarks.append("Messages that came within the last minutes were not all searched yet.")
+        remarks.append("The search does not yet cover all messages of the last minutes.")
     known = rows.filter(pk__in=indexed.ids[:MOST]).order_by().values_list(*Match._fields)
     found = {*first, *map(Match._make, known), *young}
     return Found(tuple(sorted(found)), " ".join(remarks))
 
 
 def _only_next(number: int) -> str:
-    return f"Only the next {number} in due order were searched."
+    return f"Delayboard searched only the next {number} messages in due order."
 
 
 def _matching(

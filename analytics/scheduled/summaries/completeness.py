@@ -75,7 +75,7 @@ class Doubt:
         if self.missing:
             return f"At least {_messages(self.missing)} not in this list."
         if self.gone:
-            return f"At least {self.gone} of the listed messages no longer wait."
+            return f"At least {self.gone} of the listed messages already left."
         return ""
 
 
@@ -93,11 +93,11 @@ def judge(seen: Seen) -> Doubt | None:
     not_held = _not_held(seen)
     if not_held:
         why = f"{not_held} that are overdue by more than {LONG_SECONDS} seconds "
-        reasons.append((None, why + "are not in its delay queues."))
+        reasons.append((None, why + "are missing in the delay queues."))
     if not reasons:
         if difference is None or abs(difference) <= seen.moved:
             return None
-        reasons = [(None, "Its delay queues hold another number of messages than are listed.")]
+        reasons = [(None, "The number of messages in the delay queues differs from the list.")]
     since = [at for at, _ in reasons if at is not None]
     if seen.lost and not now_failing and not not_held and _is_noise(seen):
         difference = None
@@ -124,15 +124,18 @@ def _messages(number: int) -> str:
 def _now_failing(seen: Seen) -> list[Reason]:
     """What keeps the list from being right at this moment."""
     if not seen.is_watched:
-        only = "Nothing copies what enters it: listed is only what Delayboard itself published."
+        only = (
+            "This topology has no entry tap, so the list shows only messages published by "
+            "Delayboard."
+        )
         return [(None, only)] if seen.queued != seen.listed else []
     reasons: list[Reason] = []
     if seen.silent_since is not None:
-        why = "Nobody reads its copies: what entered or left since then is not known here."
+        why = "The recorder does not read the tap, so the list misses later entries and deliveries."
         reasons.append((seen.silent_since, why))
     if seen.behind:
         seconds = round(seen.behind.total_seconds())
-        why = f"The list is {seconds} seconds behind what was recorded."
+        why = f"The list is {seconds} seconds behind the event log."
         reasons.append((seen.now - seen.behind, why))
     return reasons
 
@@ -143,7 +146,9 @@ def _past(seen: Seen) -> list[Reason]:
     if seen.watched_at is not None and seen.now - seen.watched_at < seen.longest:
         difference = 0 if seen.queued is None else seen.queued - seen.listed
         if difference > seen.moved:
-            why = "What waited before its recording began was not seen."
+            why = (
+                "The list does not include messages that were waiting before the recording started."
+            )
             reasons.append((seen.watched_at, why))
     for lost in seen.lost:
         if seen.now - lost.until_at < seen.longest or (lost.doubtful and seen.sees_exits):
@@ -161,7 +166,7 @@ def _is_noise(seen: Seen) -> bool:
 def _told(lost: Lost) -> str:
     told = lost.why
     if lost.at_most is not None:
-        told += f" At most {lost.at_most} copies were lost."
+        told += f" RabbitMQ dropped at most {lost.at_most} copies."
     if lost.doubtful:
-        told += f" {lost.doubtful} that are listed were due while nobody looked, and may have left."
+        told += f" {lost.doubtful} listed messages were due in this gap and may be delivered."
     return told

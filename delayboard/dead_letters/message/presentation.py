@@ -54,7 +54,7 @@ class Row:
 class Shown:
     """`lines` and `hex` are there where a page is about this message alone.
 
-    `is_masked`: something of it was hidden by a rule; `hides_body`: all of the body was.
+    `is_masked`: something of it was redacted; `hides_body`: all of the body was.
     """
 
     peeked_message: PeekedMessage

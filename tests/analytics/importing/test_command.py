@@ -30,10 +30,10 @@ def lines(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"broker": "elsewhere"}, "There is no broker with the slug elsewhere"),
-        ({"topology": ["orders"]}, "--topology goes with --broker"),
+        ({"broker": "elsewhere"}, "The broker elsewhere does not exist"),
+        ({"topology": ["orders"]}, "--topology needs --broker"),
         ({"broker": "main", "topology": ["bills"]}, "Main has no topology bills"),
-        ({"broker": "main"}, "--broker is for traces"),
+        ({"broker": "main"}, "--broker works only with traces"),
         ({"format": "tracing"}, "looks like JSON lines"),
     ],
 )
@@ -48,7 +48,7 @@ def test_options_that_lead_nowhere_are_a_sentence(
 
 def test_a_trace_without_its_broker_is_a_sentence(tmp_path: Path, event_log: Path) -> None:
     (tmp_path / "t.log").write_bytes(b'{"type":"published","routing_keys":[],"properties":{}}\n')
-    with pytest.raises(CommandError, match="name the broker with --broker"):
+    with pytest.raises(CommandError, match="Name the broker with --broker"):
         call_command("import_log", [tmp_path / "t.log"])
     assert not event_log.exists()
 
@@ -61,7 +61,7 @@ def test_two_imports_at_once_exclude_each_other(lines: Path, event_log: Path) ->
 
 def test_a_log_that_cannot_be_written_is_a_sentence(lines: Path, event_log: Path) -> None:
     event_log.write_text("in the way")
-    with pytest.raises(CommandError, match="cannot be written"):
+    with pytest.raises(CommandError, match="cannot write the event log"):
         call_command("import_log", [lines])
 
 
@@ -79,8 +79,8 @@ def test_an_import_says_what_it_did_and_asks_for_the_reports(
     with pytest.raises(SystemExit) as ended:
         call_command("import_log", [lines], stdout=out, stderr=complaints)
     assert ended.value.code == 1
-    assert "2 lines read: 1 added, 0 known already, 1 malformed and left out." in out.getvalue()
-    assert "The worker will make the reports of 2026-11-20 again." in out.getvalue()
+    assert "2 lines read: 1 added, 0 already known, 1 malformed and skipped." in out.getvalue()
+    assert "The worker will compute the reports of 2026-11-20 again." in out.getvalue()
     assert f"{lines}, line 2: The line is no JSON" in complaints.getvalue()
     assert Run.objects.get(day=NOON.date()).state == RunState.WANTED
     assert len(logged(event_log)) == 1

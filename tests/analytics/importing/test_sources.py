@@ -46,12 +46,12 @@ def test_the_content_tells_the_format(
     ("content", "given", "why"),
     [
         (b"", None, "is empty"),
-        (b"hello\n", None, "cannot be told; say it with --format"),
-        (LINE, "csv", "looks like JSON lines, not like CSV"),
+        (b"hello\n", None, "Set it with --format"),
+        (LINE, "csv", "looks like JSON lines, but --format is CSV"),
         (PARQUET, "jsonl", "looks like Parquet"),
-        (b"PAR1 torn", None, "without its end"),
-        (gzip.compress(LINE)[:-12], None, "no sound gzip file"),
-        (b"=" * 80 + b"\n2026-11-21: Message published\n", "tracing", "text format"),
+        (b"PAR1 torn", None, "is an incomplete Parquet file"),
+        (gzip.compress(LINE)[:-12], None, "not a valid gzip file"),
+        (b"=" * 80 + b"\n2026-11-21: Message published\n", "tracing", "text trace of RabbitMQ"),
     ],
 )
 def test_what_cannot_be_read_as_what_it_should_be_is_a_sentence(
@@ -63,7 +63,7 @@ def test_what_cannot_be_read_as_what_it_should_be_is_a_sentence(
 
 
 def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="There is no file"):
+    with pytest.raises(Refused, match="does not exist"):
         find([tmp_path / "a"], None)
 
 
@@ -94,5 +94,5 @@ def test_a_partitioned_table_is_one_source(tmp_path: Path) -> None:
 
 def test_a_folder_without_data_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(Refused, match="holds no data"):
+    with pytest.raises(Refused, match="has no data"):
         find([tmp_path], None)

@@ -43,11 +43,11 @@ def test_a_line_stands_where_its_row_begins() -> None:
 @pytest.mark.parametrize(
     ("column", "cell", "why"),
     [
-        ("deaths", "1.0", "deaths should be a integer"),
-        ("deaths", " 1", "deaths should be a integer"),
-        ("caught_up", "yes", "caught_up should be a boolean"),
+        ("deaths", "1.0", "deaths must be a integer"),
+        ("deaths", " 1", "deaths must be a integer"),
+        ("caught_up", "yes", "caught_up must be a boolean"),
         ("caught_up", "", "lacks fields"),
-        ("recorded_at", "2026-11-20 12:00", "recorded_at says no time zone"),
+        ("recorded_at", "2026-11-20 12:00", "recorded_at has no time zone"),
         ("recorded_at", "", "lacks recorded_at"),
     ],
 )

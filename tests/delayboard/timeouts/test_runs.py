@@ -36,11 +36,11 @@ LINES = numbered(
 BECOME = [
     ("waits", "waits 2m7s."),
     ("due", "due 4m15s ago, at once."),
-    ("refused", "The longest delay of these levels is 4m15s."),
+    ("refused", "The longest delay of this topology is 4m15s. Enter a shorter delay."),
     ("malformed", "It is no JSON"),
     ("refused", "There is no queue nobody"),
     ("waits", "waits 2m7s."),
-    ("refused", "The destination “sales” is its dotted end"),
+    ("refused", "This destination ends with “sales”"),
     ("refused", "Line 1 has the same message id and destination."),
     ("refused", "more than 255 bytes"),
     ("refused", "has at most 239 bytes"),

@@ -72,7 +72,7 @@ def test_a_destination_that_another_bound_meanwhile_is_looked_at_anew(
     verdicts: list[Verdict] = []
     import_timeouts(levels, "file", numbered(a_line("Retail.sales")), verdicts.append)
     assert [verdict.mark for verdict in verdicts] == ["refused"]
-    assert "is its dotted end" in verdicts[0].sentence
+    assert "This destination ends with" in verdicts[0].sentence
     assert channel.published == []
     assert not ImportedTimeout.objects.exists()
 

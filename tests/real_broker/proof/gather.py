@@ -59,7 +59,7 @@ def _is_decided(case: Case, walked: Walk) -> bool:
         and not races
         and len(walked.outcomes) <= MOST_OUTCOMES
         and all(o.ending != "uncertain" and o.after <= LONGEST for o in walked.outcomes)
-        and not any("for ever, through" in outcome.why for outcome in walked.outcomes)
+        and not any("forever through" in outcome.why for outcome in walked.outcomes)
     )
 
 
@@ -78,10 +78,10 @@ def _features(case: Case, walked: Walk) -> set[str]:
     whys = " ".join(outcome.why for outcome in walked.outcomes)
     found = {
         "three hops": any(len(outcome.hops) >= 3 for outcome in walked.outcomes),
-        "cut rings": "not rejected since" in whys,
+        "cut rings": "no consumer rejected it since" in whys,
         "laps": any(_laps(outcome.hops) for outcome in walked.outcomes),
         "rejected": "rejected" in deaths or "rejects it" in whys,
-        "delivery limit": "given" in deaths or "over its delivery limit" in whys,
+        "delivery limit": "given" in deaths or "exceeds the delivery limit" in whys,
         "held": any(outcome.ending == "held" for outcome in walked.outcomes),
         "dropped": any(outcome.ending == "dropped" for outcome in walked.outcomes),
         "several copies": len(walked.outcomes) > 1,

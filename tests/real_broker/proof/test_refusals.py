@@ -92,4 +92,4 @@ def test_what_the_broker_refuses_the_walk_refuses(
             channel.publish(Publish(exchange, "work", build_properties(**properties)))
     (outcome,) = walk(definitions, exchange, "work", **properties).outcomes
     assert outcome.ending == "dropped"
-    assert outcome.why.startswith("the broker refuses the publish")
+    assert outcome.why.startswith("RabbitMQ refuses the publish")

@@ -8,17 +8,21 @@ from topology.patterns.retry_pair import params as retry_pair_params
 CASE = Case(
     st.builds(retry_pair_params.Params, names, delays, routing_keys),
     (
-        ({}, "name", "A name is missing."),
+        ({}, "name", "The name is missing."),
         ({"name": "n" * 250}, "name", "A name has at most 249 bytes"),
         ({"name": "é" * 125}, "name", "A name has at most 249 bytes"),
-        ({"name": "amq.direct"}, "name", "belong to the broker"),
+        ({"name": "amq.direct"}, "name", "RabbitMQ reserves"),
         ({"name": "a\x00b"}, "name", "control characters"),
-        ({"name": "  "}, "name", "a character that can be seen"),
+        ({"name": "  "}, "name", "at least one visible character"),
         ({"name": "a\u2029"}, "name", "such as U+2029"),
-        ({"name": "a", "routing_key": "\ud800"}, "routing_key", "U+D800, which is no character"),
+        (
+            {"name": "a", "routing_key": "\ud800"},
+            "routing_key",
+            "U+D800, which is not a valid Unicode character",
+        ),
         ({"name": "a", "routing_key": "k" * 256}, "routing_key", "at most 255 bytes"),
         ({"name": "a", "delay": "0s"}, "delay", "at least 1 ms"),
         ({"name": "a", "delay": "3651d"}, "delay", "no delay over 3650 days"),
-        ({"name": "a", "delay": "soon"}, "delay", "“soon” is no duration"),
+        ({"name": "a", "delay": "soon"}, "delay", "“soon” is not a duration"),
     ),
 )

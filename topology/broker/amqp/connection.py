@@ -110,7 +110,7 @@ class _Watch:
             self._heard, self._heard_at = received, time.monotonic()
         elif time.monotonic() - self._heard_at > self._patience:
             self._connection._terminate_stream(
-                pika.exceptions.AMQPHeartbeatTimeout(f"nothing came for {self._patience:g} s")
+                pika.exceptions.AMQPHeartbeatTimeout(f"no data for {self._patience:g} s")
             )
             return
         if self._connection.is_open:
@@ -150,14 +150,14 @@ def explained(error: Exception, address: Address) -> BrokerError:
     match error:
         case pika.exceptions.ProbableAuthenticationError() | pika.exceptions.AuthenticationError():
             return Refused(
-                f"RabbitMQ at {where} refused the user “{address.username}”: "
-                "check the user name and the password."
+                f"RabbitMQ at {where} refused the user “{address.username}”. Check the user "
+                "name and the password."
             )
         case pika.exceptions.ProbableAccessDeniedError():
             return Refused(
-                f"The user “{address.username}” may not use the virtual host "
-                f"“{address.vhost}” at {where}, or there is none of this name: "
-                "check the name and the user's permissions."
+                f"The user “{address.username}” cannot access the virtual host "
+                f"“{address.vhost}” at {where}. Check the virtual host's name and the user's "
+                "permissions."
             )
         case pika.exceptions.ChannelClosedByBroker() | pika.exceptions.ConnectionClosedByBroker():
             return _closed(error.reply_code, str(error.reply_text), address)
@@ -165,8 +165,8 @@ def explained(error: Exception, address: Address) -> BrokerError:
             return Blocked(alarm_sentence())
         case pika.exceptions.IncompatibleProtocolError():
             return Unreachable(
-                f"What listens at {where} does not speak AMQP 0-9-1 "
-                f"{'over TLS' if address.tls else 'without TLS'}: check port and TLS."
+                f"The server at {where} does not speak AMQP 0-9-1 "
+                f"{'over TLS' if address.tls else 'without TLS'}. Check port and TLS."
             )
     cause: Any = error
     if isinstance(error, pika.exceptions.AMQPConnectionError) and error.args:
@@ -181,12 +181,12 @@ def explained(error: Exception, address: Address) -> BrokerError:
 def _closed(code: int, text: str, address: Address) -> BrokerError:
     if told := declined(text):
         return told
-    said = f"RabbitMQ said: {text}"
+    said = f"RabbitMQ reported: {text}"
     match code:
         case 403:
             return Refused(
                 f"The user “{address.username}” lacks a permission on the virtual host "
-                f"“{address.vhost}”: have it given. {said}"
+                f"“{address.vhost}”. Grant the permission. {said}"
             )
         case 404:
             return NotFound(said)
@@ -194,8 +194,8 @@ def _closed(code: int, text: str, address: Address) -> BrokerError:
             return Conflict(said)
         case 530:
             return Refused(
-                f"The virtual host “{address.vhost}” cannot be used: was it deleted, is it "
-                f"running, has it reached a limit? {said}"
+                f"The virtual host “{address.vhost}” is not available. Check that it exists, "
+                f"runs and is below its limits. {said}"
             )
     return Unreachable(said)
 
@@ -204,26 +204,30 @@ def _tls_error(error: ssl.SSLError, address: Address) -> BrokerError:
     where = f"{address.host}:{address.port}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return Refused(
-            f"The certificate of {where} is not trusted ({error.verify_message}): "
-            "give its authority's certificate, or the right host name."
+            f"The certificate of {where} is not trusted ({error.verify_message}). Enter the CA "
+            "certificate, or correct the host name."
         )
-    return Unreachable(f"No TLS connection with {where}: is TLS switched on at this port?")
+    return Unreachable(
+        f"{where} accepts no TLS connection. Check that TLS is enabled at this port."
+    )
 
 
 def _no_handshake(address: Address) -> Unreachable:
     where = f"{address.host}:{address.port}"
     return Unreachable(
-        f"What listens at {where} does not answer as RabbitMQ does in {HANDSHAKE_SECONDS:.0f} "
-        "seconds: is it overloaded, is it RabbitMQ's AMQP port? Check port and TLS."
+        f"The server at {where} did not answer as RabbitMQ in {HANDSHAKE_SECONDS:.0f} seconds. "
+        "Check the AMQP port, TLS and the load of RabbitMQ."
     )
 
 
 def _no_answer(address: Address, cause: object) -> Unreachable:
     where = f"{address.host}:{address.port}"
     if isinstance(cause, ConnectionRefusedError) or "refused" in str(cause):
-        return Unreachable(f"Nothing listens at {where}: is RabbitMQ running, is the port right?")
+        return Unreachable(
+            f"Nothing listens at {where}. Check that RabbitMQ runs, and check the port."
+        )
     if isinstance(cause, (socket.gaierror, UnicodeError)):
-        return Unreachable(f"There is no host named “{address.host}”.")
+        return Unreachable(f"The host “{address.host}” does not exist. Check the host name.")
     return Unreachable(
-        f"RabbitMQ at {where} does not answer: is it frozen or overloaded, is the network up?"
+        f"RabbitMQ at {where} does not answer. Check the network and the load of RabbitMQ."
     )

@@ -173,7 +173,7 @@ class Consumer:
                 if error := ends.get(timeout=0.1):
                     raise error
                 return
-        raise self._end or Unreachable(f"The broker does not answer about “{self._queue}”.")
+        raise self._end or Unreachable(f"RabbitMQ does not answer about the queue “{self._queue}”.")
 
     def _await(self, number: int, seconds: float) -> None:
         """Wait until so many have come, or the time is up.
@@ -196,7 +196,7 @@ class Consumer:
     def _soon(self, act: Callable[[Any], None]) -> None:
         """Have the connection's thread act on the channel."""
         if self._connection is None or not self._thread.is_alive():
-            raise Unreachable(f"The connection that consumes “{self._queue}” is gone.")
+            raise Unreachable(f"The connection of the consumer of “{self._queue}” closed.")
         with translated(self._address):
             self._connection.add_callback_threadsafe(lambda: act(self._channel))
 
@@ -300,6 +300,6 @@ def take_offset(properties: Properties) -> int:
         place = properties.raw.rfind(_OFFSET_ENTRY) + len(_OFFSET_ENTRY)
         value = properties.raw[place : place + 8]
         if place < len(_OFFSET_ENTRY) or len(value) < 8:
-            raise Unreachable("A message of the stream came without its offset.")
+            raise Unreachable("A message of the stream has no offset.")
         offset = int.from_bytes(value, signed=True)
     return offset

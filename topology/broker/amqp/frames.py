@@ -42,7 +42,7 @@ def publish_frames(channel: int, publish: Publish, frame_max: int) -> Iterator[b
     most = frame_max - FRAME_OVERHEAD
     if len(header) > most:
         raise Unpublishable(
-            f"Its properties have {len(raw)} bytes, more than the broker takes in one frame."
+            f"The message's properties have {len(raw)} bytes, more than one AMQP frame can hold."
         )
     method = _publish_method(publish.exchange, publish.routing_key)
     start = _frame(_METHOD, channel, method) + _frame(_HEADER, channel, header)
@@ -70,9 +70,9 @@ def _publish_method(exchange: str, routing_key: str) -> bytes:
     try:
         names = (exchange.encode(), routing_key.encode())
     except UnicodeEncodeError as error:
-        raise Unpublishable("The exchange's name or the key is no text in Unicode.") from error
+        raise Unpublishable("The exchange name or the routing key is not valid Unicode.") from error
     if max(map(len, names)) > _SHORT:
-        raise Unpublishable("The exchange's name or the key has more than 255 bytes.")
+        raise Unpublishable("The exchange name or the routing key has more than 255 bytes.")
     return _BASIC_PUBLISH + b"".join(bytes([len(n)]) + n for n in names) + _MANDATORY
 
 

@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 CONFIRMED = Answer("confirmed")
-UNKNOWN = "The broker did not confirm it in time: it may have been published, or not."
+UNKNOWN = "RabbitMQ did not confirm the message in time. The outcome of this message is unknown."
 
 
 @dataclass(slots=True)
@@ -171,7 +171,7 @@ class Pipeline(Generic[Token]):
 
     def _why(self, reason: Any, publish: Publish) -> str:
         if getattr(reason, "reply_code", 0) == 404:
-            return str(NotFound(f"There is no exchange “{publish.exchange}”."))
+            return str(NotFound(f"The exchange “{publish.exchange}” does not exist."))
         return str(explained(reason, self._address))
 
     def _send_next_careful(self) -> None:

@@ -87,22 +87,24 @@ class Publisher:
         except pika.exceptions.NackError as error:
             raise Nacked(NACKED) from error
         except pika.exceptions.ShortStringTooLong as error:
-            raise Conflict("The exchange's name or the key has more than 255 bytes.") from error
+            raise Conflict(
+                "The exchange name or the routing key has more than 255 bytes."
+            ) from error
         except pika.exceptions.AMQPError as error:
             raise self._why(error, publish) from error
 
     def _why(self, error: pika.exceptions.AMQPError, publish: Publish) -> Exception:
         if isinstance(error, pika.exceptions.ChannelClosedByBroker):
             if error.reply_code == 404:
-                return NotFound(f"There is no exchange “{publish.exchange}”.")
+                return NotFound(f"The exchange “{publish.exchange}” does not exist.")
             told = explained(error, self._address)
             if isinstance(told, (Refused, Conflict)):
                 return told
         if isinstance(error, pika.exceptions.ConnectionBlockedTimeout):
-            return OutcomeUnknown(f"{alarm_sentence()} The message may be taken then, or not.")
+            return OutcomeUnknown(f"{alarm_sentence()} The outcome of this message is unknown.")
         return OutcomeUnknown(
-            "The connection broke before the broker confirmed the message: "
-            "it may have been published, or not."
+            "The connection closed before RabbitMQ confirmed the message. The outcome of this "
+            "message is unknown."
         )
 
 

@@ -111,8 +111,8 @@ def _read_body(raw: urllib3.BaseHTTPResponse, most: int, url: str) -> bytes:
 def _unpack(body: bytes, encoding: str, most: int, url: str) -> bytes:
     if encoding not in ("gzip", "x-gzip"):
         raise Unreachable(
-            f"The management API at {url} packs its answer by “{encoding[:40]}”, which Delayboard "
-            "did not ask for. Check what answers at this address."
+            f"The management API at {url} uses the encoding “{encoding[:40]}”, which Delayboard "
+            "did not request. Check what answers at this address."
         )
     unpacked = unpack(body, "gzip", most + 1)
     if len(unpacked.data) > most:
@@ -146,7 +146,9 @@ def _not_read(body: bytes, problem: str, url: str) -> Unreachable:
             f"The management API at {url} sent text that is not valid Unicode, which "
             "RabbitMQ never sends. Check what answers at this address."
         )
-    return Unreachable(f"What answers at {url} is no management API.")
+    return Unreachable(
+        f"The answer from {url} does not come from a management API. Check the address."
+    )
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

@@ -164,7 +164,7 @@ class Management:
             named = [
                 f"{a.get('resource')} on {a.get('node')}" for a in alarms if isinstance(a, dict)
             ]
-            return named or ["an alarm that the broker does not name"]
+            return named or ["an alarm without a name"]
         self._check(answer)
         return []
 
@@ -204,7 +204,7 @@ class Management:
         try:
             self._delete(path("queues", self._address.vhost, name) + condition)
         except Conflict as error:
-            raise Conflict(f"The queue “{name}” was not deleted. {error}") from error
+            raise Conflict(f"Delayboard did not delete the queue “{name}”. {error}") from error
 
     def delete_exchange(self, name: str) -> None:
         self._delete(path("exchanges", self._address.vhost, name))
@@ -261,8 +261,8 @@ class Management:
             answer = read_answer(response, url)
         except requests.exceptions.SSLError as error:
             raise Unreachable(
-                f"No trusted TLS connection with the management API at {url}: "
-                "is its certificate's authority known, is TLS switched on?"
+                f"The management API at {url} has no trusted TLS connection. Check the CA "
+                "certificate, and that TLS is enabled."
             ) from error
         except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError) as error:
             raise late(self._address) from error
@@ -274,8 +274,8 @@ class Management:
         except (requests.exceptions.RequestException, ValueError) as error:
             # A host name that none can have is a ValueError of the libraries below requests.
             raise Unreachable(
-                f"No management API at {url}: is the address right (http or https, the port), "
-                "is the plugin on (rabbitmq-plugins enable rabbitmq_management)?"
+                f"The management API at {url} does not answer. Check the address (http or "
+                "https, port), and run `rabbitmq-plugins enable rabbitmq_management`."
             ) from error
         self.heard = time.monotonic()
         return answer
@@ -293,7 +293,7 @@ def path(*parts: str) -> str:
     """
     for part in parts:
         if part in (".", ".."):
-            raise Unsupported(f"The management API cannot be asked for anything named “{part}”.")
+            raise Unsupported(f"The management API cannot address an object named “{part}”.")
     return "/api/" + "/".join(quote(part, safe="") for part in parts)
 
 

@@ -59,8 +59,8 @@ def _policies(rows: Sequence[Raw], management: Management) -> tuple[str, ...]:
         return (_policies_unread(len(rows)),)
     unread = put_in_force(rows, policies, limits)
     return tuple(
-        f"The pattern of the policy “{name}” is not understood here: what it gives to queues is "
-        "not known."
+        f"Delayboard cannot read the pattern of the policy “{name}”. The effect of this policy "
+        "on queues is unknown."
         for name in unread
     )
 
@@ -77,13 +77,13 @@ def _count_consumers(rows: Sequence[Raw], management: Management) -> None:
 
 def _rates_unread(number: int) -> str:
     return (
-        f"This virtual host has {number:,} queues: their rates are not asked for, which would "
-        "cost the broker too much. Depths and consumers are known."
+        f"This virtual host has {number:,} queues, so Delayboard does not request their rates. "
+        "Depths and consumers are available."
     )
 
 
 def _policies_unread(number: int) -> str:
     return (
-        f"What policies give to its {number:,} queues (a time to live, a dead-letter exchange) "
-        "is not known: only queues’ own arguments are."
+        f"For {number:,} queues, Delayboard reads only their own arguments. TTLs and "
+        "dead-letter exchanges set by policies are missing here."
     )

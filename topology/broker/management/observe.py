@@ -41,8 +41,8 @@ _SMALLER = {
     "delayed-retry-max",
 }
 POLICIES_UNREAD = (
-    "An exchange has a policy, and this account may not read policies (it needs the tag "
-    "policymaker): an alternate exchange that it names is not known here."
+    "This account may not read policies, so alternate exchanges set by policy are missing "
+    "here. Give the account the tag policymaker."
 )
 _POLICY_WINS_IN_QUORUM = {"overflow", "delayed-retry-type"}
 

@@ -16,28 +16,28 @@ def explained(status: int, reason: str, address: Address) -> BrokerError:
         case 404 if reason == "vhost_not_found":
             return no_vhost(address)
         case 404:
-            return NotFound(f"The management API does not know it ({reason}).")
+            return NotFound(f"The management API found no such object ({reason}).")
         case 400 | 405 | 409:
-            return Conflict(f"RabbitMQ said: {reason}")
+            return Conflict(f"RabbitMQ reported: {reason}")
     if 300 <= status < 400:
         return Unreachable(
-            f"The management API answered {status}, which leads to another address. Enter that "
-            "address: Delayboard sends the password to no other one."
+            f"The management API answered {status}, a redirect to another address. Enter that "
+            "address, because Delayboard does not send the password elsewhere."
         )
     return Unreachable(f"The management API answered {status}: {reason}")
 
 
 def no_vhost(address: Address) -> Refused:
     return Refused(
-        f"There is no virtual host “{address.vhost}” at {address.management_url}, or the user "
-        f"“{address.username}” may not see it: check the name and the user's permissions."
+        f"The virtual host “{address.vhost}” does not exist at {address.management_url}, or the "
+        f"user “{address.username}” has no access. Check the name and the user's permissions."
     )
 
 
 def late(address: Address) -> Unreachable:
     return Unreachable(
-        f"The management API at {address.management_url} does not answer in time: is RabbitMQ "
-        "frozen or overloaded, is the network up?"
+        f"The management API at {address.management_url} did not answer in time. Check the "
+        "network and the load of RabbitMQ."
     )
 
 
@@ -46,22 +46,22 @@ def _refused(reason: str, address: Address) -> Refused:
     user, vhost = f"The user “{address.username}”", f"the virtual host “{address.vhost}”"
     if "Not management user" in reason:
         return Refused(
-            f"{user} may not use the management API: give it the tag “management” "
-            f"(rabbitmqctl set_user_tags {address.username} management)."
+            f"{user} may not use the management API. Add the tag “management” (rabbitmqctl "
+            f"set_user_tags {address.username} management)."
         )
     if "Not administrator user" in reason:
         return Refused(
-            f"{user} may not do that: it takes the tag “administrator” "
-            f"(rabbitmqctl set_user_tags {address.username} administrator)."
+            f"{user} may not do that. Add the tag “administrator” (rabbitmqctl set_user_tags "
+            f"{address.username} administrator)."
         )
     if "access virtual host" in reason:
-        return Refused(f"{user} has no permissions on {vhost}: give it some.")
+        return Refused(f"{user} has no permissions on {vhost}. Grant permissions to the user.")
     if reason in ("Login failed", "Not_Authorized"):
         return Refused(
-            f"The management API refused the user “{address.username}”: check the user name "
-            "and the password."
+            f"The management API refused the user “{address.username}”. Check the user name and "
+            "the password."
         )
     return Refused(
-        f"The management API refused the user “{address.username}” ({reason}): check "
-        f"its password, its tag (management), and its permissions on “{address.vhost}”."
+        f"The management API refused the user “{address.username}” ({reason}). Check the "
+        f"password, the tag (management) and the permissions on “{address.vhost}”."
     )

@@ -24,7 +24,10 @@ _COUNTS = (
 )
 # No database holds more, and no queue either.
 _MOST = 2**63 - 1
-_OTHER = "The management API answered something else than was asked for."
+_OTHER = (
+    "The management API sent an unexpected answer. Check for a proxy between Delayboard and "
+    "RabbitMQ."
+)
 
 
 def read_object(value: Any) -> dict[str, Any]:
@@ -56,7 +59,7 @@ def _check_names(row: dict[str, Any]) -> None:
     for field in _NAMES:
         name = row.get(field, "")
         if not isinstance(name, str):
-            raise _wrong(field, "is not a text")
+            raise _wrong(field, "is not text")
         is_long = len(name) > LONGEST_NAME_BYTES or len(name.encode()) > LONGEST_NAME_BYTES
         if is_long and "apply-to" not in row:
             raise _wrong(field, f"has more than {LONGEST_NAME_BYTES} bytes")

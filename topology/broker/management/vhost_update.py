@@ -29,9 +29,9 @@ def switched(vhost: Mapping[str, Any], *, on: bool) -> dict[str, Any]:
     queue_type = kept.get("default_queue_type")
     if "default_queue_type" not in kept and not all(str(tag).isascii() for tag in tags):
         raise Unsupported(
-            "A tag of this virtual host has characters beyond ASCII, which this version of "
-            "RabbitMQ would garble when the firehose is switched here: run `rabbitmqctl trace_on "
-            "-p` or `trace_off -p` with its name on the broker instead."
+            "This virtual host has tags with non-ASCII characters, which this version of "
+            "RabbitMQ would corrupt. Run `rabbitmqctl trace_on -p` or `trace_off -p` with its "
+            "name on the broker."
         )
     body = {"tracing": on, "description": vhost.get("description") or "", "tags": tags}
     return body if queue_type in NO_QUEUE_TYPE else body | {"default_queue_type": queue_type}

@@ -225,7 +225,7 @@ def encode_text(value: str) -> bytes:
         return value.encode()
     except UnicodeEncodeError as error:
         raise FieldError(
-            f"“{make_encodable(value[:40])}” holds a character that is none in Unicode."
+            f"“{make_encodable(value[:40])}” contains an invalid Unicode character."
         ) from error
 
 

@@ -27,7 +27,7 @@ def build_ladder(levels: Levels, found: Snapshot | Definitions, wanted: Definiti
     queues = {queue.name: queue for queue in own.queues}
     for name in levels.names:
         if name in queues and queues[name].message_ttl_ms is None:
-            lacks[name].append("time to live")
+            lacks[name].append("TTL")
     rungs = (
         replace(_rung(levels, level, queues.get(name), numbers), lacks=tuple(lacks[name]))
         for level, name in enumerate(levels.names)
@@ -64,7 +64,7 @@ def _lacks(lacking: Iterable[Thing]) -> defaultdict[str, list[str]]:
             words[thing.name].append("queue")
         elif not words[thing.source]:
             into = thing.destination_is_queue
-            words[thing.source].append("way into the queue" if into else "way down")
+            words[thing.source].append("queue binding" if into else "next-level binding")
     return words
 
 

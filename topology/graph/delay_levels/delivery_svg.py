@@ -43,9 +43,9 @@ def draw_foot(own: str, ladder: Ladder, top: float) -> str:
 def _ends(own: str, ladder: Ladder, top: float, left: float, middle: float) -> str:
     if not ladder.destinations:
         words = (
-            "no destination is bound: nothing can arrive"
+            "No destination is bound. RabbitMQ delivers nothing."
             if ladder.is_seen and not ladder.is_absent
-            else "a destination is bound before its first message"
+            else "Delayboard binds a destination before the first message."
         )
         return text("small", left + 14, middle + 4, words)
     shown, more = _shown(ladder)
@@ -62,7 +62,7 @@ def _ends(own: str, ladder: Ladder, top: float, left: float, middle: float) -> s
     )
     drawn = [_end(end, y) for end, y in zip(shown, rows, strict=False)]
     if more:
-        drawn.append(text("small", ENDS + 8, rows[-1] + 4, f"and {more} more, in the table"))
+        drawn.append(text("small", ENDS + 8, rows[-1] + 4, f"and {more} more, see the table"))
     return f'<path class="edge step" d="{ways}"/>{tips}{"".join(drawn)}'
 
 

@@ -14,25 +14,25 @@ from topology.snapshot import QueueNumbers
 NOWHERE = "nowhere"
 SECONDS_UP_TO = 120
 LEVEL_WORDS = {
-    "unknown": "no numbers",
+    "unknown": "no data",
     "down": "not running",
-    "held": "held: no queue takes them",
+    "held": "stuck: no route to a queue",
     "full": "full",
-    "taken": "a consumer takes them early",
+    "taken": "consumed before the due time",
     "waiting": "waiting",
     "empty": "empty",
 }
 END_WORDS = {
-    "unknown": "no numbers",
+    "unknown": "no data",
     "down": "not running",
-    "held": "held: no queue takes them",
+    "held": "stuck: no route to a queue",
     "full": "full",
-    "stuck": "nobody consumes",
+    "stuck": "no consumer",
     "waiting": "waiting",
-    "busy": "being consumed",
+    "busy": "consumed",
     "empty": "empty",
     "missing": "not bound",
-    NOWHERE: "leads to no queue",
+    NOWHERE: "no queue bound",
 }
 PARTS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
@@ -98,7 +98,7 @@ class Rung:
         """Its state in words; "" while nothing is known but the plan."""
         said = [f"missing: {' and '.join(self.lacks)}"] if self.lacks else []
         if self.is_off:
-            said.append(f"waits {short_delay(self.ttl)} instead of {short_delay(self.proper)}")
+            said.append(f"TTL {short_delay(self.ttl)} instead of {short_delay(self.proper)}")
         if self.mark and not self.lacks:
             said.append(LEVEL_WORDS.get(self.mark, self.mark))
         return "; ".join(said)

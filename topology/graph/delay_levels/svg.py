@@ -27,7 +27,7 @@ SIGN, PULSE, RATE, EXACT_END, STATE = 458.0, 480.0, 490.0, 614.0, 626.0
 NODE = 5.5
 # Levels at most -> the distance between two rungs and the height of one.
 PITCHES = ((10, 30.0, 22.0), (20, 24.0, 19.0), (28, 20.5, 16.5))
-SHORT_LACKS = {"way into the queue": "way in", "time to live": "TTL"}
+SHORT_LACKS = {"queue binding": "binding", "next-level binding": "next level"}
 ARROWS = ("binding",)
 
 
@@ -73,7 +73,7 @@ def sentence(rung: Rung) -> str:
     """All that is known about a level, for its tooltip and for screen readers."""
     words = [f"Level {rung.level}, queue {rung.name}: waits {rung.wait} ({rung.exact})"]
     if rung.numbers is not None and rung.numbers.messages is not None:
-        words.append(f"{rung.messages.text} messages when this was drawn")
+        words.append(f"{rung.messages.text} messages at drawing time")
         words.append(f"each due within {rung.due}")
     said = f" Now: {rung.words}." if rung.words else ""
     return ", ".join(words) + "." + said
@@ -93,7 +93,7 @@ def _described(ladder: Ladder) -> str:
             f"{len(ladder.rungs)} levels, from {top.wait} at the top down to {low.wait}, then",
             f"{ladder.delivery} with {len(ladder.destinations)} destinations.",
             *(sentence(rung) for rung in rungs[:40]),
-            "The table beside it says the same.",
+            "The table next to the diagram lists the same data.",
         ]
     )
 
@@ -124,8 +124,8 @@ def _steps(own: str, rung: Rung, y: float, below: float, room: _Room) -> str:
     is_last = rung.level == 0
     tip = f' marker-end="url(#{own}-binding)"' if is_last else ""
     down = below - 8 if is_last else below - NODE
-    into = {"exchange", "queue", "way into the queue"} & set(rung.lacks)
-    out = {"exchange", "way down"} & set(rung.lacks)
+    into = {"exchange", "queue", "queue binding"} & set(rung.lacks)
+    out = {"exchange", "next-level binding"} & set(rung.lacks)
     gap, shift = y + room.height / 2, 14.0 if is_last else 7.0
     end = below - 1 if is_last else below - 4
     back = (
@@ -196,8 +196,8 @@ def _states(rung: Rung, base: float) -> str:
     if rung.lacks:
         return ""
     if rung.is_off:
-        return text("fault", STATE, base, "wrong wait")
+        return text("fault", STATE, base, "wrong TTL")
     states = {"down": "not running", "full": "full", "taken": "a consumer"}
     if rung.held is not None:
-        states["held"] = f"{live(rung.kept.key, rung.kept.text)} held"
+        states["held"] = f"{live(rung.kept.key, rung.kept.text)} stuck"
     return "".join(text(f"fault if-{name}", STATE, base, words) for name, words in states.items())

@@ -79,7 +79,7 @@ def _placed(graph: Graph, direction: Direction | None, seconds: float) -> Layout
     try:
         return arrange_by_dot(graph, direction=direction, seconds=seconds)
     except LayoutError as error:
-        return arrange_layers(graph, f"Drawn in plain rows: {error}")
+        return arrange_layers(graph, f"Drawn without Graphviz: {error}")
 
 
 def arrange_by_dot(
@@ -94,13 +94,13 @@ def arrange_by_dot(
         )
         return _read(json.loads(done.stdout), boxes, graph.edges)
     except FileNotFoundError as error:
-        raise LayoutError("Graphviz is not installed (there is no program “dot”).") from error
+        raise LayoutError("The program “dot” of Graphviz is not installed.") from error
     except subprocess.TimeoutExpired as error:
-        raise LayoutError(f"Graphviz took longer than {seconds:g} seconds.") from error
+        raise LayoutError(f"Graphviz did not finish within {seconds:g} seconds.") from error
     except (OSError, subprocess.CalledProcessError) as error:
         raise LayoutError(f"Graphviz failed: {error}.") from error
     except (KeyError, ValueError) as error:
-        raise LayoutError("Graphviz answered something unreadable.") from error
+        raise LayoutError("Graphviz returned unreadable output.") from error
 
 
 def _source(boxes: list[Box], edges: tuple[Edge, ...], direction: Direction) -> bytes:

@@ -23,7 +23,7 @@ TROUBLES = frozenset(WORST[:6])
 REST: Mapping[str, tuple[str, Shape]] = {
     QUEUES: ("Other queues", "queue"),
     EXCHANGES: ("Other exchanges", "exchange"),
-    MISSING: ("Not there", "missing"),
+    MISSING: ("Missing objects", "missing"),
 }
 
 
@@ -118,7 +118,7 @@ def _rest_card(key: str, members: Collection[str], seen: Survey, search: str) ->
     fitting = [member for member in members if _fits(name_of(member), search)]
     depths = [_depth(member, seen.snapshot) for member in fitting if member.startswith("queue/")]
     known = [depth for depth in depths if depth is not None]
-    kind = "named, not there" if key == MISSING else "in no known topology"
+    kind = "missing" if key == MISSING else "in no recognized topology"
     has_depth = key == QUEUES and bool(known)
     card = Card(
         key, title, kind, shape, messages=sum(known) if has_depth else None, matches=len(fitting)
@@ -136,7 +136,7 @@ def _thing_card(member: str, seen: Survey) -> Card:
         return Card(member, name, queue.type, "queue", queues=1, messages=depth, mark=mark)
     if exchange is not None:
         return Card(member, name, exchange.type, "exchange", exchanges=1)
-    return Card(member, name, f"{kind}, not there", "missing", mark="missing")
+    return Card(member, name, f"{kind}, missing", "missing", mark="missing")
 
 
 def _counted(

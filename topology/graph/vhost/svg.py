@@ -20,13 +20,13 @@ GAP, MARGIN = 16.0, 8.0
 SHORT = {
     "down": "not running",
     "full": "full",
-    "held": "past their time",
-    "taken": "taken too early",
+    "held": "overdue",
+    "taken": "consumed early",
     "missing": "incomplete",
-    "stuck": "nobody consumes",
+    "stuck": "no consumer",
 }
 WITHOUT_ARROWS = (
-    f"With more than {MOST_LINKED} boxes the arrows are left out: the table says what leads where."
+    f"Above {MOST_LINKED} boxes the diagram omits arrows. The table lists the connections."
 )
 
 
@@ -53,7 +53,7 @@ def draw_cards(seen: Overview, layout: Layout, *, title: str, id: str) -> str:
     return "".join(
         [
             root(own, f"graph vhost{readable(layout.width)}", layout.width, layout.height, "group"),
-            spoken(own, title, f"{len(cards)} boxes. The table after this says the same."),
+            spoken(own, title, f"{len(cards)} boxes. The table below lists the same data."),
             f"<defs>{''.join(marker(own, kind) for kind in ARROWS)}</defs>",
             *(way(own, line) for line in layout.lines),
             *(_card(box, cards[box.node.id]) for box in layout.boxes),

@@ -23,16 +23,18 @@ NOTHING_CODE, PARTLY_CODE = 1, 3
 
 class Command(BaseCommand):
     help = (
-        "Follow a publish that nobody makes to every end, through a broker as it stands. Exits "
-        "with 0 when every copy is delivered, 3 when some are, 1 when none is or nothing could be "
-        "followed."
+        "Trace the route of a message to every queue without publishing the message. Exit "
+        "code: 0 if all copies are delivered, 3 if some are, 1 if none is or the trace "
+        "fails."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("broker", help="the broker's slug, as in its page's address")
+        parser.add_argument("broker", help="the broker's slug, as in the page's address")
         parser.add_argument("exchange", help='"" is the default exchange')
         parser.add_argument("routing_key")
-        parser.add_argument("--headers", default="{}", help="a JSON object; CC and BCC count")
+        parser.add_argument(
+            "--headers", default="{}", help="a JSON object; CC and BCC affect the route"
+        )
         parser.add_argument("--expiration", help="the message's own TTL in milliseconds")
         parser.add_argument("--rejecting", action="append", default=[], metavar="QUEUE")
         parser.add_argument("--without-consumers", action="store_true")
@@ -41,8 +43,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         broker = Broker.objects.filter(slug=options["broker"]).first()
         if broker is None:
-            known = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none yet"
-            raise CommandError(f"There is no broker “{options['broker']}”. Known: {known}.")
+            known = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none"
+            raise CommandError(
+                f"The broker “{options['broker']}” does not exist. Existing brokers: {known}."
+            )
         found = latest.poll(broker, 60)
         if found.snapshot is None or found.error:
             raise CommandError(found.error)
@@ -74,7 +78,7 @@ def _lines(outcome: Outcome) -> list[str]:
     lines = []
     for hop in outcome.hops:
         when = f"after {format_delay(hop.after)}" if hop.after else "at once"
-        stays = "stays in"
+        stays = "waits in"
         if hop.stays is not None:
             stays = f"waits {format_delay(hop.stays)} in" if hop.stays else "passes"
         through = hop.exchange or "the default exchange"
@@ -90,7 +94,7 @@ def _headers(text: str) -> dict[str, Any]:
     try:
         read = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CommandError(f"The headers are no JSON: {error}") from error
+        raise CommandError(f"The headers are not JSON: {error}") from error
     if not isinstance(read, dict):
         raise CommandError("The headers must be a JSON object.")
     try:

@@ -31,19 +31,19 @@ FIELDS = (
     Field(
         "queue",
         "Processing queue",
-        "The one with the consumer. It is not touched, and may be somebody else's.",
+        "Queue with the consumer. Delayboard does not change it.",
     ),
     Field(
         "delays",
         "Delays",
-        "Parted by commas: 1m, 2m, 4m, 8m. A lap takes their greatest common divisor, and every "
-        "multiple of it can be had; other delays are rounded up to one. Each waiting message "
-        "costs one lap in that time: 1000 that wait with laps of 1s cost 1000 laps a second.",
+        "Delays separated by commas: 1m, 2m, 4m, 8m. The lap is their greatest common divisor. "
+        "Delayboard rounds other delays up to whole laps. A waiting message costs one publish "
+        "per lap: 1000 messages with laps of 1s cost 1000 publishes a second.",
     ),
     Field(
         "due_header",
         "Due header",
-        "Holds when a message is due: a whole number of milliseconds since 1970, UTC.",
+        "Header with the due time in milliseconds since 1970, UTC.",
         initial=DUE_HEADER,
     ),
 )
@@ -105,18 +105,18 @@ def _divisor(delays: tuple[timedelta, ...]) -> timedelta:
 
 def _delays_problem(delays: tuple[timedelta, ...]) -> str:
     if not delays:
-        return "Give one delay at least."
+        return "Enter at least one delay."
     if delays[0] < timedelta(milliseconds=1):
         return "A delay must be at least 1 ms."
     if milliseconds(delays[-1]) > MAXIMUM_TTL_MS:
-        return "RabbitMQ takes no delay over 3650 days."
+        return "RabbitMQ accepts no delay over 3650 days."
     lap = _divisor(delays)
     if lap >= SHORTEST_LAP:
         return ""
     return (
-        f"Their greatest common divisor is {format_delay(lap)}, so that every waiting message "
-        f"would go round {timedelta(seconds=1) // lap} times a second. Choose delays with one of "
-        f"{format_delay(SHORTEST_LAP)} at least."
+        f"The lap would be {format_delay(lap)}, which is {timedelta(seconds=1) // lap} laps a "
+        "second for each waiting message. Choose delays whose greatest common divisor is at "
+        f"least {format_delay(SHORTEST_LAP)}."
     )
 
 
@@ -124,7 +124,7 @@ def _header_problem(name: str) -> str:
     if wrong := header_problem(name):
         return wrong
     if name.startswith(RESERVED) or name in ("CC", "BCC"):
-        return f"The header “{name}” is not free: the broker or Delayboard writes it."
+        return f"RabbitMQ or Delayboard writes the header “{name}”. Choose another header."
     return ""
 
 

@@ -9,7 +9,7 @@ most, as long as a waiter runs. The waiter confirms before it acks: a crash may 
 Cost: every waiting message makes one lap for each divisor: laps a second = waiting / divisor.
 Hazard: without a waiter nothing comes through. Dead-lettering into the busy-waiting queue is at
 most once. Every lap is a publish without x-death, so that no rule against cycles drops it.
-Source: seed 003, second half ("Delayed processing in RabbitMQ with Dead PeekedMessage Exchanges").
+Source: seed 003, second half ("Delayed processing in RabbitMQ with Dead Letter Exchanges").
 """
 
 from __future__ import annotations
@@ -47,33 +47,33 @@ _EXPLANATION = Explanation(
     title="Busy wait",
     summary="Any multiple of one short time, through a single delay queue and Delayboard's waiter.",
     mechanism=(
-        "A message is published into the delay queue with a header that says when it is due. It "
-        "waits there for the greatest common divisor of all delays and dies into the "
-        "busy-waiting queue. Delayboard's waiter takes it out: when it is due it goes to the "
-        "processing queue, else into the delay queue for another lap."
+        "The publisher sends a message with its due time in a header into the delay queue. "
+        "After one lap RabbitMQ dead-letters the message into the busy-waiting queue. "
+        "Delayboard's waiter forwards due messages to the processing queue and returns others "
+        "to the delay queue."
     ),
     guarantee=(
-        "Never earlier than it is due, and about one lap late at most, while a waiter runs. A "
-        "message is acknowledged only after the broker has confirmed its next stay: a crash can "
-        "double one, but the waiter loses none. A delay that is no multiple is rounded up."
+        "While a waiter runs, a message arrives at most one lap after its due time and never "
+        "before. The waiter acknowledges a message only after RabbitMQ confirms the publish. A "
+        "crash can duplicate a message but loses none. Delayboard rounds delays up to whole "
+        "laps."
     ),
     cost=(
-        "Every waiting message goes round once in each lap: laps a second = messages waiting "
-        "divided by the greatest common divisor in seconds. 10,000 messages with laps of one "
-        "minute cost 167 laps a second; with laps of one second, 10,000."
+        "Each waiting message costs one publish per lap: 10,000 messages cost 167 publishes a "
+        "second with laps of one minute, and 10,000 with laps of one second."
     ),
     hazards=(
-        "Messages that are due within one lap of each other may change places.",
-        "Without a waiter (the worker, or “manage.py run_waiter”) nothing comes through.",
-        "The clocks of publishers and of Delayboard count: one that is ahead makes its messages "
-        "late, one that is behind lets them go early.",
-        "A message without the due header, or with another than a whole number in it, goes to "
-        "the processing queue at once, and is counted.",
-        "Publishes go through the default exchange, where no tap can see them.",
-        "The waiter publishes anew: x-death and the property user_id are taken off. Consumers "
-        "count their attempts in a header of their own.",
+        "Messages that are due within one lap of each other may change order.",
+        ("Without a waiter (the worker, or “manage.py run_waiter”), no message leaves the delay."),
+        "The due time depends on the clocks of publishers and of Delayboard. A publisher's "
+        "fast clock delays its messages, and a slow clock sends them early.",
+        "The waiter forwards a message without a whole number in the due header at once, and "
+        "counts it.",
+        "Publishers use the default exchange, which no tap can observe.",
+        "The waiter publishes messages again without x-death and user_id. Consumers must count "
+        "attempts in a header of their own.",
     ),
-    source="“Delayed processing in RabbitMQ with Dead PeekedMessage Exchanges”, its second half",
+    source="“Delayed processing in RabbitMQ with Dead Letter Exchanges”, second half",
 )
 
 
@@ -94,7 +94,7 @@ class BusyWait(Pattern):
         if delay <= timedelta(0):
             return Route("", params.queue)
         if delay > self.longest(params):
-            raise ParamsError({"delay": "The delay can be 3650 days at most."})
+            raise ParamsError({"delay": "The delay can be at most 3650 days."})
         due_after = self.achievable(params, delay)
         return Route("", delay_name(params), due_header=params.due_header, due_after=due_after)
 
@@ -110,7 +110,7 @@ class BusyWait(Pattern):
 
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
         if is_tap(target):
-            return "That is Delayboard's own tap."
+            return "Delayboard uses this queue as a tap. Enter another queue."
         if target != params.queue:
             return _only_target(params)
         return "" if found.queue(params.queue) else _no_queue(params)
@@ -121,11 +121,11 @@ class BusyWait(Pattern):
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
         lap = format_delay(params.lap)
         said = [] if found.queue(params.queue) else [_no_queue(params)]
-        said.append(f"A lap takes {lap}: delays are rounded up to multiples of it.")
-        said.append(f"The price: as many laps in {lap} as there are messages waiting.")
+        said.append(f"A lap takes {lap}. Delayboard rounds delays up to multiples of it.")
+        said.append(f"Each waiting message costs one publish every {lap}.")
         said.append(
-            "Nothing of it can be recorded by a tap: no tap sees the default exchange. The "
-            "firehose does, where it is switched on."
+            "A tap cannot record this topology, because no tap observes the default exchange. "
+            "Enable the firehose to record it."
         )
         return said
 
@@ -176,7 +176,7 @@ class BusyWait(Pattern):
             f'        attempt = headers.get("{ATTEMPT_HEADER}", 0) + 1\n'
             f'        headers["{ATTEMPT_HEADER}"] = attempt\n'
             "        if attempt > len(delays_ms):\n"
-            '            where = "parked"  # a queue that somebody looks into\n'
+            '            where = "parked"  # a queue for manual review\n'
             "        else:\n"
             f"            where = {room}\n"
             f"            headers[{due}] = int(time.time() * 1000) + delays_ms[attempt - 1]\n"
@@ -190,13 +190,13 @@ busy_wait = BusyWait()
 
 
 def _only_target(params: Params) -> str:
-    return f"Delayed messages of this busy wait go to {params.queue} and nowhere else."
+    return f"Messages of this busy wait always go to {params.queue}. Enter this queue."
 
 
 def _no_queue(params: Params) -> str:
     return (
-        f"There is no queue “{params.queue}”: what is due stays in {wait_name(params)} until there "
-        "is one."
+        f"The queue “{params.queue}” does not exist, so due messages remain in "
+        f"{wait_name(params)}. Create the queue."
     )
 
 

@@ -56,7 +56,7 @@ class Chain:
         """What the names of its exchanges begin with, without what would go on to a number."""
         first, *_, last = sorted(level.exchange for level in self.levels)
         pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-        return "".join(parked_message for parked_message, _ in pairs).rstrip("-_.0123456789")
+        return "".join(character for character, _ in pairs).rstrip("-_.0123456789")
 
     def claims(self, found: Definitions) -> frozenset[Identity]:
         """Its levels, and what they deliver to with the bindings of its destinations."""
@@ -84,11 +84,17 @@ class Chain:
             yield f"{number} above “{self.top}” {verb} missing."
         for level in self.levels:
             if level.waits is None:
-                yield f"The level “{level.exchange}” has no queue: what should wait there is lost."
+                yield (
+                    f"The level “{level.exchange}” has no queue, so RabbitMQ drops the messages "
+                    "that should wait there."
+                )
             elif level.passes is None:
-                yield f"The level “{level.exchange}” does not pass on what should not wait there."
+                yield f"The level “{level.exchange}” has no binding for messages that skip it."
         if found.exchange(self.delivery) is None:
-            yield f"The exchange “{self.delivery}” is missing: what leaves the levels is lost."
+            yield (
+                f"The exchange “{self.delivery}” is missing, so RabbitMQ drops messages "
+                "after their delay."
+            )
 
     def _odd_waits(self) -> Iterator[str]:
         """Waits that do not fit into the doubling that most of the others keep."""
@@ -101,7 +107,10 @@ class Chain:
         for number, level in enumerate(reversed(self.levels)):
             if level.queue and level.queue.message_ttl_ms != unit * 2**number:
                 waits = format_delay(timedelta(milliseconds=level.queue.message_ttl_ms or 0))
-                yield f"“{level.queue.name}” waits {waits}, which does not fit between the others."
+                yield (
+                    f"The TTL of “{level.queue.name}” is {waits}, which breaks the doubling of the "
+                    "levels."
+                )
 
 
 def find_chains(found: Definitions) -> list[Chain]:

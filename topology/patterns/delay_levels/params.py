@@ -21,7 +21,7 @@ PRESETS = {
     "nsb-v2": "NServiceBus from 7.0 on (nsb.v2, quorum queues)",
     "nsb-v1": "NServiceBus before 7.0 (nsb, classic queues)",
     "celery": "Celery from 5.5 on (celery_delayed)",
-    "own": "a set of your own",
+    "own": "custom names",
 }
 QUEUE_TYPES = {"quorum": "quorum, at least once", "classic": "classic, at most once"}
 DESTINATIONS = {"queues": "queues", "exchanges": "exchanges (NServiceBus, conventional routing)"}
@@ -30,30 +30,30 @@ FIELDS = (
     Field(
         "preset",
         "Preset",
-        "Whose names and arguments, to the parked message.",
+        "Names and arguments of the objects.",
         "nsb-v2",
         choices=tuple(PRESETS.items()),
     ),
-    Field("prefix", "Prefix", "Of a set of your own; for Celery the optional one.", required=False),
+    Field("prefix", "Prefix", "For custom names; optional for Celery.", required=False),
     Field(
         "levels",
         "Levels",
-        "1 to 28; only for a set of your own. Each doubles the longest delay.",
+        "1 to 28, only for custom names. Each level doubles the longest delay.",
         "28",
         required=False,
     ),
     Field(
         "unit",
         "Step",
-        "What the lowest level waits, 50ms at least; only for a set of your own. "
-        "Delays are rounded up to whole steps.",
+        "Wait of the lowest level, at least 50ms, only for custom names. Delayboard rounds "
+        "delays up to whole steps.",
         "1s",
         required=False,
     ),
     Field(
         "queue_type",
         "Queues",
-        "For Celery and a set of your own.",
+        "For Celery and custom names.",
         "quorum",
         choices=tuple(QUEUE_TYPES.items()),
         required=False,
@@ -61,7 +61,7 @@ FIELDS = (
     Field(
         "destinations",
         "Destinations",
-        "What a delayed message is sent to by name.",
+        "Queue or exchange that receives delayed messages by name.",
         "queues",
         choices=tuple(DESTINATIONS.items()),
         required=False,
@@ -130,7 +130,7 @@ def parse(values: Mapping[str, str]) -> Params:
     try:
         levels = int(values.get("levels") or LEVELS)
     except ValueError:
-        problems["levels"] = f"Between 1 and {LEVELS} levels."
+        problems["levels"] = f"Enter a number from 1 to {LEVELS}."
     try:
         unit = parse_delay(values.get("unit") or "1s")
     except DelayError as error:
@@ -170,27 +170,28 @@ def _problems(params: Params) -> dict[str, str]:
         ("destinations", DESTINATIONS),
     ):
         if getattr(params, name) not in known:
-            problems[name] = f"One of {', '.join(known)}."
+            problems[name] = f"Choose one of {', '.join(known)}."
     if not 1 <= params.levels <= LEVELS:
-        problems["levels"] = f"Between 1 and {LEVELS} levels."
+        problems["levels"] = f"Enter a number from 1 to {LEVELS}."
     elif params.preset != "own" and params.levels != LEVELS:
-        problems["levels"] = f"This preset has {LEVELS} levels."
+        problems["levels"] = f"This preset has {LEVELS} levels. Enter {LEVELS}."
     if params.unit < SHORTEST_UNIT:
-        problems["unit"] = "A step of at least 50ms."
+        problems["unit"] = "The step must be at least 50ms."
     elif params.preset != "own" and params.unit != SECOND:
-        problems["unit"] = "This preset counts in steps of 1s."
+        problems["unit"] = "This preset uses steps of 1s. Enter 1s."
     elif milliseconds(params.unit) * 2 ** (params.levels - 1) > MAXIMUM_TTL_MS:
         problems["unit"] = (
-            "RabbitMQ takes no TTL over 3650 days, which the highest level would need."
+            "The TTL of the highest level exceeds RabbitMQ's limit of 3650 days. Use fewer "
+            "levels or a shorter step."
         )
     return {**problems, "prefix": _prefix_problem(params)}
 
 
 def _prefix_problem(params: Params) -> str:
     if params.preset in ("nsb-v1", "nsb-v2") and params.prefix:
-        return "This preset has no prefix."
+        return "This preset has no prefix. Leave the field empty."
     if params.preset == "own" and not params.prefix:
-        return "A set of your own needs a prefix."
+        return "Custom names need a prefix."
     return name_problem(params.prefix, LONGEST_PREFIX_BYTES) if params.prefix else ""
 
 

@@ -40,29 +40,30 @@ from topology.patterns.pattern import (
 
 _EXPLANATION = Explanation(
     title="Delay levels",
-    summary="Any delay, up to 8½ years in steps of a second, through 28 queues that all share.",
+    summary="Any delay up to 8½ years in steps of a second, through 28 shared queues.",
     mechanism=(
-        "The routing key spells the delay in binary and then names the destination. Each level "
-        "waits twice as long as the one below it: a 1 in the key makes the message wait there, "
-        "a 0 passes it on. What leaves the lowest level goes to the destination."
+        "The routing key contains the delay in binary, followed by the destination. Each level "
+        "waits twice as long as the level below. A 1 in the key makes the message wait at that "
+        "level, and a 0 skips the level. The lowest level routes the message to the "
+        "destination."
     ),
     guarantee=(
-        "Never earlier than the delay, which is rounded up to whole steps. With quorum queues a "
-        "message is kept until its destination takes it; with classic ones it dies at most once "
-        "on each level, and what finds no way on is lost."
+        "RabbitMQ never delivers a message before its delay, rounded up to whole steps, ends. "
+        "Quorum queues store a message until its destination accepts it. Classic queues "
+        "dead-letter at most once, so they lose messages that have no route."
     ),
     cost=(
-        "One stay for each 1 among the delay's bits: 2 for ten seconds, 4 for an hour, at most "
-        "28, each a write to disk and about a millisecond. 28 queues and 29 exchanges for all."
+        "Each 1 in the binary delay adds one hop: 2 hops for ten seconds, 4 for an hour, at "
+        "most 28. A hop costs a disk write and about a millisecond. The topology has 28 queues "
+        "and 29 exchanges."
     ),
     hazards=(
-        "A destination that is unbound while messages wait for it can hold up everybody's: an "
-        "at-least-once level keeps what it cannot route, and at 32 such messages it stops.",
-        "A destination that is the dotted end of another gets the other's messages too: “sales” "
-        "those of “retail.sales”.",
-        "A message that waits cannot be changed or called back.",
-        "A message's own expiration, or a policy with a shorter TTL, breaks the chain: it would "
-        "arrive early.",
+        "A destination without a binding can block all messages. A level with at-least-once "
+        "dead-lettering stores messages that RabbitMQ cannot route, and stops at 32.",
+        "If one destination name ends with a dot and another name, the second also receives "
+        "the messages of the first: “sales” receives those of “retail.sales”.",
+        "You cannot change or cancel a waiting message.",
+        "A message's own expiration, or a policy with a shorter TTL, ends the delay early.",
     ),
     source="Particular Software, “Delayed delivery” of NServiceBus; Celery 5.5",
 )
@@ -112,21 +113,25 @@ class DelayLevels(Pattern):
         """`#.B` matches the keys of every destination that ends in `.B` too (topic rules)."""
         words = target.split(".")
         if not target:
-            return "A destination is missing."
+            return "The destination is missing. Enter a queue or an exchange."
         if is_tap(target):
-            return "That is Delayboard's own tap."
+            return "Delayboard uses this queue as a tap. Enter another destination."
         if "*" in words or "#" in words:
-            return "A destination with a word “*” or “#” would take other destinations' messages."
+            return (
+                "A destination with the word “*” or “#” would receive messages of other "
+                "destinations."
+            )
         for binding in self.destinations(params, found):
             other = _target_of(binding)
             if other != target and _is_end(target, other):
                 return (
-                    f"It is the dotted end of the destination “{other}” and would get its messages."
+                    f"The destination “{other}” ends with this name, so this destination would "
+                    "receive its messages too."
                 )
             if other != target and _is_end(other, target):
                 return (
-                    f"The destination “{other}” is its dotted end and would get these messages as "
-                    "well."
+                    f"This destination ends with “{other}”, so “{other}” would receive these "
+                    "messages too."
                 )
         return ""
 
@@ -153,9 +158,8 @@ class DelayLevels(Pattern):
                 said.append(f"Destination “{target}”: {problem}")
         if params.is_at_least_once:
             said.append(
-                "What leaves these levels is not observed: a tap at the delivery exchange alone "
-                "would make a level let go of a message that it should hold for a missing "
-                "destination."
+                "Deliveries are not observed. A tap alone at the delivery exchange would make "
+                "a level drop messages whose destination is missing."
             )
         return said
 
@@ -205,7 +209,7 @@ class DelayLevels(Pattern):
         ]
         if params.is_at_least_once:
             return entries
-        return [*entries, Tap(delivery_name(params), "#", "what arrives", "exit")]
+        return [*entries, Tap(delivery_name(params), "#", "deliveries", "exit")]
 
     def consumer_example(self, params: Params) -> str:
         number = "{level}" if params.preset == "celery" else "{level:02}"
@@ -238,7 +242,9 @@ def count_units(params: Params, delay: timedelta) -> int:
     units = max(0, -(-delay // params.unit))
     if units >= 2**params.levels:
         longest = format_delay(params.maximum)
-        raise ParamsError({"delay": f"The longest delay of these levels is {longest}."})
+        raise ParamsError(
+            {"delay": f"The longest delay of this topology is {longest}. Enter a shorter delay."}
+        )
     return units
 
 
@@ -252,7 +258,9 @@ def routing_key(params: Params, delay: timedelta, target: str) -> str:
     key = bits + target
     if byte_length(key) > LONGEST_NAME_BYTES:
         longest = LONGEST_NAME_BYTES - len(bits)
-        raise ParamsError({"target": f"A destination of these levels has at most {longest} bytes."})
+        raise ParamsError(
+            {"target": f"A destination of this topology has at most {longest} bytes."}
+        )
     return key
 
 

@@ -22,12 +22,18 @@ FIELDS = (
     Field(
         "queue",
         "Work queue",
-        "An existing one, which stays as it is; the delay queues add “_dlq_” and the seconds.",
+        (
+            "Existing queue, which Delayboard does not change. The delay queues add “_dlq_” and "
+            "the seconds."
+        ),
     ),
     Field(
         "delays",
         "Delays",
-        "Those on offer, whole seconds, parted by commas: 10s, 1m, 5m. One queue each.",
+        (
+            "Available delays in whole seconds, separated by commas: 10s, 1m, 5m. Each delay has "
+            "its own queue."
+        ),
         initial="10s, 1m, 5m",
     ),
 )
@@ -72,18 +78,18 @@ def store(params: Params) -> dict[str, str]:
 
 def _delays_problem(params: Params) -> str:
     if not params.delays:
-        return "At least one delay is needed."
+        return "Enter at least one delay."
     for delay in params.delays:
         if delay < SECOND or delay % SECOND:
-            return (
-                f"{format_delay(delay)} is no whole number of seconds, as the name of a delay "
-                "queue has them."
-            )
+            return f"{format_delay(delay)} is not a whole number of seconds. Enter whole seconds."
     longest = params.delays[-1]
     if longest > LONGEST_SECONDS * SECOND:
-        return "RabbitMQ takes no delay over 3650 days."
+        return "RabbitMQ accepts no delay over 3650 days."
     if byte_length(queue_name(params.queue, longest)) > LONGEST_NAME_BYTES:
-        return f"The queue of {format_delay(longest)} would have a name of more than 255 bytes."
+        return (
+            f"The queue name for {format_delay(longest)} would exceed 255 bytes. Use a work queue "
+            "with a shorter name."
+        )
     return ""
 
 

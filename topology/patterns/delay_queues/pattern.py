@@ -8,7 +8,7 @@ Cost: one queue for each delay, one publish and one hop of about a millisecond f
 Hazard: nobody counts the attempts but the consumer, in a header of its own: a message that is
 published again begins a new x-death from 4.0 on (tried: 15 laps give a count of 15 on 3.10.8, and
 1 on 4.0.5 and 4.3.6).
-Source: seed 003 ("Delayed processing in RabbitMQ with Dead PeekedMessage Exchanges").
+Source: seed 003 ("Delayed processing in RabbitMQ with Dead Letter Exchanges").
 """
 
 from __future__ import annotations
@@ -28,29 +28,30 @@ from topology.patterns.pattern import Copy, Explanation, ParamsError, Pattern, R
 
 _EXPLANATION = Explanation(
     title="Delay queues",
-    summary="Retries of a work queue after a few fixed delays, each with a queue of its own.",
+    summary="Retries of a work queue after fixed delays, with one queue per delay.",
     mechanism=(
-        "A consumer that fails publishes the message again, into the queue of the delay that it "
-        "wants, and acknowledges the first copy. When the time is over the message dies back into "
-        "the work queue. The work queue needs no setting for it and is never changed."
+        "If the work fails, the consumer publishes the message into the queue of a delay and "
+        "acknowledges the first copy. When the TTL ends, RabbitMQ dead-letters the message "
+        "into the work queue. The work queue needs no change."
     ),
     guarantee=(
-        "Never earlier than the delay, and in order within one delay. A longer delay holds up no "
-        "shorter one. Messages die at most once: one whose work queue is missing then is lost."
+        "RabbitMQ never delivers a message before its delay ends, and keeps the order within "
+        "one delay. Delays do not block each other. RabbitMQ dead-letters at most once and "
+        "loses a message whose work queue is missing."
     ),
-    cost="One queue for each delay, and one publish and about a millisecond for each failure.",
+    cost="One queue per delay, and one publish of about a millisecond per failure.",
     hazards=(
-        "Nothing limits the attempts. The consumer must count them in a header of its own, since "
-        "the count of x-death begins anew with each publish from RabbitMQ 4.0 on, and put the "
-        "message aside at last and tell somebody.",
-        "A consumer that acknowledges before its publish is confirmed can lose the message; one "
-        "that dies in between has it delivered twice.",
-        "The names hold the seconds: another delay is another queue, and the old one is empty "
-        "only when its last message has left it.",
-        "Publishes go through the default exchange, where no tap can see them: only what "
-        "Delayboard itself publishes is known before it arrives.",
+        "The number of attempts has no limit. The consumer must count attempts in its own "
+        "header, because RabbitMQ 4.0 and later restarts the x-death count with each publish. "
+        "After the last attempt the consumer must store the message elsewhere and report it.",
+        "A consumer that acknowledges before RabbitMQ confirms the publish can lose the "
+        "message. A crash between the two duplicates the message.",
+        "The queue names contain the seconds. Another delay needs another queue, and the old "
+        "queue still holds its messages.",
+        "Publishers use the default exchange, which no tap can observe. Delayboard records "
+        "only its own publishes before the delivery.",
     ),
-    source="“Delayed processing in RabbitMQ with Dead PeekedMessage Exchanges”",
+    source="“Delayed processing in RabbitMQ with Dead Letter Exchanges”",
 )
 
 
@@ -72,7 +73,7 @@ class DelayQueues(Pattern):
             return Route("", params.queue)
         if delay not in params.delays:
             offered = ", ".join(format_delay(one) for one in params.delays)
-            raise ParamsError({"delay": f"The delays on offer are {offered}."})
+            raise ParamsError({"delay": f"The available delays are {offered}."})
         return Route("", queue_name(params.queue, delay))
 
     def delays(self, params: Params) -> Sequence[timedelta]:
@@ -83,20 +84,23 @@ class DelayQueues(Pattern):
 
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
         if is_tap(target):
-            return "That is Delayboard's own tap."
+            return "Delayboard uses this queue as a tap. Enter another queue."
         if target != params.queue:
             return _elsewhere(params)
         if found.queue(target) is None:
-            return f"There is no queue “{target}”: the message would be lost after its delay."
+            return (
+                f"The queue “{target}” does not exist, so RabbitMQ would drop the message "
+                "after its delay. Create the queue first."
+            )
         return ""
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
-        unseen = "Nothing of it can be recorded: no tap sees the default exchange."
+        unseen = "A tap cannot record this topology, because no tap observes the default exchange."
         if found.queue(params.queue) is not None:
             return (unseen,)
         return (
-            f"The work queue “{params.queue}” does not exist, and is no part of this topology: "
-            "what comes out of a delay is lost.",
+            f"The work queue “{params.queue}” does not exist, so RabbitMQ drops messages after "
+            "their delay. Create the queue.",
             unseen,
         )
 
@@ -132,10 +136,10 @@ class DelayQueues(Pattern):
             "channel.confirm_delivery()\n"
             "for method, properties, body in channel.consume(queue):\n"
             "    if not work(body):\n"
-            "        # x-death is the broker's: published again, its count stays 1 from 4.0 on\n"
-            '        told = ("x-death", "x-first-death-", "x-last-death-")\n'
+            "        # From RabbitMQ 4.0 on, a new publish resets the count in x-death\n"
+            '        of_broker = ("x-death", "x-first-death-", "x-last-death-")\n'
             "        headers = properties.headers or {}\n"
-            "        headers = {n: v for n, v in headers.items() if not n.startswith(told)}\n"
+            "        headers = {n: v for n, v in headers.items() if not n.startswith(of_broker)}\n"
             f'        failed = headers.get("{ATTEMPT_HEADER}", 0) + 1\n'
             f'        properties.headers = {{**headers, "{ATTEMPT_HEADER}": failed}}\n'
             "        properties.delivery_mode = 2\n"
@@ -144,7 +148,7 @@ class DelayQueues(Pattern):
             '        channel.basic_publish("", onward, body, properties, mandatory=True)\n'
             "        if is_over:\n"
             "            inform_someone(properties, body)\n"
-            "    channel.basic_ack(method.delivery_tag)  # only what is done or published again\n"
+            "    channel.basic_ack(method.delivery_tag)  # after the work or the confirm\n"
         )
 
 
@@ -159,4 +163,4 @@ def _counted(headers: Headers) -> int:
 
 
 def _elsewhere(params: Params) -> str:
-    return f"What these queues delay goes to {params.queue} and nowhere else."
+    return f"Messages of these delay queues always go to {params.queue}. Enter this queue."

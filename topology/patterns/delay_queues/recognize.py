@@ -55,8 +55,8 @@ def _foreign(rooms: Mapping[str, Sequence[Queue]], taken: Set[str]) -> Iterator[
 
 # A busy wait has one delay queue, and nothing in a broker tells what a consumer does.
 _EITHER_OR = (
-    "Either “{0}” delays what is sent to “{1}”, or the two are a busy wait, and the consumer of "
-    "“{1}” sends what is not yet due back into “{0}”: only that consumer could tell."
+    "“{0}” delays messages to “{1}”, or both form a busy wait whose consumer returns messages "
+    "to “{0}” until they are due. RabbitMQ does not show which."
 )
 
 
@@ -84,4 +84,4 @@ def _is_true(queue: Queue) -> bool:
 
 def _untrue(queue: Queue) -> str:
     waits = format_delay(timedelta(milliseconds=queue.message_ttl_ms or 0))
-    return f"“{queue.name}” does not wait as many seconds as its name says, but {waits}."
+    return f"The TTL of “{queue.name}” is {waits}, which differs from the seconds in the name."

@@ -27,27 +27,27 @@ from topology.patterns.texts import read_json_list, refuse
 KIND = "delayed_exchange"
 
 TYPES = {
-    "direct": "direct: the bindings with just this key",
-    "topic": "topic: the bindings whose pattern matches the key",
-    "fanout": "fanout: all bindings, whatever the key",
+    "direct": "direct: bindings with exactly this key",
+    "topic": "topic: bindings whose pattern matches the key",
+    "fanout": "fanout: all bindings, regardless of the key",
 }
 FIELDS = (
-    Field("name", "Name", "Of the exchange."),
+    Field("name", "Name", "Name of the exchange."),
     Field(
         "type",
-        "Then it chooses as",
-        "What it does with a message when its delay is over.",
+        "Exchange type",
+        "How the exchange routes a message after the delay.",
         "direct",
         choices=tuple(TYPES.items()),
     ),
     Field(
         "queues",
         "Queues",
-        "Existing ones, parted by blanks, each bound with its own name as key; key=queue for "
-        "another key. Or a JSON list of [key, queue].",
+        "Existing queues, separated by spaces, each bound with its name as key. Use key=queue "
+        "for another key. Or a JSON list of [key, queue].",
     ),
 )
-_BOUND = "Queues or key=queue parted by blanks, or a JSON list of [key, queue]."
+_BOUND = "Write queues or key=queue separated by spaces, or a JSON list of [key, queue]."
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Params:
         refuse(
             {
                 "name": name_problem(self.name, LONGEST_NAME_BYTES),
-                "type": "" if self.type in TYPES else f"One of {', '.join(TYPES)}.",
+                "type": "" if self.type in TYPES else f"Choose one of {', '.join(TYPES)}.",
                 "queues": _bound_problem(self.bound),
             }
         )
@@ -112,12 +112,12 @@ def _write_bound(bound: tuple[tuple[str, str], ...]) -> str:
 
 def _bound_problem(bound: tuple[tuple[str, str], ...]) -> str:
     if not bound:
-        return "At least one queue is needed: without a binding everything is lost."
+        return "Enter at least one queue. Without a binding RabbitMQ drops all messages."
     for key, queue in bound:
         if problem := key_problem(key) or unicode_problem(queue):
             return problem
         if not queue or byte_length(queue) > LONGEST_NAME_BYTES or control_problem(queue):
-            return f"“{queue}” is no name of a queue."
+            return f"“{queue}” is not a valid queue name."
     return ""
 
 

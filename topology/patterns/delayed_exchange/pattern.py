@@ -34,45 +34,44 @@ LONGEST = timedelta(milliseconds=LONGEST_DELAY_MS)
 FIRST_WITHOUT = (4, 3)
 PROBE_DELAY = timedelta(minutes=1)
 INSTEAD = (
-    "Delay levels replace it: any delay, through queues that can be seen and replicated; or hold "
-    "queues where a few delays are enough."
+    "Use delay levels instead: any delay, through visible and replicated queues. Use hold "
+    "queues if few delays are enough."
 )
 
 
 _EXPLANATION = Explanation(
     title="Delayed exchange",
-    summary="The exchange of a plugin that is no longer maintained: any delay up to 49 days.",
+    summary="The exchange of a discontinued plugin: any delay up to 49 days.",
     mechanism=(
-        "An exchange of the type x-delayed-message keeps each message that has the header x-delay, "
-        "a number of milliseconds, outside of every queue. When the time is over it chooses the "
-        "queues as the type in its argument x-delayed-type would, and the header is negative from "
-        "then on. Without the header a message goes on at once."
+        "An exchange of the type x-delayed-message stores each message with the header "
+        "x-delay, in milliseconds, outside of all queues. After the delay the exchange routes "
+        "the message by the type in x-delayed-type, with a negative header. The exchange "
+        "routes a message without the header at once."
     ),
     guarantee=(
-        "Never earlier than the delay, and nothing more: what waits is one copy on one node, and "
-        "what finds no queue when its time comes is lost."
+        "RabbitMQ never delivers a message before its delay ends. One node stores the only "
+        "copy. RabbitMQ drops a message that has no queue when its delay ends."
     ),
     cost=(
-        "No queue and no hop for a delay, and a write to one table of the node. The plugin's own "
-        "page says that it is not made for a hundred thousand messages, nor for more than a day "
-        "or two."
+        "No queue and no hop per delay, and one write to a table of the node. The plugin's "
+        "README excludes hundreds of thousands of messages and delays of more than a day or "
+        "two."
     ),
     hazards=(
-        "The plugin was archived in January 2026, its last release is for RabbitMQ 4.2, and 4.3 "
-        "cannot have it: it needs the database Mnesia, which is gone. Before an upgrade nothing "
-        f"may wait in it any more. {INSTEAD}",
-        "To migrate: set the replacement up beside it, with the same queues as destinations; let "
-        "the publishers go over, one after the other; wait until the longest delay is over and the "
-        "broker counts no delayed message of the exchange; then delete it and disable the plugin.",
-        "When the node is lost, or the plugin is disabled, all that waits is lost.",
-        "Nobody can list, count for one queue, call back or purge what waits: the broker tells one "
-        "number for each exchange.",
-        "A mandatory publish is given back as not routed although it is kept and will arrive, so "
-        "that no publisher can tell it from a lost one. Delayboard publishes mandatory only, and "
-        "so it publishes nothing through such an exchange, rather than say that it is lost: use "
-        "the lines on this page.",
-        "A delay over 49 days 17 hours, or one below zero, is no delay: the message arrives at "
-        "once. An alternate exchange gets a copy of everything at the moment of publishing.",
+        "The plugin was archived in January 2026. Its last release supports RabbitMQ 4.2; "
+        "RabbitMQ 4.3 removed Mnesia, which the plugin needs. Drain the exchange before an "
+        f"upgrade. {INSTEAD}",
+        "To migrate, create the replacement with the same queues as destinations and switch "
+        "the publishers one by one. Wait until the longest delay ends and the exchange holds "
+        "no delayed messages. Then delete the exchange and disable the plugin.",
+        "If the node fails, or someone disables the plugin, all waiting messages are lost.",
+        "You cannot list, count per queue, cancel or purge waiting messages. RabbitMQ reports "
+        "one number per exchange.",
+        "RabbitMQ returns a mandatory publish as unroutable although the exchange stores the "
+        "message. Delayboard publishes only mandatory messages, so it does not publish through "
+        "this exchange. Use the code on this page instead.",
+        "The exchange routes a message at once if its delay is negative or over 49 days 17 "
+        "hours. An alternate exchange receives a copy of each message at publish time.",
     ),
     source="RabbitMQ Delayed Message Plugin, README (archived 2026-01-29)",
 )
@@ -100,13 +99,12 @@ class DelayedExchange(Pattern):
             return ""
         if version >= FIRST_WITHOUT:
             return (
-                "RabbitMQ 4.3 and later cannot have the delayed-message plugin: it needs Mnesia, "
-                f"which they no longer have, and was archived in January 2026. {INSTEAD}"
+                "RabbitMQ 4.3 and later cannot run the delayed-message plugin, which needs Mnesia "
+                f"and was archived in January 2026. {INSTEAD}"
             )
         return (
-            f"This broker has no exchange type {DELAYED_TYPE}: it comes with the delayed-message "
-            f"plugin, which was archived in January 2026 and cannot go along to RabbitMQ 4.3. "
-            f"{INSTEAD}"
+            f"This broker has no exchange type {DELAYED_TYPE}. The delayed-message plugin was "
+            f"archived in January 2026 and does not support RabbitMQ 4.3. {INSTEAD}"
         )
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
@@ -114,7 +112,12 @@ class DelayedExchange(Pattern):
         ms = milliseconds(delay)
         if ms > LONGEST_DELAY_MS:
             raise ParamsError(
-                {"delay": f"The longest delay of the plugin is {format_delay(LONGEST)}."}
+                {
+                    "delay": (
+                        f"The longest delay of the plugin is {format_delay(LONGEST)}. Enter "
+                        "a shorter delay."
+                    )
+                }
             )
         return Route(params.name, target, headers={DELAY_HEADER: ms} if ms > 0 else {})
 
@@ -129,10 +132,11 @@ class DelayedExchange(Pattern):
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
         """Delayboard does not publish here: what it could say of the outcome would be wrong."""
         if is_tap(target):
-            return "That is Delayboard's own tap."
+            return "Delayboard uses this queue as a tap. Enter another queue."
         return (
-            "Delayboard publishes mandatory, and a delayed exchange gives back such a message as "
-            "not routed although it keeps it: publish it as the explanation of this pattern shows."
+            "Delayboard cannot publish here, because a delayed exchange returns mandatory "
+            "messages although it stores them. Publish with the code in this pattern's "
+            "explanation."
         )
 
     def probes(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
@@ -143,15 +147,15 @@ class DelayedExchange(Pattern):
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
         said = [
-            "What enters its delay is not observed: the plugin keeps it before any queue or tap. "
-            "What comes out is.",
-            f"RabbitMQ 4.3 cannot hold it: it stands in the way of an upgrade. {INSTEAD}",
+            "Entries are not observed, because the plugin stores messages before any queue or "
+            "tap. Deliveries are observed.",
+            (f"RabbitMQ 4.3 does not support this exchange, so it blocks an upgrade. {INSTEAD}"),
         ]
         exchange = found.exchange(params.name)
         if exchange and (alternate := exchange.arguments.text("alternate-exchange")):
             said.append(
-                f"Its alternate exchange “{alternate}” gets a copy of everything that is delayed, "
-                "at the moment of publishing."
+                f"The alternate exchange “{alternate}” receives a copy of each delayed message "
+                "at publish time."
             )
         return said
 
@@ -175,7 +179,7 @@ class DelayedExchange(Pattern):
     def taps(self, params: Params) -> Sequence[Tap]:
         """A tap is bound as the real queues are, so that it sees what comes out."""
         keys = params.keys if params.type == "direct" else ("#",)
-        return [Tap(params.name, key, f"what arrives with {key}", "exit") for key in keys]
+        return [Tap(params.name, key, f"deliveries with {key}", "exit") for key in keys]
 
     def consumer_example(self, params: Params) -> str:
         return (
@@ -185,7 +189,7 @@ class DelayedExchange(Pattern):
             f"    {json.dumps(params.keys[0], ensure_ascii=False)},\n"
             "    body,\n"
             f'    pika.BasicProperties(delivery_mode=2, headers={{"{DELAY_HEADER}": ms}}),\n'
-            "    mandatory=False,  # a delayed message would come back although it is kept\n"
+            "    mandatory=False,  # RabbitMQ would return it although the exchange stores it\n"
             ")\n"
         )
 

@@ -26,7 +26,11 @@ def _use(exchange: Exchange, found: Definitions) -> Use:
     bound = [b for b in found.leaving(exchange.name) if not is_tap(b.destination)]
     claims = frozenset([exchange.identity, *(binding.identity for binding in bound)])
     kind = exchange.arguments.text("x-delayed-type") or ""
-    missing = () if bound else ("Nothing is bound to it: what it delays is lost.",)
+    missing = (
+        ()
+        if bound
+        else ("The exchange has no bindings, so RabbitMQ drops messages after their delay.",)
+    )
     is_plain = all(b.destination_is_queue and not b.arguments for b in bound)
     if kind not in TYPES or not is_plain:
         return Use(KIND, exchange.name, None, claims, missing)

@@ -18,33 +18,33 @@ from topology.patterns.texts import read_delays, read_json_list, refuse, write_d
 KIND = "hold_queues"
 SHORTEST_LEASE_MS = 60_000
 LEASES = {
-    "generous": "the delay and at least a minute more",
+    "generous": "the delay plus at least a minute",
     "double": "twice the delay, as in the article",
 }
 FIELDS = (
     Field(
         "exchange",
         "Destination exchange",
-        "An existing one. Empty: the default exchange, and the routing key is a queue's name.",
+        "Existing exchange. Empty: the default exchange, whose routing key is a queue name.",
         required=False,
     ),
     Field(
         "keys",
         "Routing keys",
-        "Those on offer, parted by blanks or as a JSON list; their arrivals can be "
-        "recorded. Empty: any, recorded behind topic and fanout exchanges only.",
+        "Available keys, separated by spaces or as a JSON list. Delayboard can record their "
+        "deliveries. Empty: any key, recorded only behind topic and fanout exchanges.",
         required=False,
     ),
     Field(
         "delays",
         "Delays",
-        "Those on offer, parted by commas: 5s, 1m, 1h. Empty: any.",
+        "Available delays, separated by commas: 5s, 1m, 1h. Empty: any.",
         required=False,
     ),
     Field(
         "lease",
         "Lease",
-        "How long a hold queue outlives its last use.",
+        "Time until RabbitMQ deletes an unused hold queue.",
         "generous",
         choices=tuple(LEASES.items()),
     ),
@@ -97,7 +97,7 @@ def store(params: Params) -> dict[str, str]:
 def _read_keys(text: str) -> tuple[str, ...]:
     if not text.lstrip().startswith("["):
         return tuple(text.split())
-    problem = {"keys": "Keys parted by blanks, or a JSON list of texts."}
+    problem = {"keys": "Write keys separated by spaces, or a JSON list of texts."}
     return tuple(read_json_list(text, lambda key: isinstance(key, str), problem))
 
 
@@ -112,16 +112,18 @@ def delay_problem(params: Params, delay: timedelta) -> str:
     if milliseconds(delay) < 1:
         return "The delay must be at least 1 ms."
     if expires_ms(params, delay) > MAXIMUM_TTL_MS:
-        return "RabbitMQ takes no lease over 3650 days, so the delay can be half of that."
+        return "RabbitMQ accepts no lease over 3650 days, so the delay can be at most half of that."
     return ""
 
 
 def _problems(params: Params) -> dict[str, str]:
     problems = {}
     if params.lease not in LEASES:
-        problems["lease"] = f"One of {', '.join(LEASES)}."
+        problems["lease"] = f"Choose one of {', '.join(LEASES)}."
     if byte_length(params.exchange) > LONGEST_NAME_BYTES - len("delay.1.."):
-        problems["exchange"] = "The hold queue's name would have more than 255 bytes."
+        problems["exchange"] = (
+            "The name of the hold queue would exceed 255 bytes. Use a shorter exchange or key."
+        )
     elif odd := sight_problem(params.exchange):
         problems["exchange"] = odd
     wrong = [sentence for delay in params.delays if (sentence := delay_problem(params, delay))]
@@ -132,7 +134,10 @@ def _problems(params: Params) -> dict[str, str]:
         if wrong_key := unicode_problem(key):
             problems["keys"] = wrong_key
         elif byte_length(queue_name(params, longest, key)) > LONGEST_NAME_BYTES:
-            problems["keys"] = f"The hold queue of “{key}” would have more than 255 bytes."
+            problems["keys"] = (
+                f"The hold queue name for “{key}” would exceed 255 bytes. Use a shorter "
+                "exchange or key."
+            )
     return problems
 
 

@@ -49,29 +49,29 @@ PROBE_DELAY = timedelta(minutes=1)
 
 _EXPLANATION = Explanation(
     title="Hold queues",
-    summary="Any delay to any exchange and key, through queues that come and go with their use.",
+    summary="Any delay to any exchange and key, through temporary queues.",
     mechanism=(
-        "Whoever delays a message declares a queue for this delay and this destination, without "
-        "consumers, and publishes into it. When the TTL ends the message dies into the "
-        "destination's exchange with the destination's key. A queue that nobody has declared "
-        "for a while is removed by the broker."
+        "The publisher declares a queue for this delay and destination, without consumers, and "
+        "publishes into it. When the TTL ends, RabbitMQ dead-letters the message into the "
+        "destination exchange with the destination's key. RabbitMQ deletes a queue that nobody "
+        "declares for the lease time."
     ),
     guarantee=(
-        "Never earlier than the delay. Messages die at most once: one whose destination is "
-        "missing at that moment is lost."
+        "RabbitMQ never delivers a message before its delay ends. RabbitMQ dead-letters at "
+        "most once and loses a message whose destination is missing."
     ),
     cost=(
-        "One queue for each pair of delay and destination, and one declare for each publish. "
-        "Delays that differ by a millisecond have queues of their own: offer few."
+        "One queue for each pair of delay and destination, and one declare per publish. Delays "
+        "that differ by a millisecond need different queues, so offer few delays."
     ),
     hazards=(
-        "A hold queue that runs out while messages are in it takes them along. Every publish must "
-        "declare it anew, on the same channel and waiting for the answer, and publish soon after.",
-        "Quorum queues cannot serve: declaring one again does not renew its lease.",
-        "Publishes go through the default exchange, where no tap can see them: only what "
-        "Delayboard itself publishes is known before it arrives.",
-        "Two destinations can have one name: exchange “a.b” with key “c”, and “a” with “b.c”. The "
-        "second to come is refused by the broker.",
+        "RabbitMQ deletes an unused hold queue with its messages. Each publisher must declare "
+        "the queue on the same channel, wait for the answer, and publish at once.",
+        "Quorum queues do not work here, because a new declare does not renew their lease.",
+        "Publishers use the default exchange, which no tap can observe. Delayboard records "
+        "only its own publishes before the delivery.",
+        "Two destinations can produce the same name: exchange “a.b” with key “c”, and “a” with "
+        "“b.c”. RabbitMQ refuses the second declare.",
     ),
     source="“Delayed message delivery in RabbitMQ” (2014)",
 )
@@ -91,17 +91,24 @@ class HoldQueues(Pattern):
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight to the destination, anything else into its hold queue."""
         if params.keys and target not in params.keys:
-            raise ParamsError({"target": f"The keys on offer are {', '.join(params.keys)}."})
+            raise ParamsError({"target": f"The available keys are {', '.join(params.keys)}."})
         if delay <= timedelta(0):
             return Route(params.exchange, target)
         if params.delays and delay not in params.delays:
             offered = ", ".join(format_delay(one) for one in params.delays)
-            raise ParamsError({"delay": f"The delays on offer are {offered}."})
+            raise ParamsError({"delay": f"The available delays are {offered}."})
         if wrong := delay_problem(params, delay):
             raise ParamsError({"delay": wrong})
         held = hold_queue(params, delay, target)
         if byte_length(held.name) > LONGEST_NAME_BYTES:
-            raise ParamsError({"target": f"The hold queue “{held.name}” has more than 255 bytes."})
+            raise ParamsError(
+                {
+                    "target": (
+                        f"The name of the hold queue “{held.name}” exceeds 255 bytes. Use a "
+                        "shorter exchange or key."
+                    )
+                }
+            )
         unused = timedelta(milliseconds=expires_ms(params, delay)) - delay
         return Route("", held.name, declares=Definitions.of([held]), lease=unused / 2)
 
@@ -118,11 +125,11 @@ class HoldQueues(Pattern):
 
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
         if is_tap(target):
-            return "That is Delayboard's own tap."
+            return "Delayboard uses this queue as a tap. Enter another destination."
         if params.exchange and found.exchange(params.exchange) is None:
             return (
-                f"There is no exchange “{params.exchange}”: the message would be lost after its "
-                "delay."
+                f"The exchange “{params.exchange}” does not exist, so RabbitMQ would drop the "
+                "message after its delay. Create the exchange first."
             )
         return ""
 
@@ -142,16 +149,18 @@ class HoldQueues(Pattern):
         said.extend(_collision(params, queue) for queue in _collisions(params, found))
         exchange = found.exchange(params.exchange)
         if not params.exchange:
-            said.append("Nothing of it can be recorded: no tap sees the default exchange.")
+            said.append(
+                "A tap cannot record this topology, because no tap observes the default exchange."
+            )
         elif not params.keys and exchange is not None and exchange.type == "direct":
             said.append(
-                "Nothing of it can be recorded: a direct exchange copies to a tap only what has a "
-                "key on offer, and none is."
+                "A tap cannot record this topology. A direct exchange copies only messages "
+                "with an available key, and the topology defines none."
             )
         else:
             said.append(
-                "What enters a hold queue is not observed, since no tap sees the default exchange; "
-                "what comes out of one is."
+                "Entries are not observed, because no tap observes the default exchange. "
+                "Deliveries are observed."
             )
         return said
 
@@ -182,7 +191,7 @@ class HoldQueues(Pattern):
         if not params.exchange:
             return ()
         keys = params.keys or ("#",)
-        return [Tap(params.exchange, key, f"what arrives with {key}", "exit") for key in keys]
+        return [Tap(params.exchange, key, f"deliveries with {key}", "exit") for key in keys]
 
     def consumer_example(self, params: Params) -> str:
         lease = "2 * ms" if params.lease == "double" else f"max(2 * ms, ms + {SHORTEST_LEASE_MS})"
@@ -226,8 +235,11 @@ def _collisions(params: Params, found: Definitions) -> list[Queue]:
 def _collision(params: Params, queue: Queue) -> str:
     exchange, key = queue.dead_letter_exchange, queue.dead_letter_routing_key
     held = (
-        f"holds for the exchange “{exchange}” with key “{key or ''}”"
+        f"delays messages to the exchange “{exchange}” with key “{key or ''}”"
         if exchange is not None
-        else "is no hold queue"
+        else "is not a hold queue"
     )
-    return f"“{queue.name}” {held}: the name is taken, so that this delay and key cannot be used."
+    return (
+        f"“{queue.name}” {held}. This topology cannot use this delay and key, because the name "
+        "exists."
+    )

@@ -96,7 +96,7 @@ def _use(found: Definitions, exchange: str, queues: Sequence[Queue]) -> Use | No
         except ParamsError:
             continue
         odd = [
-            f"“{queue.name}” was declared with other arguments."
+            f"The arguments of “{queue.name}” differ from the others."
             for queue, wait, key in zip(queues, waits, keys, strict=True)
             if queue.with_type() != hold_queue(params, wait, key)
         ]

@@ -20,38 +20,46 @@ DEFAULT_SHORTEST = timedelta(seconds=10)
 DEFAULT_LONGEST = timedelta(minutes=1)
 DEFAULT_LIMIT = 5
 KINDS = {
-    "failed": "what failed: rejected with requeue, or its consumer was lost",
-    "returned": "what was put back with a nack, which nobody counts",
+    "failed": "failures: rejected with requeue, or consumer lost",
+    "returned": "returned messages: nack with requeue, not counted",
     "all": "both",
 }
 FIELDS = (
-    Field("name", "Name", "Of the work exchange and queue."),
+    Field("name", "Name", "Name of the work exchange and queue."),
     Field(
         "retry",
-        "What waits",
-        "Which messages wait before they are delivered again. A message cannot be delayed when "
-        "it is published, only when it comes back.",
+        "Delayed messages",
+        "Messages that wait before redelivery. This pattern delays only returned messages, not "
+        "new ones.",
         "failed",
         choices=tuple(KINDS.items()),
     ),
     Field(
         "shortest",
         "Shortest delay",
-        "After the first failure; after the second twice as long, after the third three times.",
+        (
+            "Wait after the first failure. The second failure waits twice as long, the third three "
+            "times."
+        ),
         format_delay(DEFAULT_SHORTEST),
     ),
-    Field("longest", "Longest delay", "No delay is longer.", format_delay(DEFAULT_LONGEST)),
+    Field("longest", "Longest delay", "Upper limit of the wait.", format_delay(DEFAULT_LONGEST)),
     Field(
         "limit",
         "Retries",
-        "So many failures are forgiven; the next one parks the message.",
+        "Number of retries. The next failure parks the message.",
         str(DEFAULT_LIMIT),
     ),
-    Field("routing_key", "Routing key", "Of the work. Empty: the name.", required=False),
+    Field(
+        "routing_key",
+        "Routing key",
+        "Key of the work. Empty: the name.",
+        required=False,
+    ),
     Field(
         "parking",
         "Parking queue",
-        "Where a message stays that failed too often. Empty: the name and “-parking”.",
+        "Queue for messages after their last retry. Empty: the name and “-parking”.",
         required=False,
     ),
 )
@@ -90,7 +98,7 @@ def parse(values: Mapping[str, str]) -> Params:
             problems[name] = str(error)
     limit = values.get("limit") or str(DEFAULT_LIMIT)
     if not (limit.isascii() and limit.isdecimal() and len(limit) <= len(str(MOST_RETRIES))):
-        problems["limit"] = f"A number between 1 and {MOST_RETRIES}."
+        problems["limit"] = f"Enter a number from 1 to {MOST_RETRIES}."
     if problems:
         raise ParamsError(problems)
     return Params(
@@ -118,21 +126,21 @@ def store(params: Params) -> dict[str, str]:
 def _problems(params: Params) -> dict[str, str]:
     sentences = {
         "name": _name_problem(params.name),
-        "retry": "" if params.retry in KINDS else f"One of {', '.join(KINDS)}.",
+        "retry": "" if params.retry in KINDS else f"Choose one of {', '.join(KINDS)}.",
         "limit": ""
         if 1 <= params.limit <= MOST_RETRIES
-        else f"A number between 1 and {MOST_RETRIES}.",
+        else f"Enter a number from 1 to {MOST_RETRIES}.",
         "routing_key": key_problem(params.routing_key),
         "parking": name_problem(params.parking, LONGEST_NAME_BYTES),
     }
     if params.shortest < timedelta(milliseconds=1):
         sentences["shortest"] = "The shortest delay must be at least 1 ms."
     if params.longest < params.shortest:
-        sentences["longest"] = "The longest delay cannot be shorter than the shortest."
+        sentences["longest"] = "The longest delay must not be shorter than the shortest delay."
     elif milliseconds(params.longest) > MAXIMUM_TTL_MS:
-        sentences["longest"] = "The longest delay can be 3650 days."
+        sentences["longest"] = "The longest delay can be at most 3650 days."
     if params.parking == params.name:
-        sentences["parking"] = "The parking queue must be another than the work queue."
+        sentences["parking"] = "The parking queue must differ from the work queue."
     return sentences
 
 

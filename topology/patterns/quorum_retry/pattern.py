@@ -28,35 +28,36 @@ from topology.patterns.quorum_retry.params import Params
 
 FIRST_VERSION = (4, 3)
 ZERO = timedelta(0)
-NO_DELAY = (
-    "A quorum queue delays only what comes back to it: a message cannot be published with a delay."
-)
+NO_DELAY = "A quorum queue delays only returned messages. You cannot delay a new message."
 
 
 _EXPLANATION = Explanation(
     title="Quorum retry",
-    summary="A quorum queue of RabbitMQ 4.3 or later that retries later and later by itself, and "
-    "parks what failed too often.",
+    summary="A quorum queue of RabbitMQ 4.3 or later that delays retries longer each time "
+    "and parks messages after the last retry.",
     mechanism=(
-        "A consumer rejects a message and has it requeued, or is lost with it. The queue keeps "
-        "the message back: after the first failure for the shortest delay, after the second "
-        "twice as long, and so on up to the longest. After the last retry the message dies into "
+        "A consumer rejects a message with requeue, or the consumer fails. The queue delays "
+        "the first redelivery by the shortest delay, the second by twice that time, and so on "
+        "up to the longest delay. After the last retry RabbitMQ dead-letters the message into "
         "the parking queue."
     ),
     guarantee=(
-        "Never earlier than the delay. Both queues are replicated, and a message that cannot be "
-        "parked is kept until it can."
+        "RabbitMQ never redelivers a message before its delay ends. Both queues are "
+        "replicated. The work queue stores a message until RabbitMQ can park it."
     ),
-    cost="No queue for each delay and no hop; every message is written to a quorum queue.",
+    cost="No queue per delay and no hop. RabbitMQ writes each message to a quorum queue.",
     hazards=(
-        "There is no delay when publishing: the only one on offer is none.",
-        "What waits is inside the work queue. No tap and no page sees it; the broker counts it "
-        "as delayed.",
-        "A nack with requeue is no failure: it waits the shortest delay (with “returned” or "
-        "“all”), is never counted and never parked.",
-        "With “returned” what fails comes back at once, and is parked after the last retry.",
-        "A reject without requeue parks at once.",
-        "Brokers before 4.3 know nothing of it.",
+        "The pattern does not delay new messages.",
+        "Waiting messages are inside the work queue. No tap and no page can list them; "
+        "RabbitMQ counts them as delayed.",
+        "A nack with requeue is not a failure. It waits the shortest delay (with “returned” or "
+        "“all”) and never counts towards parking.",
+        (
+            "With “returned”, RabbitMQ redelivers failed messages at once and parks them after the "
+            "last retry."
+        ),
+        "A reject without requeue parks the message at once.",
+        "RabbitMQ before 4.3 does not support delayed retries.",
     ),
     source="RabbitMQ documentation, “Quorum Queues”, delayed retries; rabbit_fifo.erl 4.3.5",
 )
@@ -79,8 +80,8 @@ class QuorumRetry(Pattern):
         if not version or version >= FIRST_VERSION:
             return ""
         return (
-            f"This broker is RabbitMQ {'.'.join(map(str, version))}, and quorum queues delay "
-            "retries from 4.3 on only: use a retry ladder, or a retry pair for a single delay."
+            f"RabbitMQ {'.'.join(map(str, version))} does not delay retries in quorum queues "
+            "(4.3 and later). Use a retry ladder, or a retry pair for a single delay."
         )
 
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
@@ -103,8 +104,8 @@ class QuorumRetry(Pattern):
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
         return (
-            "Only what arrives first is observed: what waits for its next attempt does so inside "
-            "the queue, where no tap sees it.",
+            "Only first deliveries are observed. Retries wait inside the queue, which no tap "
+            "can observe.",
         )
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
@@ -114,13 +115,13 @@ class QuorumRetry(Pattern):
         return Reading("publish", params.name, params.name, ZERO, 0)
 
     def taps(self, params: Params) -> Sequence[Tap]:
-        return (Tap(params.name, params.routing_key, "what arrives for work", "exit"),)
+        return (Tap(params.name, params.routing_key, "new work", "exit"),)
 
     def consumer_example(self, params: Params) -> str:
         back = (
             "channel.basic_nack(method.delivery_tag)  # waits, but is never parked\n"
             if params.retry == "returned"
-            else "channel.basic_reject(method.delivery_tag, requeue=True)  # comes back later\n"
+            else "channel.basic_reject(method.delivery_tag, requeue=True)  # redelivered later\n"
         )
         return (
             f"queue = {json.dumps(params.name, ensure_ascii=False)}\n"

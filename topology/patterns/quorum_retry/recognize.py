@@ -31,7 +31,9 @@ def _use(found: Definitions, queue: Queue) -> Use:
     return Use(KIND, queue.name, params, claims, find_missing(wanted, found))
 
 
-_UNPARKED = "The queue “{}” dead-letters nowhere: what fails too often is lost."
+_UNPARKED = (
+    "The queue “{}” has no dead-letter exchange, so RabbitMQ drops messages after the last retry."
+)
 
 
 def _params_of(found: Definitions, queue: Queue) -> Params | None:

@@ -24,24 +24,24 @@ LONGEST_OWN_NAME_BYTES = LONGEST_NAME_BYTES - len(f"-rung-{MOST_RUNGS}")
 DEFAULT_DELAYS = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10))
 
 FIELDS = (
-    Field("name", "Name", "Of the work exchange and queue; what is beside them adds to it."),
+    Field("name", "Name", "Name of the work exchange and queue, and prefix of the other objects."),
     Field(
         "delays",
         "Delays",
-        "One for each rung, from the first retry to the last, parted by commas. None may be "
-        "shorter than the one before it.",
+        "One delay per rung, from the first retry to the last, separated by commas. Each delay "
+        "must be at least as long as the one before.",
         ", ".join(map(format_delay, DEFAULT_DELAYS)),
     ),
     Field(
         "routing_key",
         "Routing key",
-        "Of the work. Empty: the name. A retry arrives with “.try.1” and so on after it.",
+        "Key of the work. Empty: the name. Retries add “.try.1” and so on.",
         required=False,
     ),
     Field(
         "parking",
         "Parking queue",
-        "Where a message stays whose last retry failed. Empty: the name and “-parking”.",
+        "Queue for messages after their last retry. Empty: the name and “-parking”.",
         required=False,
     ),
 )
@@ -123,7 +123,7 @@ def _problems(params: Params) -> dict[str, str]:
         "parking": name_problem(params.parking, LONGEST_NAME_BYTES),
     }
     if params.parking in own:
-        sentences["parking"] = "The parking queue must be none of the ladder's own queues."
+        sentences["parking"] = "The parking queue must differ from the ladder's other queues."
     if byte_length(tried_key(params, last)) > LONGEST_NAME_BYTES:
         longest = LONGEST_NAME_BYTES - len(f".try.{last}")
         sentences["routing_key"] = (
@@ -134,13 +134,13 @@ def _problems(params: Params) -> dict[str, str]:
 
 def _delays_problem(delays: Sequence[timedelta]) -> str:
     if not 1 <= len(delays) <= MOST_RUNGS:
-        return f"A ladder has at least one delay and at most {MOST_RUNGS}."
+        return f"Enter at least one and at most {MOST_RUNGS} delays."
     if min(delays) < timedelta(milliseconds=1):
         return "Each delay must be at least 1 ms."
     if milliseconds(max(delays)) > MAXIMUM_TTL_MS:
-        return "RabbitMQ takes no delay over 3650 days."
+        return "RabbitMQ accepts no delay over 3650 days."
     if list(delays) != sorted(delays):
-        return "No delay may be shorter than the one before it."
+        return "Each delay must be at least as long as the one before."
     return ""
 
 

@@ -41,34 +41,33 @@ ZERO = timedelta(0)
 
 _EXPLANATION = Explanation(
     title="Retry ladder",
-    summary="A work queue whose rejected messages come back after longer and longer times, "
-    "until they are parked.",
+    summary="A work queue whose rejected messages return after increasing delays, until "
+    "RabbitMQ parks them.",
     mechanism=(
-        "A consumer rejects a message without requeueing. It dies into the ladder exchange and "
-        "waits on the first rung, then returns to the work exchange with “.try.1” after its key. "
-        "Rejected again, that key leads it to the second rung, and so on; from the last it leads "
-        "into the parking queue. What came into the work queue with any other key starts on the "
-        "first rung too."
+        "A consumer rejects a message without requeueing. RabbitMQ dead-letters the message "
+        "through the ladder exchange into the first rung, and later into the work exchange "
+        "with “.try.1” after its key. After another rejection this key leads to the second "
+        "rung, and so on. After the last rung the key leads to the parking queue. A message "
+        "with any other key starts at the first rung."
     ),
     guarantee=(
-        "Never earlier than a rung's delay, one retry for each rung, and parked after the last "
-        "one failed, without a line of code in the consumer. Between classic queues a message "
-        "dies at most once: one that dies while its target is missing is lost."
+        "RabbitMQ never delivers a retry before its delay ends, and parks the message after "
+        "the last rung. The consumer needs no retry code. Classic queues dead-letter at most "
+        "once, so RabbitMQ loses a message whose target is missing."
     ),
-    cost="One extra queue for each rung and one hop of about a millisecond for each retry.",
+    cost="One extra queue per rung, and one hop of about a millisecond per retry.",
     hazards=(
-        "A retry arrives with another routing key than the first attempt: a consumer that looks "
-        "at the key must cut “.try.1” off.",
-        "A message published with a rung's delay has climbed that far: when it fails, it goes on "
-        "to the next rung.",
-        "What is put back (requeue) or left by a consumer that crashes climbs no rung and is "
-        "delivered again at once, without an end.",
-        "A message's own expiration must not run out on the way: in the work queue it is lost, "
-        "since the broker takes its way through the ladder for a ring, and on a rung it comes "
-        "back early.",
-        "The delays are fixed when the queues are declared: others need another ladder.",
+        "A retry has a different routing key than the first attempt. A consumer that reads the "
+        "key must remove “.try.1”.",
+        "A new message with a rung's delay starts at that rung. After a failure it continues "
+        "at the next rung.",
+        "RabbitMQ redelivers a requeued message, or a message of a crashed consumer, at once "
+        "and without limit.",
+        "A message's own expiration must not end on the route. In the work queue RabbitMQ "
+        "drops the message as part of a cycle, and on a rung the message returns early.",
+        "The declaration of the queues sets the delays. Other delays need another ladder.",
     ),
-    source="RabbitMQ documentation, “Dead PeekedMessage Exchanges”; tried on 3.10, 4.0 and 4.3",
+    source="RabbitMQ documentation, “Dead Letter Exchanges”; tested on 3.10, 4.0 and 4.3",
 )
 
 
@@ -131,14 +130,14 @@ class RetryLadder(Pattern):
         """No tap at the parking key: who waits there waits for a person."""
         ladder, first = ladder_name(params), rung_name(params, 1)
         entries = [
-            Tap(ladder, tried_key(params, rung - 1), f"what enters rung {rung}", "entry")
+            Tap(ladder, tried_key(params, rung - 1), f"enters rung {rung}", "entry")
             for rung in params.rungs
         ]
         exits = [
-            Tap(params.name, tried_key(params, rung), f"what comes back from rung {rung}", "exit")
+            Tap(params.name, tried_key(params, rung), f"returns from rung {rung}", "exit")
             for rung in params.rungs
         ]
-        other = Tap(first, "", "what enters rung 1 with another key", "entry")
+        other = Tap(first, "", "enters rung 1 with another key", "entry")
         return [*entries, other, Tap(params.name, tried_key(params, 0), "new work", "exit"), *exits]
 
     def consumer_example(self, params: Params) -> str:
@@ -147,7 +146,7 @@ class RetryLadder(Pattern):
             "for method, properties, body in channel.consume(queue):\n"
             "    if work(body):\n"
             "        channel.basic_ack(method.delivery_tag)\n"
-            "    else:  # the broker counts: it comes back later, or is parked\n"
+            "    else:  # the topology retries or parks the message\n"
             "        channel.basic_reject(method.delivery_tag, requeue=False)\n"
         )
 
@@ -161,4 +160,6 @@ def rung_for(params: Params, delay: timedelta) -> int:
         if wait >= delay:
             return rung
     longest = format_delay(max(params.delays))
-    raise ParamsError({"delay": f"The longest delay of this ladder is {longest}."})
+    raise ParamsError(
+        {"delay": f"The longest delay of this ladder is {longest}. Enter a shorter delay."}
+    )

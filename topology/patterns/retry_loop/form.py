@@ -22,9 +22,12 @@ from topology.patterns.texts import read_delay, read_json_list
 
 WAYS_BACK = {
     "input": "through the input exchange",
-    "separate": "through a return exchange of its own, to this queue only",
+    "separate": "through a separate return exchange, to this queue only",
 }
-UNMATCHED = {"waits": "it waits for the delay above", "lost": "it is lost"}
+UNMATCHED = {
+    "waits": "the message waits for the delay above",
+    "lost": "RabbitMQ drops the message",
+}
 NAMES = (
     "input_exchange",
     "input_queue",
@@ -34,29 +37,29 @@ NAMES = (
     "unmatched_exchange",
 )
 _NO_LIST = {"timeouts": "A JSON list of [key, delay] or [key, delay, dead queue]."}
-_DEFAULT = "Empty: made from the name."
+_DEFAULT = "Empty: derived from the name."
 
 FIELDS = (
-    Field("name", "Name", "It gives every name that is left empty below.", required=False),
+    Field("name", "Name", "Default for the empty names below.", required=False),
     Field(
         "delay",
         "Delay",
-        "How long a rejected message waits: 90s, 5m, 1h30m or 250ms. Empty: 1m.",
+        "Waiting time of a rejected message: 90s, 5m, 1h30m or 250ms. Empty: 1m.",
         "1m",
         required=False,
     ),
     Field(
         "preset",
         "Preset",
-        "How it is declared.",
+        "Arguments of the exchanges and queues.",
         "durable",
         choices=tuple(PRESETS.items()),
         rare=True,
     ),
     Field(
         "way_back",
-        "Way back",
-        "Separate where several queues are bound to the input exchange.",
+        "Return",
+        "Choose the separate exchange if several queues are bound to the input exchange.",
         "input",
         choices=tuple(WAYS_BACK.items()),
         required=False,
@@ -65,25 +68,25 @@ FIELDS = (
     Field(
         "split",
         "Timeouts",
-        "One for all, or several.",
+        "One or several.",
         "none",
         choices=tuple(SPLITS.items()),
         required=False,
         rare=True,
     ),
-    Field("header", "Header", "Its name, for timeouts by header.", required=False, rare=True),
+    Field("header", "Header", "Header name, for timeouts by header.", required=False, rare=True),
     Field(
         "timeouts",
         "Several timeouts",
-        "Keys (“*” and “#” are wildcards) or values of the header, each with its delay: "
-        "mail.# 30s, report.* 5m. Or a JSON list of [key, delay] or [key, delay, dead queue].",
+        "Keys (“*” and “#” are wildcards) or values of the header, each with its delay: mail.# "
+        "30s, report.* 5m. Or a JSON list of [key, delay] or [key, delay, dead queue].",
         required=False,
         rare=True,
     ),
     Field(
         "unmatched",
-        "What matches none",
-        "Of several timeouts.",
+        "Unmatched messages",
+        "For several timeouts.",
         "waits",
         choices=tuple(UNMATCHED.items()),
         required=False,
@@ -102,7 +105,7 @@ FIELDS = (
     ),
     Field(
         "unmatched_exchange",
-        "Exchange for what matches none",
+        "Exchange for unmatched messages",
         f"For several timeouts. {_DEFAULT}",
         required=False,
         rare=True,
@@ -110,8 +113,8 @@ FIELDS = (
     Field(
         "binding_keys",
         "Binding keys",
-        "No fanout or headers exchange looks at them.",
-        choices=(("", "as the preset has them"), *BINDING_KEYS.items()),
+        "Fanout and headers exchanges ignore them.",
+        choices=(("", "default of the preset"), *BINDING_KEYS.items()),
         required=False,
         rare=True,
     ),
@@ -171,7 +174,7 @@ def store(params: Params) -> dict[str, str]:
 def _chosen(values: Mapping[str, str], name: str, known: Mapping[str, str]) -> str:
     value = values.get(name) or next(iter(known))
     if value not in known:
-        raise ParamsError({name: f"One of {', '.join(known)}."})
+        raise ParamsError({name: f"Choose one of {', '.join(known)}."})
     return value
 
 
@@ -182,11 +185,15 @@ def _names(
     stated = {name: values.get(name, "") for name in NAMES}
     name = values.get("name", "")
     if not name and not all(stated[one] for one in wanted):
-        raise ParamsError({"name": "A name is missing, or one of those that it gives."})
+        raise ParamsError({"name": "A name is missing. Enter the name, or all object names below."})
     if wrong := sight_problem(name):
         raise ParamsError({"name": wrong})
     if idle := [one for one in NAMES if one not in wanted and stated[one]]:
-        raise ParamsError(dict.fromkeys(idle, "There is none with these choices."))
+        raise ParamsError(
+            dict.fromkeys(
+                idle, "This object does not exist with these choices. Leave the field empty."
+            )
+        )
     derived = derived_names(name, preset, is_shared=is_shared)
     return {one: (stated[one] or derived[one]) if one in wanted else "" for one in NAMES}
 
@@ -196,7 +203,9 @@ def _read_timeouts(text: str) -> tuple[Timeout, ...]:
         return tuple(_timeout(entry) for entry in read_json_list(text, _is_entry, _NO_LIST))
     parts = [part.split() for part in text.split(",") if part.strip()]
     if any(len(part) != 2 for part in parts):
-        raise ParamsError({"timeouts": "Write each as a key and a delay, parted by commas."})
+        raise ParamsError(
+            {"timeouts": "Write each timeout as a key and a delay, separated by commas."}
+        )
     return tuple(_timeout(part) for part in parts)
 
 

@@ -23,8 +23,8 @@ DEFAULT_DELAY = timedelta(milliseconds=60_000)
 MOST_ANY_WORDS = 2
 MOST_TIMEOUTS = 50
 PRESETS = {
-    "durable": "durable, queue type stated",
-    "article": "as in the article: transient exchanges, queue type left out",
+    "durable": "durable, with queue type",
+    "article": "as in the article: transient exchanges, no queue type",
 }
 SPLITS = {
     "none": "one for all",
@@ -32,7 +32,7 @@ SPLITS = {
     "header": "several, by a header",
 }
 EXCHANGE_TYPES = {"none": "fanout", "key": "topic", "header": "headers"}
-BINDING_KEYS = {"empty": "empty", "queue": "the queue's name, as pika gives by itself"}
+BINDING_KEYS = {"empty": "empty", "queue": "the queue's name, the default of pika"}
 KEYS_OF_PRESETS = {"durable": "empty", "article": "queue"}
 
 
@@ -113,7 +113,7 @@ def _problems(params: Params) -> dict[str, str]:
         ("binding_keys", BINDING_KEYS),
     ):
         if getattr(params, name) not in known:
-            problems[name] = f"One of {', '.join(known)}."
+            problems[name] = f"Choose one of {', '.join(known)}."
     if problems:
         return problems
     return {
@@ -131,13 +131,18 @@ def _names_problems(params: Params) -> dict[str, str]:
     wanted += ["unmatched_exchange"] if params.keeps_unmatched and params.split != "none" else []
     problems = {name: name_problem(getattr(params, name), LONGEST_NAME_BYTES) for name in wanted}
     if params.split == "none" and params.unmatched_exchange:
-        problems["unmatched_exchange"] = "Only several timeouts leave anything unmatched."
+        problems["unmatched_exchange"] = (
+            "Only a loop with several timeouts can have unmatched messages."
+        )
     for kind, own in (("exchange", "an exchange"), ("queue", "a queue")):
         names = [name for name in wanted if name.endswith(kind)]
         seen: set[str] = set()
         for name in names:
             if getattr(params, name) in seen:
-                problems[name] = f"It is named like another: each is {own} of its own."
+                problems[name] = (
+                    f"Another object has this name. Enter the name of {own} that no other object "
+                    "uses."
+                )
             seen.add(getattr(params, name))
     return problems
 
@@ -146,9 +151,13 @@ def _timeouts_problem(params: Params) -> str:
     """Each queue has one TTL, and no message may wait in two, for it would come back twice."""
     timeouts = params.timeouts
     if params.split == "none":
-        return "One timeout for all is the delay, and there are no others." if timeouts else ""
+        return (
+            "A loop with one timeout uses the delay only. Remove the other timeouts."
+            if timeouts
+            else ""
+        )
     if not timeouts:
-        return "Timeouts are missing."
+        return "The timeouts are missing. Enter at least one."
     if len(timeouts) > MOST_TIMEOUTS:
         return f"At most {MOST_TIMEOUTS} timeouts."
     waits: dict[str, timedelta] = {}
@@ -156,7 +165,9 @@ def _timeouts_problem(params: Params) -> str:
         if problem := _timeout_problem(params, timeout):
             return problem
         if waits.setdefault(timeout.queue, timeout.delay) != timeout.delay:
-            return f"The dead queue “{timeout.queue}” would have two times to live."
+            return (
+                f"The dead queue “{timeout.queue}” has two different TTLs. Use one queue per TTL."
+            )
     if params.split == "key":
         return _keys_problem(params)
     values = [timeout.match for timeout in timeouts]
@@ -170,12 +181,16 @@ def _timeout_problem(params: Params, timeout: Timeout) -> str:
     if problem := name_problem(timeout.queue, LONGEST_NAME_BYTES):
         return f"The dead queue of “{timeout.match}”: {problem}"
     if timeout.queue in (params.input_queue, params.dead_queue):
-        return f"The dead queue “{timeout.queue}” is one of the others."
+        return (
+            f"The dead queue “{timeout.queue}” is another queue of this loop. Choose another name."
+        )
     if params.split == "key":
         if problem := key_problem(timeout.match):
             return problem
         if timeout.match.split(".").count(ANY_WORDS) > MOST_ANY_WORDS:
-            return f"A key has at most {MOST_ANY_WORDS} words “#” (RabbitMQ from 4.3.5 on)."
+            return (
+                f"A key can contain “#” at most {MOST_ANY_WORDS} times (RabbitMQ 4.3.5 and later)."
+            )
     return ""
 
 
@@ -185,11 +200,14 @@ def _keys_problem(params: Params) -> str:
         for other in timeouts[place + 1 :]:
             if one.queue != other.queue and overlap(one.match, other.match):
                 return (
-                    f"A key can match both “{one.match}” and “{other.match}”: "
-                    "the message would come back twice."
+                    f"A key can match both “{one.match}” and “{other.match}”, so a message "
+                    "would return twice. Change one of them."
                 )
     if params.keeps_unmatched and stray_key(params) is None:
-        return "These keys match every message, so that nothing is left for the dead queue."
+        return (
+            "These keys match every message, so the dead queue for unmatched messages would stay "
+            "empty."
+        )
     return ""
 
 
@@ -200,9 +218,9 @@ def stray_key(params: Params) -> str | None:
 
 def _header_problem(params: Params) -> str:
     if params.split != "header":
-        return "Only timeouts by header have one." if params.header else ""
+        return "Only timeouts by header use a header name." if params.header else ""
     if not params.header:
-        return "The name of the header is missing."
+        return "The header name is missing."
     if params.header.startswith("x-") or params.header in ("CC", "BCC"):
-        return "Headers that begin with “x-”, CC and BCC belong to the broker."
+        return "RabbitMQ reserves CC, BCC and headers that begin with “x-”. Choose another header."
     return header_problem(params.header)

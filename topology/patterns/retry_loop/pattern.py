@@ -49,32 +49,35 @@ RETRY_COUNT = 2
 
 _EXPLANATION = Explanation(
     title="Retry loop",
-    summary="Rejected messages wait in a dead queue and come back, after one time or several.",
+    summary="Rejected messages wait in a dead queue and return after one or several times.",
     mechanism=(
-        "A consumer rejects a message without requeueing. It dies into the dead exchange, waits in "
-        "a dead queue until its time runs out, and dies back into the input exchange, or into a "
-        "return exchange that leads to this queue alone. With several timeouts the message's "
-        "routing key or one of its headers chooses the dead queue."
+        "A consumer rejects a message without requeueing. RabbitMQ dead-letters the message "
+        "through the dead exchange into a dead queue. When its TTL ends, RabbitMQ dead-letters "
+        "it into the input exchange, or into a return exchange for this queue. With several "
+        "timeouts, the routing key or a header selects the dead queue."
     ),
     guarantee=(
-        "Never earlier than the delay. Between classic queues a message dies at most once: one "
-        "that dies while an exchange or its binding is missing is lost."
+        "RabbitMQ never delivers a message before its delay ends. Classic queues dead-letter "
+        "at most once, so RabbitMQ loses a message whose exchange or binding is missing."
     ),
-    cost="Two exchanges, one queue for each timeout, and a hop of about a millisecond per round.",
+    cost="Two exchanges, one queue per timeout, and one hop of about a millisecond per retry.",
     hazards=(
-        "Nothing limits the rounds. The consumer must read the count of x-death and give up.",
-        "Without a separate return, what one queue rejects comes back to every queue that is bound "
-        "to the input exchange.",
-        "A separate return serves one queue. With a shared dead exchange what B rejects goes to A; "
-        "with a shared return exchange both get it.",
-        "With the article's declarations the exchanges are transient: before RabbitMQ 4.3 a "
-        "restart of the broker removes them, and what dies until they are declared again is lost. "
-        "The other choice declares durable ones.",
-        "A message that matches none of several timeouts waits in a dead queue of its own, or is "
-        "lost where there is none.",
-        "A message with an expiration of its own that runs out in the input queue is lost on its "
-        "way back: the broker cuts a ring in which nobody rejected anything.",
-        "A key that matches two timeouts would come back twice, so such keys are refused.",
+        (
+            "The number of retries has no limit. The consumer must read the count in x-death and "
+            "stop."
+        ),
+        "Without a separate return, a message that one queue rejects returns to all queues of "
+        "the input exchange.",
+        "A separate return serves one queue. With a shared dead exchange, A receives the "
+        "messages that B rejects. With a shared return exchange, both receive them.",
+        "The article's declarations use transient exchanges. Before RabbitMQ 4.3 a restart "
+        "deletes them, and RabbitMQ drops dead letters until someone declares the exchanges "
+        "again. The other preset declares durable exchanges.",
+        "A message that matches no timeout waits in its own dead queue. Without that queue, "
+        "RabbitMQ drops the message.",
+        "A message whose own expiration ends in the input queue is lost when it returns. "
+        "RabbitMQ drops dead letters in a cycle without a rejection.",
+        ("A key that matches two timeouts would return twice, so Delayboard refuses such keys."),
     ),
     source="A. Kazakov, “Delayed Retrays by RabbitMQ” (2020)",
 )
@@ -153,7 +156,7 @@ class RetryLoop(Pattern):
             Tap(
                 params.dead_exchange,
                 timeout.match if params.split == "key" else "",
-                f"begins to wait for {format_delay(timeout.delay)}",
+                f"enters the wait of {format_delay(timeout.delay)}",
                 "entry",
                 asked(params, timeout),
             )
@@ -161,9 +164,9 @@ class RetryLoop(Pattern):
         ]
         if params.unmatched:
             source = params.unmatched_exchange or params.dead_exchange
-            entries.append(Tap(source, "#", "what enters the delay", "entry"))
+            entries.append(Tap(source, "#", "enters the delay", "entry"))
         arriving = sorted({params.input_exchange, params.back_exchange})
-        exits = [Tap(name, "#", f"what arrives by {name}", "exit") for name in arriving]
+        exits = [Tap(name, "#", f"deliveries through {name}", "exit") for name in arriving]
         return [*entries, *exits]
 
     def consumer_example(self, params: Params) -> str:
@@ -196,7 +199,9 @@ def _chosen(params: Params, delay: timedelta) -> Timeout:
     enough = [timeout for timeout in params.all_timeouts if timeout.delay >= delay]
     if not enough:
         longest_one = format_delay(retry_loop.longest(params))
-        raise ParamsError({"delay": f"The longest delay of this loop is {longest_one}."})
+        raise ParamsError(
+            {"delay": f"The longest delay of this loop is {longest_one}. Enter a shorter delay."}
+        )
     return min(enough, key=lambda timeout: timeout.delay)
 
 

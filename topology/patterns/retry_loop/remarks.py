@@ -22,11 +22,11 @@ def remarks(params: Params, found: Definitions) -> Sequence[str]:
 
 def _come_back_to_others(params: Params, found: Definitions) -> Iterator[str]:
     back = params.back_exchange
-    remedy = "" if params.return_exchange else " A separate return would spare it that."
+    remedy = "" if params.return_exchange else " Use a separate return to avoid this."
     for other in _others(found, back, {params.input_queue}):
         yield (
-            f"“{other}” is bound to “{back}” as well: what “{params.input_queue}” rejects comes "
-            f"back to it too.{remedy}"
+            f"Messages that “{params.input_queue}” rejects also return to “{other}”, which is "
+            f"bound to “{back}”.{remedy}"
         )
 
 
@@ -34,8 +34,8 @@ def _foreign_failures(params: Params, found: Definitions) -> Iterator[str]:
     for queue in found.dying_into(params.dead_exchange):
         if queue.name != params.input_queue:
             yield (
-                f"What “{queue.name}” rejects goes to “{params.dead_exchange}” as well, and so "
-                f"comes back to “{params.input_queue}”."
+                f"Messages that “{queue.name}” rejects also go to “{params.dead_exchange}” and "
+                f"return to “{params.input_queue}”."
             )
 
 
@@ -43,7 +43,7 @@ def _other_dead_queues(params: Params, found: Definitions) -> Iterator[str]:
     own = {timeout.queue for timeout in params.all_timeouts}
     for other in _others(found, params.dead_exchange, own):
         yield (
-            f"“{other}” is bound to “{params.dead_exchange}” as well and gets what "
+            f"“{other}” is bound to “{params.dead_exchange}” and also receives messages that "
             f"“{params.input_queue}” rejects."
         )
 
@@ -51,12 +51,12 @@ def _other_dead_queues(params: Params, found: Definitions) -> Iterator[str]:
 def _of_its_own(params: Params) -> Iterator[str]:
     if params.preset == "article":
         yield (
-            "Its exchanges are transient: before RabbitMQ 4.3 a restart of the broker takes them "
-            "and their bindings away, and what dies until they are declared again is lost."
+            "The exchanges are transient. Before RabbitMQ 4.3 a restart deletes them, and "
+            "RabbitMQ drops dead letters until someone declares them again."
         )
     if not params.keeps_unmatched:
         by = _WHAT[params.split].format(header=params.header)
-        yield f"A message is lost when it is rejected and its {by} has no timeout."
+        yield f"RabbitMQ drops a rejected message whose {by} has no timeout."
 
 
 def _others(found: Definitions, exchange: str, own: set[str]) -> list[str]:

@@ -17,12 +17,17 @@ DEFAULT_DELAY = timedelta(milliseconds=300_000)
 MAXIMUM_NAME_BYTES = 255 - len("-retry")
 
 FIELDS = (
-    Field("name", "Name", "Of the work exchange and queue; the retry side adds “-retry”."),
-    Field("delay", "Delay", "How long a message waits: 90s, 5m, 1h30m or 250ms.", initial="5m"),
+    Field("name", "Name", "Name of the work exchange and queue. The retry objects add “-retry”."),
+    Field(
+        "delay",
+        "Delay",
+        "Waiting time of a rejected message: 90s, 5m, 1h30m or 250ms.",
+        initial="5m",
+    ),
     Field(
         "routing_key",
         "Routing key",
-        "Of both bindings. Empty: the name. Messages with another key are lost.",
+        "Key of both bindings. Empty: the name. RabbitMQ drops messages with another key.",
         required=False,
     ),
 )

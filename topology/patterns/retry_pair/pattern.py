@@ -26,22 +26,25 @@ from topology.patterns.retry_pair.params import Params, retry_name, work_name
 
 _EXPLANATION = Explanation(
     title="Retry pair",
-    summary="A work queue whose rejected messages come back after a fixed time.",
+    summary="A work queue whose rejected messages return after a fixed time.",
     mechanism=(
-        "A consumer rejects a message without requeueing. It dies into the retry exchange, "
-        "waits in the retry queue until its time runs out, and dies back into the work "
-        "exchange. Publishing straight to the retry exchange delays a new message by the "
-        "same time."
+        "A consumer rejects a message without requeueing. RabbitMQ dead-letters the message "
+        "through the retry exchange into the retry queue. When its TTL ends, RabbitMQ "
+        "dead-letters the message into the work exchange. A publish to the retry exchange "
+        "delays a new message by the same time."
     ),
     guarantee=(
-        "Never earlier than the delay. Between classic queues a message dies at most once: "
-        "one that dies while its target is missing is lost."
+        "RabbitMQ never delivers a message before its delay ends. Classic queues dead-letter "
+        "at most once, so RabbitMQ loses a message whose target is missing."
     ),
-    cost="One extra queue and one hop of about a millisecond per round.",
+    cost="One extra queue, and one hop of about a millisecond per retry.",
     hazards=(
-        "Nothing limits the rounds. The consumer must read the count of x-death and give up.",
-        "The delay is fixed when the queue is declared: another delay needs another pair.",
-        "A key that is not the binding's key is not routed and the message is lost.",
+        (
+            "The number of retries has no limit. The consumer must read the count in x-death and "
+            "stop."
+        ),
+        "The declaration of the queue sets the delay. Another delay needs another pair.",
+        "RabbitMQ drops a message whose routing key does not match the binding.",
     ),
     source="F. Engelhardt, “Delayed requeuing with RabbitMQ”",
 )
@@ -91,8 +94,8 @@ class RetryPair(Pattern):
 
     def taps(self, params: Params) -> Sequence[Tap]:
         return (
-            Tap(retry_name(params), params.routing_key, "what enters the delay", "entry"),
-            Tap(work_name(params), params.routing_key, "what arrives for work", "exit"),
+            Tap(retry_name(params), params.routing_key, "enters the delay", "entry"),
+            Tap(work_name(params), params.routing_key, "new work and retries", "exit"),
         )
 
     def consumer_example(self, params: Params) -> str:

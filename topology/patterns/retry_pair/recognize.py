@@ -102,8 +102,8 @@ def _loss(found: Definitions, queue: Queue | None, to: str) -> str:
     if exchange is None or any(is_taken(exchange, binding, key) for binding in bound):
         return ""
     return (
-        f"What dies in “{queue.name}” gets the routing key “{key}”, and no binding from the "
-        f"exchange “{exchange.name}” to the queue “{to}” takes it: the message is lost."
+        f"“{queue.name}” dead-letters with the routing key “{key}”, but no binding from the "
+        f"exchange “{exchange.name}” to the queue “{to}” matches. RabbitMQ drops these messages."
     )
 
 
@@ -111,7 +111,9 @@ def _foreign(found: Definitions, named: Collection[str]) -> Iterator[Use]:
     """Pairs by structure alone."""
     pairs = [pair for pair in find_pairs(found) if pair.work.name not in named]
     for pair, claims in zip(pairs, claims_of(found, pairs), strict=True):
-        lost = f"The exchange “{pair.lost}” is missing: what waits is lost when its time is up."
+        lost = (
+            f"The exchange “{pair.lost}” is missing, so RabbitMQ drops messages after their delay."
+        )
         missing = (lost,) if pair.lost else ()
         yield Use(KIND, pair.work.name, None, claims, missing, has_foreign_names=True)
 
@@ -121,7 +123,7 @@ def _key(bindings: Sequence[Binding]) -> str:
     return next((binding.routing_key for binding in bindings if binding.routing_key), "")
 
 
-_NO_KEY = "Nothing is left that tells the key of its bindings, so that nobody can make them again."
+_NO_KEY = "The routing key of the bindings is unknown, so Delayboard cannot restore them."
 
 
 def _returns(found: Definitions, queue: Queue, to: str) -> Sequence[Binding]:

@@ -115,8 +115,8 @@ def keys_of(routing_key: str, headers: Mapping[str, Any]) -> tuple[str, ...]:
     for name in ("CC", "BCC"):
         stated = headers.get(name, ())
         if not isinstance(stated, (list, tuple)):
-            raise ValueError(f"its header {name} is no list of routing keys")
+            raise ValueError(f"the header {name} is not a list of routing keys")
         keys.extend(key for key in stated if isinstance(key, str))
     if len(routing_key.encode()) > MAXIMUM_KEY_BYTES:
-        raise ValueError(f"its routing key is longer than {MAXIMUM_KEY_BYTES} bytes")
+        raise ValueError(f"the routing key is longer than {MAXIMUM_KEY_BYTES} bytes")
     return tuple(keys)
