@@ -79,7 +79,9 @@ class Supervisor:
                 self.look()
             except Exception as error:
                 if not _log_trouble(error):
-                    logger.exception("The worker cannot tell what is wanted; it goes on as it is.")
+                    logger.exception(
+                        "The worker cannot list its background tasks. The current tasks continue."
+                    )
             close_old_connections()
             stop.wait(LOOK_SECONDS)
         return self.end()
@@ -166,7 +168,7 @@ def _fail(task: Task, error: str) -> None:
         )
     except Exception as failure:
         if not _log_trouble(failure):
-            logger.exception("The failure of %s could not be written down.", task.name)
+            logger.exception("The worker could not store the failure of %s.", task.name)
 
 
 def _log_trouble(error: Exception) -> bool:
@@ -176,5 +178,5 @@ def _log_trouble(error: Exception) -> bool:
     """
     trouble = explain(error)
     if trouble is not None:
-        logger.warning("The worker cannot go on: %s", trouble)
+        logger.warning("The worker cannot continue: %s", trouble)
     return trouble is not None

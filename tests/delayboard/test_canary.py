@@ -265,7 +265,7 @@ def test_only_queues_that_failures_feed_and_nobody_consumes_are_proposed(broker:
     numbers = {**CONSUMED, "audit": QueueNumbers(consumers=2)}
     said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(FANNED, numbers)))
     assert "into “dead”, which is not watched: confirm and watch it" in said
-    assert "Deaths into “audit” (has consumers: a work queue) are not observed" in said
+    assert "Deaths into “audit” (work queue: has consumers) are not observed" in said
     watch(broker)
     said = seeing.deaths_unseen(batch, seeing.scene(batch, a_snapshot(FANNED, numbers)))
     assert said.startswith("Deaths into “audit”")
@@ -280,11 +280,11 @@ def test_a_subscriber_from_which_messages_were_parked_is_not_proposed(broker: Br
         [Exchange("events", "fanout"), a_queue("audit"), Binding("events", "audit", "")]
     )
     scene = seeing.scene(batch, a_snapshot(shop(*events), numbers))
-    assert "“audit” (has consumers" in seeing.deaths_unseen(batch, scene)
+    assert "“audit” (work queue: has consumers" in seeing.deaths_unseen(batch, scene)
     DeadLetterQueue.objects.create(
         broker=broker, queue="audit", is_confirmed=True, decided_at=timezone.now()
     )
-    assert "“audit” (has consumers" in seeing.deaths_unseen(batch, scene)
+    assert "“audit” (work queue: has consumers" in seeing.deaths_unseen(batch, scene)
     silent = {**CONSUMED, "audit": QueueNumbers(messages=2000, consumers=0)}
     scene = seeing.scene(batch, a_snapshot(shop(*events), silent))
     assert "“audit”, “dead”, which are not watched" in seeing.deaths_unseen(batch, scene)

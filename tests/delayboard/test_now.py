@@ -61,11 +61,11 @@ def test_a_disk_that_fills_up_is_a_warning_and_a_full_one_a_trouble(
     with_room(monkeypatch, 3 * 10**8)
     seen = overview(broker)
     assert seen.troubles == ()
-    assert "nearly full: 300\u00a0MB of 200\u00a0GB are left" in seen.warnings[0].sentence
+    assert "nearly full: 300\u00a0MB of 200\u00a0GB are free" in seen.warnings[0].sentence
     with_room(monkeypatch, 99)
     seen = overview(broker)
     assert seen.warnings == ()
-    assert "The disk of the event log has no room left" in seen.troubles[0].sentence
+    assert "The disk of the event log is full" in seen.troubles[0].sentence
 
 
 def test_one_reason_of_several_background_tasks_is_one_sentence(broker: Broker) -> None:
@@ -82,7 +82,9 @@ def test_being_behind_is_said_beyond_a_few_seconds_only(broker: Broker) -> None:
     a_background_task("index", behind_seconds=2.9, behind_bytes=10)
     assert overview(broker).warnings == ()
     BackgroundTask.objects.update(details={"behind_seconds": 75.4})
-    assert sentences(overview(broker).warnings) == ("Index is 1m15s behind: the data is that old.",)
+    assert sentences(overview(broker).warnings) == (
+        "Index is 1m15s behind, so its data is that old.",
+    )
 
 
 def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: Topology) -> None:

@@ -335,16 +335,18 @@ def confirmed(broker: Broker, **stated: Any) -> DeadLetterQueue:
 @pytest.mark.parametrize(
     ("queue", "why"),
     [
-        (None, "no queue of this name"),
-        (Queue("delayboard.tap.orders"), "own tap"),
+        (None, "no queue with this name"),
+        (Queue("delayboard.tap.orders"), "a tap of Delayboard"),
         (Queue("dead", arguments=Arguments({"x-queue-type": "stream"})), "stream"),
         (Queue("dead", arguments=Arguments({"x-queue-type": "odd"})), "“odd”"),
-        (DEAD, "confirm it first"),
+        (DEAD, "Confirm the queue first"),
     ],
 )
 def test_what_may_not_be_parked(queue: Queue | None, why: str) -> None:
     assert why in park_request.refusal(None, queue)
-    assert "confirm it first" in park_request.refusal(DeadLetterQueue(is_confirmed=False), DEAD)
+    assert "Confirm the queue first" in park_request.refusal(
+        DeadLetterQueue(is_confirmed=False), DEAD
+    )
     assert park_request.refusal(DeadLetterQueue(is_confirmed=True), DEAD) == ""
 
 
@@ -374,7 +376,7 @@ ODD_HANDLE = "é" * 32 + ".00000000.1"
 @pytest.mark.parametrize("handles", [[], ["x"], ["a" * 32], ["a" * 32 + ".1"], [ODD_HANDLE]])
 def test_only_handles_of_a_list_are_taken(broker: Broker, user: User, handles: list[str]) -> None:
     confirmed(broker)
-    with pytest.raises(park_request.ParkError, match="Choose messages"):
+    with pytest.raises(park_request.ParkError, match="Select 1 to 200 messages"):
         park_request.park_these(user, broker, "dead", a_snapshot(Definitions.of([DEAD])), handles)
     assert not Work.objects.exists()
 
@@ -396,7 +398,7 @@ def test_a_parking_whose_database_is_full_is_given_back_and_says_why(
     row = Parking.objects.get(pk=parking.pk).work
     assert row is not None
     assert row.state == WorkState.WAITING
-    assert "cannot be written" in row.error
+    assert "cannot store messages" in row.error
     park_request.cancel(user, Parking.objects.get())
     assert Parking.objects.get().is_ended
     with pytest.raises(park_request.ParkError):

@@ -97,7 +97,7 @@ def test_a_batch_is_told_by_its_counts(broker: Broker) -> None:
     counted = ("done", "returned", "nacked", "failed", "cancelled", "pending")
     assert [cells[name] for name in counted] == ["1", "0", "0", "0", "0", "1"]
     told = (cells["settled"], cells["pace"], cells["left"])
-    assert told == ("1", "0.5 a second now", "about 2s left")
+    assert told == ("1", "0.5 per second", "about 2s left")
     assert (cells["state"], running["done"]) == ("running", False)
     ended = batch_state(a_replay(broker, BatchState.CANCELLED), NOON)
     assert (ended["cells"]["replay/state"], ended["done"]) == ("cancelled", True)

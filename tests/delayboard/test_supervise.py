@@ -196,7 +196,7 @@ def test_a_failure_that_cannot_be_written_down_does_not_end_the_background_task(
     monkeypatch.setattr(BackgroundTask.objects, "filter", no_database)
     keep_running(Task("a", "A", Patient()), stop)
     assert began[:1] == ["a"]
-    assert "could not be written down" in caplog.text
+    assert "could not store the failure" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

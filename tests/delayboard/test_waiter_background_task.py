@@ -59,7 +59,7 @@ def test_the_command_says_what_is_wrong_with_its_topology(pair: Topology, hooks:
     with pytest.raises(CommandError, match=r"\(Retry pair\) needs no waiter"):
         call_command("run_waiter", pair.slug)
     Topology.objects.update(state=State.PLANNED)
-    with pytest.raises(CommandError, match="is planned, not applied"):
+    with pytest.raises(CommandError, match=r"is planned\. Apply it first"):
         call_command("run_waiter", hooks.slug)
     with pytest.raises(CommandError, match="With a waiter: none yet"):
         call_command("run_waiter", "x")
@@ -67,7 +67,9 @@ def test_the_command_says_what_is_wrong_with_its_topology(pair: Topology, hooks:
 
 def test_the_command_refuses_what_was_adopted(broker: Broker) -> None:
     row = take_over(None, broker, busy_wait.KIND, HOOKS)
-    with pytest.raises(CommandError, match=r"was adopted: the consumer of whoever built it passes"):
+    with pytest.raises(
+        CommandError, match=r"is adopted, so a consumer outside Delayboard forwards"
+    ):
         call_command("run_waiter", row.slug)
     with pytest.raises(CommandError, match="With a waiter: none yet"):
         call_command("run_waiter", "x")
@@ -101,4 +103,4 @@ def test_the_publish_page_predicts_the_arrival_in_the_processing_queue(
     )
     assert outgoing.steered(1000) == {"a": 1, "due-at-ms": 1000 + 90 * 60_000}
     assert (found.queue, found.arrives_after) == ("hooks", 90 * MINUTE)
-    assert found.sentence == "It arrives in hooks after 1h30m."
+    assert found.sentence == "The message arrives in hooks after 1h30m."

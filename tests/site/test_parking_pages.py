@@ -112,7 +112,7 @@ def test_parked_messages_that_are_not_counted_yet_are_said_to_be_so(
 
 def test_a_queue_that_nobody_confirmed_is_not_parked(broker: Broker, client: Client) -> None:
     answer = post(client, broker, "park", name=DEAD, all="1", next="/kept/")
-    assert "confirm it first" in text_of(answer)
+    assert "Confirm the queue first" in text_of(answer)
 
 
 def test_all_is_parked_and_its_page_follows_it(row: DeadLetterQueue, client: Client) -> None:
@@ -182,12 +182,12 @@ def test_what_is_asked_of_a_silent_broker_is_said_to_wait(
     row: DeadLetterQueue, client: Client, asked: dict[str, str]
 ) -> None:
     values = {"name": DEAD, "next": "/kept/", **asked}
-    assert "does not answer now" not in text_of(post(client, row.broker, **values))
+    assert "waits for the broker" not in text_of(post(client, row.broker, **values))
     know(row.broker, Queue(DEAD), error="Connection refused.")
     text = text_of(post(client, row.broker, **values))
-    assert "does not answer now. It begins when the broker does. Connection refused." in text
+    assert "does not answer. The request waits for the broker. Connection refused." in text
     off = {"address": "watch", "on": "0", "name": DEAD, "next": "/kept/"}
-    assert "does not answer now" not in text_of(post(client, row.broker, **off))
+    assert "waits for the broker" not in text_of(post(client, row.broker, **off))
 
 
 def test_a_parking_of_another_broker_is_not_shown(row: DeadLetterQueue, client: Client) -> None:

@@ -33,7 +33,7 @@ class JournalFailed(RecordingFailed):
 
 def failed(error: Exception) -> JournalFailed:
     return JournalFailed(
-        f"The journal cannot be written: {error}. The messages stay in their queue."
+        f"Delayboard cannot store messages: {error}. The messages remain in their queue."
     )
 
 

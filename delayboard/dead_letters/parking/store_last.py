@@ -35,6 +35,6 @@ def _store_last(broker: Broker, queue: str, user: Any, message: Message) -> None
         forget_connection()
         why = error.__cause__ if isinstance(error, JournalFailed) else error
         raise JournalFailed(
-            f"The message at the head had no delivery left and could not be parked: {why}. "
-            "RabbitMQ has dropped it or dead-lettered it again."
+            f"Delayboard could not park the first message, which had no delivery left: {why}. "
+            "RabbitMQ dropped it or dead-lettered it again."
         ) from error

@@ -118,6 +118,6 @@ def _beginning(body: bytes, hidden: Redaction) -> str:
     """One line of what is text; a body of which a part is missing is hidden whole by any rule."""
     text = hidden.body(body, MASKED_BYTES)[: 4 * LINE].decode("utf-8", "replace")
     if "\ufffd" in text[: LINE // 2] or "\x00" in text:
-        return "(not a text)"
+        return "(binary body)"
     line = " ".join(text.split())
     return line if len(line) <= LINE else f"{line[:LINE]}…"

@@ -60,7 +60,9 @@ def parked_message_body(request: HttpRequest, broker: Broker, pk: int) -> HttpRe
         audit.record(
             request.user, "body downloaded", broker=broker, what=_what(row), outcome="refused"
         )
-        raise PermissionDenied("A rule hides parts of bodies from you, so no body is handed out.")
+        raise PermissionDenied(
+            "A redaction rule hides parts of bodies, so you cannot download a body."
+        )
     audit.record(request.user, "body downloaded", broker=broker, what=_what(row))
     answer = HttpResponse(bytes(row.body.data), content_type="application/octet-stream")
     answer["Content-Disposition"] = f'attachment; filename="parked-message-{row.pk}.bin"'

@@ -99,9 +99,9 @@ def _keep(request: HttpRequest, broker: Broker) -> str:
     query = clean(request.POST.get("q", "")).strip()
     try:
         if not name or len(name) > LONGEST_NAME:
-            raise QueryError(f"Give it a name of at most {LONGEST_NAME} characters.")
+            raise QueryError(f"Enter a name of at most {LONGEST_NAME} characters.")
         if not query:
-            raise QueryError("There is nothing to keep: the search is empty.")
+            raise QueryError("The search is empty. Enter a search first.")
         parse(query, datetime.now(UTC))
         with transaction.atomic():
             SavedSearch.objects.create(
@@ -110,7 +110,7 @@ def _keep(request: HttpRequest, broker: Broker) -> str:
     except QueryError as error:
         messages.error(request, f"Nothing was saved. {error}")
     except IntegrityError:
-        messages.error(request, f"Nothing was saved. There is a search “{name}” already.")
+        messages.error(request, f"Nothing was saved. A search “{name}” already exists.")
     else:
         audit.record(
             request.user, "search saved", broker=broker, what=name, details={"query": query}
@@ -122,7 +122,7 @@ def _keep(request: HttpRequest, broker: Broker) -> str:
 def _forget(request: HttpRequest, broker: Broker, number: int) -> None:
     row = SavedSearch.objects.filter(broker=broker, pk=number).first()
     if row is None:
-        messages.error(request, "This search is gone already.")
+        messages.error(request, "This search is already deleted.")
         return
     row.delete()
     details = {"query": row.query}

@@ -34,8 +34,8 @@ LONGEST_QUERY = 500
 MOST_PARKED_MESSAGES = 1000
 REFUSED = (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
 CHANGED = (
-    "The options were changed since the dry run, so it was made anew and nothing was started. "
-    "Peek at it, then start it."
+    "The options changed, so Delayboard repeated the dry run and published nothing. "
+    "Check the new dry run, then start the replay."
 )
 
 
@@ -105,7 +105,7 @@ def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     refused = batch.items.filter(state__in=REFUSED, parked_message__isnull=False)
     keys = list(refused.values_list("parked_message_id", flat=True)[: select.MOST_CHOSEN])
     if len(keys) < refused.count():
-        messages.warning(request, f"Only the first {len(keys)}; the others are left for another.")
+        messages.warning(request, f"The draft contains only the first {len(keys)} messages.")
     options = optional.of_batch(batch)
     back = reverse("replay_batch", args=[batch.pk])
     return _drafted(
@@ -135,7 +135,7 @@ def _describe_replay(_request: HttpRequest, batch: ReplayBatch) -> Effect:
     )
     sentence = f"{what} in the virtual host {batch.broker.vhost}."
     if batch.excluded:
-        sentence += f" Possible repeats that stay parked: {batch.excluded:,}."
+        sentence += f" Possible repeats that remain parked: {batch.excluded:,}."
     return Effect(sentence, reverse("replay_batch", args=[batch.pk]))
 
 
@@ -171,10 +171,12 @@ def group_redirect(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
     try:
         if request.POST.get("clear") == "1":
             if rules.clear(request.user, group):
-                messages.success(request, "Its parked messages go where they came from again.")
+                messages.success(
+                    request, "Redirect deleted. Replays use the original target again."
+                )
         else:
             rules.redirect(request.user, group, exchange, key)
-            messages.success(request, "Saved: the next dry run sends its parked messages there.")
+            messages.success(request, "Redirect saved. The next dry run uses the new target.")
     except OptionError as error:
         messages.error(request, f"Nothing was saved. {error}")
     return redirect("message_group", broker.slug, group.pk)

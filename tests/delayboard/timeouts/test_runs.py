@@ -35,9 +35,9 @@ LINES = numbered(
 )
 BECOME = [
     ("waits", "waits 2m7s."),
-    ("due", "due 4m15s ago, at once."),
+    ("due", "due 4m15s ago, published at once."),
     ("refused", "The longest delay of these levels is 4m15s."),
-    ("malformed", "It is no JSON"),
+    ("malformed", "The line is not JSON"),
     ("refused", "There is no queue nobody"),
     ("waits", "waits 2m7s."),
     ("refused", "The destination “sales” is its dotted end"),
@@ -131,7 +131,7 @@ def test_half_of_a_surrogate_pair_refuses_its_line_alone(
     import_timeouts(levels, "file", numbered(a_line(**values), a_line()), verdicts.append)
     assert [verdict.mark for verdict in verdicts] == ["refused", "due"]
     assert "\\ud" in verdicts[0].sentence
-    assert "none in Unicode" in verdicts[0].sentence
+    assert "not valid Unicode" in verdicts[0].sentence
 
 
 def test_the_command_tells_with_numbers_and_its_exit_code(
@@ -151,7 +151,7 @@ def test_the_command_tells_with_numbers_and_its_exit_code(
         call_command("import_timeouts", levels.slug, str(file), "--rate", "1000")
     assert ended.value.code == 3
     told_, errors = capsys.readouterr()
-    assert "line 1: malformed: It is no JSON" in errors
+    assert "line 1: malformed: The line is not JSON" in errors
     assert "2 lines: 1 published" in told_
     file.write_bytes(good)
     call_command("import_timeouts", levels.slug, str(file))
