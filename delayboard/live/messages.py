@@ -69,7 +69,7 @@ class Shown:
         self._marks = {key: mark for key, mark in self._marks.items() if key in self._keys}
         return True
 
-    def lacking(self, newest: State) -> State:
+    def select_changes(self, newest: State) -> State:
         """The state with those values alone that the page shows and has not; it has them now."""
         cells, marks = (
             self._new(newest["cells"], self._cells),

@@ -18,7 +18,7 @@ from delayboard.models import BackgroundTask, BatchState, Publication, ReplayBat
 from delayboard.models.background_task import LATE
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.now.problems import Trouble, find_drifted, find_overdue, find_unroutable
-from delayboard.now.throughput import BEHIND, FlowLine, behind_by, flow_lines
+from delayboard.now.throughput import BEHIND, FlowLine, find_lag, flow_lines
 from delayboard.templatetags.delayboard import bytesize
 from topology import latest
 from topology.broker.errors import alarm_sentence
@@ -214,7 +214,7 @@ def _warnings(background_tasks: Sequence[BackgroundTask], disk: Room | None) -> 
             f"{bytesize(disk.total)} are free. Delayboard records nothing while the disk is full."
         )
     for task in background_tasks:
-        behind = behind_by(task)
+        behind = find_lag(task)
         if behind > BEHIND and not task.is_late:
             told.append(
                 f"{task.name} is {in_words(_whole(behind))} behind, so its data is that old."

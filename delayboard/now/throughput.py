@@ -25,7 +25,7 @@ DRAWN = SHOWN - 1
 SIDES: dict[str, Phase] = {"entered": "entry", "died": "entry", "left": "exit", "late": "exit"}
 WORDS = {"entered": "in", "left": "out", "late": "late", "died": "dead-lettered"}
 UNSEEN: dict[frozenset[Phase], str] = {
-    frozenset(): "Live",
+    frozenset(): "Up to date",
     frozenset({"entry"}): "Entries not observed",
     frozenset({"exit"}): "Deliveries not observed",
     frozenset({"entry", "exit"}): "Entries and deliveries not observed",
@@ -61,7 +61,7 @@ class FlowLine:
         return not self.unknown and SIDES[name] not in self.unseen
 
     @property
-    def said(self) -> str:
+    def status(self) -> str:
         return self.unknown or UNSEEN[self.unseen]
 
     @property
@@ -81,7 +81,7 @@ class FlowLine:
         return "" if "exit" in self.unseen else points(left, most=self.flow.most, steps=DRAWN)
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """The drawing in words."""
         told = [
             f"{number} {WORDS[name]}"
@@ -98,7 +98,7 @@ class FlowLine:
     def cells(self) -> dict[str, str]:
         """Its live texts by key."""
         numbers = {f"{self.key}/{name}": count_text(n) for name, n in self.numbers.items()}
-        return numbers | {f"{self.key}/said": self.said}
+        return numbers | {f"{self.key}/status": self.status}
 
 
 def flow_lines(
@@ -129,12 +129,12 @@ def index_until(background_tasks: Sequence[BackgroundTask], now: datetime) -> da
             continue
         if background_task.is_late:
             return background_task.beat_at or background_task.started_at
-        behind = behind_by(background_task)
+        behind = find_lag(background_task)
         return now - behind if behind > BEHIND else None
     return None
 
 
-def behind_by(background_task: BackgroundTask) -> timedelta:
+def find_lag(background_task: BackgroundTask) -> timedelta:
     """How old what it works on is, by its own word; zero when it says nothing of it."""
     seconds = background_task.details.get("behind_seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):

@@ -90,7 +90,7 @@ def send(
     """
     tracking = outgoing.id
     publish = _publish(outgoing, tracking)
-    row = _written(user, broker, outgoing, prediction, tracking, publish)
+    row = _store_publication(user, broker, outgoing, prediction, tracking, publish)
     try:
         with (
             _owning(broker, outgoing) as declared,
@@ -112,7 +112,7 @@ def send(
         row.sent, row.confirmed_at = Sent.CONFIRMED, timezone.now()
     with transaction.atomic():
         row.save(update_fields=["sent", "error", "confirmed_at"])
-        _told(user, row, publish)
+        _record_publication(user, row, publish)
     return row
 
 
@@ -176,7 +176,7 @@ def _publish(outgoing: OutgoingMessage, tracking: uuid.UUID) -> Publish:
     return Publish(outgoing.exchange, outgoing.routing_key, properties, outgoing.body)
 
 
-def _written(
+def _store_publication(
     user: AbstractBaseUser | AnonymousUser,
     broker: Broker,
     outgoing: OutgoingMessage,
@@ -229,7 +229,9 @@ def _why_unobservable(topology: Topology | None, prediction: Prediction) -> str:
     )
 
 
-def _told(user: AbstractBaseUser | AnonymousUser, row: Publication, publish: Publish) -> None:
+def _record_publication(
+    user: AbstractBaseUser | AnonymousUser, row: Publication, publish: Publish
+) -> None:
     if row.confirmed_at is not None:
         facts.state(
             kind="published",

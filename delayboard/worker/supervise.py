@@ -21,7 +21,7 @@ from analytics.log import LogError
 from analytics.recorder.record import RecordingFailed
 from delayboard.models import BackgroundTask
 from delayboard.worker.memory import collect_rarely
-from delayboard.worker.tasks import Task, wanted
+from delayboard.worker.tasks import Task, list_tasks
 from topology.broker.errors import BrokerError
 from topology.database.errors import explain
 
@@ -88,7 +88,7 @@ class Supervisor:
 
     def look(self) -> None:
         """Start what is wanted and not running, stop what is running and not wanted."""
-        tasks = wanted(self.owner, only=self._only)
+        tasks = list_tasks(self.owner, only=self._only)
         for key in [key for key in self._running if key not in tasks]:
             self._running.pop(key).stop.set()
         gone = BackgroundTask.objects.exclude(key__in=tasks)

@@ -63,7 +63,7 @@ class Task:
     broker_id: int | None = None
 
 
-def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
+def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
     """The tasks that should run now, by key. `only` "recorder" leaves the rest to others."""
     applied = list(Topology.objects.filter(state=State.APPLIED))
     tasks = [recorder_of(row) for row in applied if row.has_tap]

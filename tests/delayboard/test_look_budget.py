@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError, connection
 
 from delayboard.dead_letters.parking import store_batch
-from delayboard.dead_letters.parking.store_batch import JournalFailed
+from delayboard.dead_letters.parking.store_batch import StoreFailed
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.queues import peek, peek_limit
 from delayboard.dead_letters.queues.peek_limit import Budget, costs_of, deliveries
@@ -181,7 +181,7 @@ def test_nothing_is_taken_that_costs_a_delivery_while_nothing_can_be_stored(
     store = make_store(broker, QUEUE.name, None)
     with (
         full_disk("body"),
-        pytest.raises(JournalFailed, match=r"disk is full.*remain in their queue"),
+        pytest.raises(StoreFailed, match=r"disk is full.*remain in their queue"),
     ):
         peek.look(broker, QUEUE, known(), store=store)
     assert not PeekCount.objects.exists()
@@ -202,6 +202,6 @@ def test_a_last_message_that_was_not_stored_is_not_said_to_stay(
 ) -> None:
     monkeypatch.setattr(store_batch, "HOLD_SECONDS", -1.0)
     store = make_store(broker, QUEUE.name, None)
-    with full_disk(table), pytest.raises(JournalFailed, match="dropped it or") as failed:
+    with full_disk(table), pytest.raises(StoreFailed, match="dropped it or") as failed:
         store.keep(a_message())
     assert "remain in their queue" not in str(failed.value)

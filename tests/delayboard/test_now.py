@@ -17,7 +17,7 @@ from delayboard.models import BackgroundTask
 from delayboard.now import board
 from delayboard.now.problems import Trouble, find_overdue
 from delayboard.templatetags.delayboard import link_url
-from delayboard.views.now import said
+from delayboard.views.now import describe_details
 from tests.builders import make_pair
 from tests.topology.builders import a_snapshot
 from topology import latest
@@ -97,7 +97,7 @@ def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: 
 
 def test_what_a_background_task_says_of_itself_is_for_people() -> None:
     told = {"behind_bytes": 1_234_567, "behind_seconds": 75.34, "caught_up": False, "removed": {}}
-    assert said(told) == "1.2\u00a0MB behind, 75.3 s behind, not caught up"
+    assert describe_details(told) == "1.2\u00a0MB behind, 75.3 s behind, not caught up"
 
 
 def test_stuck_messages_are_the_first_trouble(broker: Broker, pair: Topology) -> None:

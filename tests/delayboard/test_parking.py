@@ -17,7 +17,7 @@ from delayboard.dead_letters.parking import park_queue, park_request, session, s
 from delayboard.dead_letters.parking.consume import Taking
 from delayboard.dead_letters.parking.in_flight_limit import Limits, limits_of, read
 from delayboard.dead_letters.parking.repeats import earlier, identity
-from delayboard.dead_letters.parking.store_batch import JournalFailed, Keeper, Room
+from delayboard.dead_letters.parking.store_batch import Keeper, Room, StoreFailed
 from delayboard.models import Body, DeadLetterQueue, ParkedMessage, Parking, ParkSession
 from tests.delayboard.builders import a_message
 from tests.topology.builders import a_snapshot
@@ -272,7 +272,7 @@ def test_a_database_that_refuses_is_asked_again_and_then_given_up(
         patch.setattr(Keeper, "keep", refuse)
         patch.setattr(store_batch, "HOLD_SECONDS", 0.1)
         patch.setattr(store_batch, "RETRY_SECONDS", 0.05)
-        with pytest.raises(JournalFailed, match="database or disk is full"):
+        with pytest.raises(StoreFailed, match="database or disk is full"):
             keeper.hold([a_message(b"12345")], stop=Event(), say=said.append)
     assert said
     assert keeper.room.refused_bytes == 5
@@ -391,7 +391,7 @@ def test_a_parking_whose_database_is_full_is_given_back_and_says_why(
     assert claimed is not None
 
     def refuse(self: Room) -> None:
-        raise store_batch.failed(OperationalError("database or disk is full"))
+        raise store_batch.store_failure(OperationalError("database or disk is full"))
 
     monkeypatch.setattr(Room, "check", refuse)
     park_queue.park(claimed, stop=Event())

@@ -238,7 +238,7 @@ def test_what_a_parked_message_declares_is_ours_from_before_until_the_broker_ref
     [
         ("gone", [], "There is no queue gone"),
         ("work", [Binding("shop.delay-delivery", "x", "#.old.work")], "dotted end"),
-        ("delayboard.tap.orders", [], "than its tap received it"),
+        ("delayboard.tap.orders", [], "Delayboard's own tap"),
     ],
 )
 def test_a_destination_that_became_wrong_since_the_prediction_is_refused_and_not_bound(

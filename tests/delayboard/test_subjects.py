@@ -52,24 +52,27 @@ def test_a_page_is_sent_what_it_shows_once_and_again_when_it_changed() -> None:
     first = state(at=NOON, cells={"a": "1", "b": "1", "c": "1"}, marks={"m": "busy", "n": "busy"})
     later = state(at=NOON, cells={"a": "2", "b": "1", "c": "2"}, marks={"m": "busy", "n": "full"})
     shown = Shown()
-    assert shown.lacking(first)["cells"] == {}
+    assert shown.select_changes(first)["cells"] == {}
     assert shown.watch({"type": "watch", "keys": ["a", "b", "m", "gone"]})
-    told = shown.lacking(first)
+    told = shown.select_changes(first)
     assert (told["cells"], told["marks"]) == ({"a": "1", "b": "1"}, {"m": "busy"})
-    told = shown.lacking(later)
+    told = shown.select_changes(later)
     assert (told["cells"], told["marks"]) == ({"a": "2"}, {})
-    assert shown.lacking(later)["cells"] == {}
+    assert shown.select_changes(later)["cells"] == {}
     # What was left out meanwhile may have been put anew into the page.
     assert shown.watch({"type": "watch", "keys": ["a"]})
     assert shown.watch({"type": "watch", "keys": ["a", "b"]})
-    assert shown.lacking(later)["cells"] == {"b": "1"}
+    assert shown.select_changes(later)["cells"] == {"b": "1"}
 
 
 def test_of_more_keys_than_a_page_can_show_the_first_are_watched() -> None:
     keys = [f"k{n}" for n in range(MOST_KEYS + 1)]
     shown = Shown()
     assert shown.watch({"type": "watch", "keys": [*keys, "x" * 5000]})
-    assert len(shown.lacking(state(at=NOON, cells=dict.fromkeys(keys, "1")))["cells"]) == MOST_KEYS
+    assert (
+        len(shown.select_changes(state(at=NOON, cells=dict.fromkeys(keys, "1")))["cells"])
+        == MOST_KEYS
+    )
 
 
 def test_a_settled_publication_is_done() -> None:

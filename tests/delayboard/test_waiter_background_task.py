@@ -37,18 +37,18 @@ def hooks(broker: Broker) -> Topology:
 def test_a_waiter_is_wanted_as_long_as_its_topology_is_applied(
     pair: Topology, hooks: Topology
 ) -> None:
-    wanted = tasks.wanted("me")
+    wanted = tasks.list_tasks("me")
     task = wanted[waiter_key(hooks.slug)]
     assert (task.name, task.broker_id) == ("Waiter of hooks", hooks.broker_id)
     assert waiter_key(pair.slug) not in wanted
-    assert task.key not in tasks.wanted("me", only="recorder")
+    assert task.key not in tasks.list_tasks("me", only="recorder")
     hooks.state = State.TORN_DOWN
     hooks.save()
-    assert task.key not in tasks.wanted("me")
+    assert task.key not in tasks.list_tasks("me")
 
 
 def test_a_waiter_without_a_broker_fails_with_a_sentence(hooks: Topology) -> None:
-    task = tasks.wanted("me")[waiter_key(hooks.slug)]
+    task = tasks.list_tasks("me")[waiter_key(hooks.slug)]
     with pytest.raises(Unreachable, match="Nothing listens at"):
         task.run(stop=Event(), beat=lambda details: None)
 

@@ -1,4 +1,4 @@
-"""What came of a parked message: discarded, restored, replayed, seen again, parked again."""
+"""The steps of a parked message: discarded, restored, replayed, observed, parked again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ MOST = 10
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
-def after(parked_message: ParkedMessage, rules: Redaction = NOTHING) -> tuple[Step, ...]:
+def build_later_steps(
+    parked_message: ParkedMessage, rules: Redaction = NOTHING
+) -> tuple[Step, ...]:
     """The steps since it was parked, in the order of their times, as `rules` let them be seen."""
     steps = [*_states(parked_message), *_replays(parked_message, rules), *_equals(parked_message)]
     parked, *rest = steps
@@ -36,9 +38,9 @@ def _states(parked_message: ParkedMessage) -> list[Step]:
     steps = [Step("now", "parked", parked_message.queue, parked_message.parked_at, told, link=link)]
     if parked_message.state == ParkedState.DISCARDED:
         told = f"You can restore the message until it is older than its retention.{by}"
-        steps.append(Step("end", "discarded", at=parked_message.state_at, told=told))
+        steps.append(Step("end", "discarded", at=parked_message.state_at, detail=told))
     elif _was_restored(parked_message):
-        steps.append(Step("now", "restored", at=parked_message.state_at, told=by.strip()))
+        steps.append(Step("now", "restored", at=parked_message.state_at, detail=by.strip()))
     return steps
 
 
@@ -160,20 +162,20 @@ def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
                 "again",
                 what,
                 at=item.outcome_at,
-                told=of,
+                detail=of,
                 link=_parked_message(parked_message, item),
             )
         case Outcome.DIED:
             told = f"{of} Delayboard found the message in a dead-letter queue."
-            return Step("again", "dead-lettered again", at=item.outcome_at, told=told, link=batch)
+            return Step("again", "dead-lettered again", at=item.outcome_at, detail=told, link=batch)
         case Outcome.DELIVERED:
             told = f"{of} A tap recorded the delivery, or a consumer failure proves it."
-            return Step("now", "delivered (observed)", at=item.outcome_at, told=told, link=batch)
+            return Step("now", "delivered (observed)", at=item.outcome_at, detail=told, link=batch)
         case Outcome.HANDED:
             told = f"{of} The delivery is not observed. You can replay the message again."
-            return Step("now", "sent to a delay", at=item.outcome_at, told=told, link=batch)
+            return Step("now", "sent to a delay", at=item.outcome_at, detail=told, link=batch)
     told = f"{of} Delayboard recorded no later event."
-    return Step("now", "not observed", at=item.outcome_at, told=told, link=batch)
+    return Step("now", "not observed", at=item.outcome_at, detail=told, link=batch)
 
 
 def _parked_message(parked_message: ParkedMessage, item: ReplayItem) -> str:

@@ -14,7 +14,7 @@ from delayboard.dead_letters.parking import repeats
 from delayboard.dead_letters.parking.consume import Taking
 from delayboard.dead_letters.parking.in_flight_limit import BATCH_BYTES, Limits, limits_of
 from delayboard.dead_letters.parking.session import Acks, opened
-from delayboard.dead_letters.parking.store_batch import JournalFailed, Keeper, Room
+from delayboard.dead_letters.parking.store_batch import Keeper, Room, StoreFailed
 from delayboard.dead_letters.queues import peek
 from delayboard.models import ParkedMessage, Parking, ParkSession
 from topology import work
@@ -79,7 +79,7 @@ def park(
         lease.end(WorkState.CANCELLED, str(stopped))
     except _Ending:
         lease.give_back("", after=timedelta(0))
-    except JournalFailed as error:
+    except StoreFailed as error:
         lease.give_back(str(error), after=RETRY_AFTER)
     except BrokerError as error:
         if error.retry_helps:

@@ -53,7 +53,7 @@ class Listed:
     hidden: frozenset[str]
 
 
-def listed(user: User, search: Search, before: int | None) -> Listed:
+def list_page(user: User, search: Search, before: int | None) -> Listed:
     """What fits and is older than `before`, the newest first; `user` is who will see it."""
     found = find(search, before, PAGE)
     number, is_exact = _number(search, found, before)

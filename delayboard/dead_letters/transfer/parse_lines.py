@@ -96,7 +96,7 @@ def _shorten(value: object) -> str:
     return f"“{text[:40]}”"
 
 
-def numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def number_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """The lines that are not empty, counted from 1."""
     for number, line in enumerate(lines, start=1):
         if line.strip():

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics.events import clean
 from delayboard.dead_letters.parked.groups import by_state
 from delayboard.dead_letters.search import QueryError, rights, search_by
-from delayboard.dead_letters.search.listing import listed
+from delayboard.dead_letters.search.listing import list_page
 from delayboard.dead_letters.search.query import FIELDS, LONGEST, parse
 from delayboard.models import ParkedState, SavedSearch
 from topology import access, audit, redaction
@@ -46,7 +46,7 @@ def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
         search = search_by(request.user, broker, typed)
     except QueryError as error:
         return render(request, "delayboard/parked_messages.html", context | {"problem": str(error)})
-    shown = listed(request.user, search, before)
+    shown = list_page(request.user, search, before)
     if shown.lines and shown.has_content:
         details = {"parked_messages": len(shown.lines), "newest": shown.lines[0].row.pk}
         if not audit.try_record(

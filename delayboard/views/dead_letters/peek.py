@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from analytics.events import clean
 from delayboard.dead_letters.message.presentation import Shown, show
 from delayboard.dead_letters.parked import groups
-from delayboard.dead_letters.parking.store_batch import JournalFailed
+from delayboard.dead_letters.parking.store_batch import StoreFailed
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.queues import peek, peek_limit
 from delayboard.dead_letters.replay.target import delay_queues
@@ -87,7 +87,7 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
             seen = peek.look(broker, queue, known.snapshot, store=store)
     except peek.PeekRefused as error:
         return {"look_error": str(error), "permission": error.permission}
-    except (BrokerError, JournalFailed) as error:
+    except (BrokerError, StoreFailed) as error:
         return {"look_error": str(error)}
     costs = seen.permission.budget is not None
     waits = delay_queues(broker)

@@ -131,7 +131,7 @@ def test_half_of_a_surrogate_pair_refuses_its_line_alone(
     import_timeouts(levels, "file", numbered(a_line(**values), a_line()), verdicts.append)
     assert [verdict.mark for verdict in verdicts] == ["refused", "due"]
     assert "\\ud" in verdicts[0].sentence
-    assert "not valid Unicode" in verdicts[0].sentence
+    assert "none in Unicode" in verdicts[0].sentence
 
 
 def test_the_command_tells_with_numbers_and_its_exit_code(
