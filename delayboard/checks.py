@@ -31,7 +31,10 @@ def check_sessions(**options: Any) -> list[CheckMessage]:
         "SESSION_MAX_HOURS": settings.SESSION_MAX_HOURS,
     }
     return [
-        Error(f"{name} must be more than 0: nobody could stay signed in.", id="delayboard.E002")
+        Error(
+            f"{name} must be more than 0. Otherwise every session ends at once.",
+            id="delayboard.E002",
+        )
         for name, value in lifetimes.items()
         if value <= 0
     ]

@@ -32,8 +32,8 @@ RARE = (
 )
 LARGEST_BODY = 8 * 1024 * 1024
 OTHERS_DECIDE = (
-    "It was adopted: the consumer of whoever built it decides when a message is due, by a header "
-    "that cannot be known here. Leave the delay empty to publish at once."
+    "A consumer outside Delayboard decides when messages of this adopted topology are due. "
+    "Leave the delay empty to publish at once."
 )
 
 
@@ -116,7 +116,7 @@ class PublishForm(forms.Form):
     def clean_body(self) -> bytes:
         body: bytes = self.cleaned_data["body"].replace("\r\n", "\n").encode()
         if len(body) > LARGEST_BODY:
-            raise forms.ValidationError("The body has more than 8 MB.")
+            raise forms.ValidationError("The body is larger than 8 MB.")
         return body
 
     def clean(self) -> dict[str, Any]:
@@ -131,7 +131,9 @@ class PublishForm(forms.Form):
         if cleaned.get("topology") and not self.errors:
             cleaned["route"] = self._route(cleaned["topology"], cleaned["delay"])
         if not cleaned.get("exchange") and is_tap(cleaned.get("routing_key", "")):
-            self.add_error("routing_key", "That is Delayboard's own tap.")
+            self.add_error(
+                "routing_key", "This queue is a tap of Delayboard. Choose another queue."
+            )
         return cleaned
 
     def _route(self, topology: Topology, delay: timedelta) -> Route | None:
@@ -143,7 +145,7 @@ class PublishForm(forms.Form):
             return None
         if delay and any(offered) and delay not in offered:
             few = ", ".join(format_delay(one) for one in offered)
-            self.add_error("delay", f"The delays on offer are {few}.")
+            self.add_error("delay", f"Choose one of these delays: {few}.")
             return None
         try:
             return pattern.route(params, delay, self._target(targets))

@@ -34,7 +34,7 @@ class SecurityPolicyMiddleware(MiddlewareMixin):
         request.csp_nonce = Nonce()  # type: ignore[attr-defined]
         query = request.META.get("QUERY_STRING", "")
         if "\0" in query or "%00" in query:
-            sentence = "The address holds a NUL character, which nothing here can be named with."
+            sentence = "The address contains a NUL character, which no name allows."
             return HttpResponseBadRequest(sentence, content_type="text/plain; charset=utf-8")
         return None
 

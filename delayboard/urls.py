@@ -22,10 +22,10 @@ from delayboard.views.dead_letters import (
 )
 from delayboard.views.replays import batches, draft, edit
 
-handler500 = "delayboard.views.errors.failed"
+handler500 = "delayboard.views.errors.show_server_error"
 urlpatterns = [
     path("", now.now, name="now"),
-    path("kept/", retention.kept, name="kept"),
+    path("retention/", retention.retention, name="retention"),
     path("login/", accounts.LoginView.as_view(authentication_form=GuardedForm), name="login"),
     path("logout/", accounts.LogoutView.as_view(), name="logout"),
     path("password/", account.PasswordView.as_view(), name="password"),

@@ -107,7 +107,7 @@ def change_all(
     with transaction.atomic():
         is_large = change.asked is None or change.asked > AT_ONCE
         if group is not None and is_large and lock_members(group) != members:
-            raise ChangeError("The merging of this group changed at this moment: try again.")
+            raise ChangeError("The members of this group changed during the request. Try again.")
         change.save()
         if is_large:
             total = change.asked or 0
@@ -129,7 +129,7 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
     kind = KINDS[ParkedState(change.to_state)]
     try:
         if change.created_by is None:
-            raise QueryError("The account that asked for it is gone.")
+            raise QueryError("The account that requested this change no longer exists.")
         rows = _rows(change, change.created_at)[0].filter(pk__lte=change.newest)
         if change.asked is None:
             number = _unsearched(change, kind)

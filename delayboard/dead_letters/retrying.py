@@ -81,10 +81,10 @@ class Depth:
     def said(self) -> str:
         """What is known of it, in words."""
         if self.is_inside:
-            return "Only its depth is known: what waits for its next attempt does so in the queue."
+            return "Depth only: messages wait for the next attempt inside the queue."
         if not self.is_watched:
-            return "Only its depth is known: nothing copies what enters its delays."
-        return "Recorded as it enters."
+            return "Depth only: this topology has no entry tap."
+        return "Recorded on entry."
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ class PrivateNode:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.close()
-            raise NodeError(f"the node in {self.folder} is run by another process") from None
+            raise NodeError(f"another process runs the node in {self.folder}") from None
         self._lock = lock
 
     def _prepare(self) -> Ports:
@@ -312,7 +312,7 @@ class PrivateNode:
             if error.code == 401:
                 raise NodeError(
                     f"the data in {self.folder} was made with another password; "
-                    "remove that folder to begin anew"
+                    "delete that folder to start again"
                 ) from error
             return ""
         except (OSError, ValueError):

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import connection
 
-from delayboard.demo.standing import standing
+from delayboard.demo.apply_topology import apply_topology
 from topology.broker.amqp.consumer import Consumer
 from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.management.client import Management
@@ -92,7 +92,9 @@ def prepare(broker: Broker) -> list[Way]:
         management.declare_queue(Queue(REMINDERS, arguments=Arguments({"x-queue-type": "classic"})))
         management.bind(Binding(REMINDERS, REMINDERS, KEY))
         applied = [
-            (way, row) for way in (HOLD, LEVELS) if (row := standing(broker, way.kind, way.params))
+            (way, row)
+            for way in (HOLD, LEVELS)
+            if (row := apply_topology(broker, way.kind, way.params))
         ]
         for way, row in applied:
             if way == LEVELS:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from django.db import connection
 
-from delayboard.demo.standing import standing
+from delayboard.demo.apply_topology import apply_topology
 from topology.broker.amqp.consumer import Consumer, Delivery
 from topology.broker.amqp.publisher import Publisher, publisher
 from topology.broker.management.client import Management
@@ -131,7 +131,7 @@ def prepare(broker: Broker, trade: Trade) -> bool:
             management.declare_queue(Queue(trade.queue, arguments=CLASSIC))
         if trade.parks:
             management.declare_queue(Queue(trade.parked, arguments=CLASSIC))
-    return standing(broker, trade.kind, trade.params) is not None
+    return apply_topology(broker, trade.kind, trade.params) is not None
 
 
 def new_work(trade: Trade) -> tuple[Properties, bytes]:

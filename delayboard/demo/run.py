@@ -97,7 +97,8 @@ def only_one(var: Path) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             raise CannotRun(
-                f"Delayboard already runs from here (process {lock.read().strip()}); stop it first."
+                f"Delayboard already runs in this folder (process {lock.read().strip()}). "
+                "Stop that process first."
             ) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
@@ -109,7 +110,7 @@ def demand_free_port(port: int) -> None:
     """Raise CannotRun when something listens on `port` already."""
     if not is_free(port):
         raise CannotRun(
-            f"Port {port} is taken by another program; choose another: make run PORT={port + 1}."
+            f"Another program uses port {port}. Choose another port: make run PORT={port + 1}."
         )
 
 
@@ -267,12 +268,12 @@ class Household:
             say(prefixed(name, self.width, line))
         if code is not None:
             seconds = running.plan_next_start()
-            say(f"{name} ended with code {code}; it starts again in {seconds:.0f} s")
+            say(f"{name} ended with code {code} and restarts in {seconds:.0f} s")
         if running.process is None and time.monotonic() >= running.start_at:
             running.start()
 
     def _restart_node(self, node: PrivateNode) -> None:
-        say("The broker ended; it starts again")
+        say("The broker ended and restarts")
         try:
             node.stop()
             node.start()

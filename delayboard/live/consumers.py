@@ -89,7 +89,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             await self._news.wait()
             self._news.clear()
             if self._newest is not None and self._shown is not None:
-                await self.send_json(self._shown.lacking(self._newest))
+                await self.send_json(self._shown.select_changes(self._newest))
 
     async def _guard(self) -> None:
         """A right that is taken away, a closed account or a session that ended, ends it."""

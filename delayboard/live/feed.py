@@ -107,7 +107,7 @@ class _Watched:
             if trouble := explain(error):
                 logger.warning("Live pages show old values: %s", trouble)
             else:
-                logger.exception("The state of %s could not be worked out.", self._subject.key)
+                logger.exception("Delayboard could not compute the state of %s.", self._subject.key)
             return None
 
     def _is_news(self, state: State) -> bool:

@@ -69,7 +69,7 @@ class Shown:
         self._marks = {key: mark for key, mark in self._marks.items() if key in self._keys}
         return True
 
-    def lacking(self, newest: State) -> State:
+    def select_changes(self, newest: State) -> State:
         """The state with those values alone that the page shows and has not; it has them now."""
         cells, marks = (
             self._new(newest["cells"], self._cells),
@@ -144,7 +144,7 @@ def batch_state(batch: ReplayBatch, at: datetime, *, pace: float | None = None) 
         "replay/doubled": count_text(batch.doubled),
         "replay/delivered": count_text(batch.delivered),
         "replay/died": count_text(batch.died),
-        "replay/pace": "" if pace is None else f"{pace:.{0 if pace >= 10 else 1}f} a second now",
+        "replay/pace": "" if pace is None else f"{pace:.{0 if pace >= 10 else 1}f} per second",
         "replay/left": _left(batch.pending, pace),
         "replay/state": batch.get_state_display(),
     }

@@ -44,7 +44,7 @@ class Migration(migrations.Migration):
                             ("parked", "parked"),
                             ("discarded", "discarded"),
                             ("replaying", "in a replay"),
-                            ("handed", "handed to a delay"),
+                            ("handed", "sent to a delay"),
                             ("replayed", "replayed"),
                         ],
                         default="parked",
@@ -54,23 +54,23 @@ class Migration(migrations.Migration):
                 ("exchange", models.CharField(blank=True, max_length=255)),
                 ("routing_key", models.CharField(blank=True, max_length=255)),
                 ("properties", models.BinaryField()),
-                ("size", models.PositiveIntegerField(help_text="Bytes of the body.")),
+                ("size", models.PositiveIntegerField(help_text="Size of the body in bytes.")),
                 ("redelivered", models.BooleanField()),
                 ("content_id", models.CharField(max_length=32)),
                 ("message_id", models.CharField(blank=True, max_length=255)),
                 (
                     "deaths",
-                    models.PositiveIntegerField(help_text="All its deaths, of every round."),
+                    models.PositiveIntegerField(help_text="Number of deaths in all rounds."),
                 ),
                 (
                     "died_at",
                     models.DateTimeField(
-                        help_text="Its first failure, where it says so.", null=True
+                        help_text="Time of the first failure, if recorded.", null=True
                     ),
                 ),
                 ("parked_at", models.DateTimeField()),
                 ("imported_uid", models.CharField(blank=True, max_length=64)),
-                ("state_at", models.DateTimeField(help_text="Since when it is in this state.")),
+                ("state_at", models.DateTimeField(help_text="Time of the last state change.")),
                 (
                     "body",
                     models.ForeignKey(
@@ -124,7 +124,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "verbose_name_plural": "background_tasks",
+                "verbose_name_plural": "background tasks",
                 "ordering": ("key",),
             },
         ),
@@ -140,7 +140,7 @@ class Migration(migrations.Migration):
                 ("queue", models.CharField(max_length=255)),
                 (
                     "is_confirmed",
-                    models.BooleanField(help_text="False: a person said that it holds none."),
+                    models.BooleanField(help_text="False: a user dismissed the queue."),
                 ),
                 ("decided_at", models.DateTimeField()),
                 ("is_watched", models.BooleanField(default=False)),
@@ -214,7 +214,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "fingerprint",
-                    models.CharField(help_text="A hash of what is the same.", max_length=32),
+                    models.CharField(help_text="Hash of the common cause.", max_length=32),
                 ),
                 ("died_in", models.CharField(blank=True, max_length=255)),
                 ("reason", models.CharField(blank=True, max_length=255)),
@@ -230,11 +230,15 @@ class Migration(migrations.Migration):
                 ("replayed", models.PositiveIntegerField(default=0)),
                 (
                     "total",
-                    models.PositiveIntegerField(default=0, help_text="All that were ever parked."),
+                    models.PositiveIntegerField(
+                        default=0, help_text="Number of messages ever parked."
+                    ),
                 ),
                 (
                     "first_at",
-                    models.DateTimeField(help_text="When the first of them died, or was parked."),
+                    models.DateTimeField(
+                        help_text="Time of the first death, or of the first parking."
+                    ),
                 ),
                 ("last_at", models.DateTimeField()),
                 ("note", models.TextField(blank=True)),
@@ -242,7 +246,7 @@ class Migration(migrations.Migration):
                 (
                     "name",
                     models.CharField(
-                        blank=True, help_text="Given when groups are merged.", max_length=100
+                        blank=True, help_text="Name from a merge of groups.", max_length=100
                     ),
                 ),
                 (
@@ -255,7 +259,7 @@ class Migration(migrations.Migration):
                     "merged_into",
                     models.ForeignKey(
                         blank=True,
-                        help_text="The group that shows the messages of this one. They keep this group.",
+                        help_text="Group that shows these messages; each message keeps its own group.",
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="merged",
@@ -364,7 +368,11 @@ class Migration(migrations.Migration):
                 ("text", models.TextField()),
                 (
                     "message_id",
-                    models.CharField(blank=True, help_text="Case folded.", max_length=255),
+                    models.CharField(
+                        blank=True,
+                        help_text="Message id in lower case (case folded).",
+                        max_length=255,
+                    ),
                 ),
                 ("size", models.PositiveIntegerField()),
                 ("deaths", models.PositiveIntegerField()),
@@ -546,10 +554,10 @@ class Migration(migrations.Migration):
                     "sent",
                     models.CharField(
                         choices=[
-                            ("sending", "being sent"),
+                            ("sending", "sending"),
                             ("confirmed", "confirmed by the broker"),
                             ("refused", "not published"),
-                            ("unknown", "perhaps published"),
+                            ("unknown", "possibly published"),
                         ],
                         default="sending",
                         max_length=10,
@@ -653,8 +661,8 @@ class Migration(migrations.Migration):
                     "source",
                     models.CharField(
                         choices=[
-                            ("journal", "the journal"),
-                            ("queue", "a queue, straight through"),
+                            ("journal", "parked messages"),
+                            ("queue", "queue (move)"),
                         ],
                         default="journal",
                         max_length=10,
@@ -672,7 +680,7 @@ class Migration(migrations.Migration):
                 (
                     "order",
                     models.CharField(
-                        choices=[("oldest", "the oldest first"), ("newest", "the newest first")],
+                        choices=[("oldest", "oldest first"), ("newest", "newest first")],
                         default="oldest",
                         max_length=10,
                     ),
@@ -681,10 +689,10 @@ class Migration(migrations.Migration):
                     "target_mode",
                     models.CharField(
                         choices=[
-                            ("default", "where each was published before it failed"),
-                            ("first_queue", "the queue in which each first died"),
-                            ("typed", "this exchange and key"),
-                            ("delay", "through a delay"),
+                            ("default", "original exchange and routing key"),
+                            ("first_queue", "queue of the first death"),
+                            ("typed", "selected exchange and routing key"),
+                            ("delay", "delay of a topology"),
                         ],
                         default="default",
                         max_length=12,
@@ -696,37 +704,41 @@ class Migration(migrations.Migration):
                 (
                     "rate",
                     models.FloatField(
-                        help_text="Messages a second; null is as fast as it goes.", null=True
+                        help_text="Messages per second; null means no limit.", null=True
                     ),
                 ),
                 (
                     "canary",
                     models.PositiveIntegerField(
-                        default=0, help_text="So many go first; 0 is none."
+                        default=0, help_text="Number of canary messages; 0 means no canary."
                     ),
                 ),
                 ("canary_seconds", models.PositiveIntegerField(default=0)),
                 (
                     "canary_goes_on",
-                    models.BooleanField(default=False, help_text="By itself if none died again."),
+                    models.BooleanField(
+                        default=False,
+                        help_text="Resumes automatically if none is dead-lettered again.",
+                    ),
                 ),
                 ("undo_seconds", models.PositiveIntegerField(default=0)),
                 ("most_replays", models.PositiveIntegerField(default=3)),
                 (
                     "stop_after",
                     models.PositiveIntegerField(
-                        default=10, help_text="It stops itself when so many died again; 0 is never."
+                        default=10,
+                        help_text="Pauses at this number of messages dead-lettered again; 0 means no limit.",
                     ),
                 ),
                 (
                     "state",
                     models.CharField(
                         choices=[
-                            ("preparing", "being prepared"),
+                            ("preparing", "preparing"),
                             ("draft", "dry run"),
-                            ("waiting", "waiting, can be undone"),
+                            ("waiting", "waiting (undo possible)"),
                             ("running", "running"),
-                            ("watching", "watching the first ones"),
+                            ("watching", "observing the canary"),
                             ("paused", "paused"),
                             ("done", "done"),
                             ("cancelled", "cancelled"),
@@ -742,7 +754,7 @@ class Migration(migrations.Migration):
                 ("pause_wanted", models.BooleanField(default=False)),
                 (
                     "publish_at",
-                    models.DateTimeField(help_text="Nothing is published before.", null=True),
+                    models.DateTimeField(help_text="Time of the first publish.", null=True),
                 ),
                 ("canary_until", models.DateTimeField(null=True)),
                 ("selected", models.PositiveIntegerField(default=0)),
@@ -756,23 +768,27 @@ class Migration(migrations.Migration):
                 (
                     "doubled",
                     models.PositiveIntegerField(
-                        default=0, help_text="Those that may be duplicated."
+                        default=0, help_text="Number of messages that may be duplicated."
                     ),
                 ),
                 ("delivered", models.PositiveIntegerField(default=0)),
                 (
                     "died",
-                    models.PositiveIntegerField(default=0, help_text="Those that died again."),
+                    models.PositiveIntegerField(
+                        default=0, help_text="Number of messages dead-lettered again."
+                    ),
                 ),
                 (
                     "followed_to",
-                    models.DateTimeField(help_text="Outcomes up to here are known.", null=True),
+                    models.DateTimeField(
+                        help_text="Outcomes are complete up to this time.", null=True
+                    ),
                 ),
                 (
                     "in_flight",
                     models.PositiveIntegerField(
                         default=1000,
-                        help_text="Of a whole queue: so many may be on the way in the latest run.",
+                        help_text="Move queue: maximum unconfirmed messages in the latest run.",
                     ),
                 ),
                 ("started_at", models.DateTimeField(null=True)),
@@ -853,13 +869,13 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("pending", "pending"),
-                            ("publishing", "being published"),
+                            ("publishing", "publishing"),
                             ("done", "done"),
-                            ("returned", "returned: no queue took it"),
-                            ("nacked", "refused by a queue"),
+                            ("returned", "returned (unroutable)"),
+                            ("nacked", "rejected by a queue"),
                             ("failed", "failed"),
                             ("cancelled", "cancelled"),
-                            ("excluded", "excluded as possible repeats"),
+                            ("excluded", "excluded (possible repeat)"),
                         ],
                         default="pending",
                         max_length=10,
@@ -876,10 +892,10 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         choices=[
-                            ("handed", "handed to a delay"),
-                            ("delivered", "seen to arrive"),
-                            ("died", "died again"),
-                            ("unseen", "not seen"),
+                            ("handed", "sent to a delay"),
+                            ("delivered", "delivered (observed)"),
+                            ("died", "dead-lettered again"),
+                            ("unseen", "not observed"),
                         ],
                         max_length=10,
                     ),

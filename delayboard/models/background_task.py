@@ -56,7 +56,7 @@ class BackgroundTask(models.Model):
 
     class Meta:
         ordering = ("key",)
-        verbose_name_plural = "background_tasks"
+        verbose_name_plural = "background tasks"
 
     def __str__(self) -> str:
         return self.name

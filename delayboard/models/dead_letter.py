@@ -36,7 +36,7 @@ class ParkedState(models.TextChoices):
     PARKED = "parked", "parked"
     DISCARDED = "discarded", "discarded"
     REPLAYING = "replaying", "in a replay"
-    HANDED = "handed", "handed to a delay"
+    HANDED = "handed", "sent to a delay"
     REPLAYED = "replayed", "replayed"
 
 
@@ -57,17 +57,17 @@ class ParkedMessage(models.Model):
     routing_key = models.CharField(max_length=255, blank=True)
     properties = models.BinaryField()
     body = models.ForeignKey(Body, models.PROTECT)
-    size = models.PositiveIntegerField(help_text="Bytes of the body.")
+    size = models.PositiveIntegerField(help_text="Size of the body in bytes.")
     redelivered = models.BooleanField()
     content_id = models.CharField(max_length=32)
     message_id = models.CharField(max_length=255, blank=True)
-    deaths = models.PositiveIntegerField(help_text="All its deaths, of every round.")
-    died_at = models.DateTimeField(null=True, help_text="Its first failure, where it says so.")
+    deaths = models.PositiveIntegerField(help_text="Number of deaths in all rounds.")
+    died_at = models.DateTimeField(null=True, help_text="Time of the first failure, if recorded.")
     session = models.ForeignKey("ParkSession", models.PROTECT, null=True)
     repeat_of = models.ForeignKey("self", models.SET_NULL, null=True)
     parked_at = models.DateTimeField()
     imported_uid = models.CharField(max_length=64, blank=True)
-    state_at = models.DateTimeField(help_text="Since when it is in this state.")
+    state_at = models.DateTimeField(help_text="Time of the last state change.")
     state_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
 
     class Meta:

@@ -8,7 +8,7 @@ from django.db import models
 from topology.deaths import REASONS
 from topology.models import Broker
 
-REPUBLISHED_WORDS = "its consumer failed and published it to where it was found"
+REPUBLISHED_WORDS = "the consumer failed and published the message to this queue"
 
 
 class MessageGroup(models.Model):
@@ -20,7 +20,7 @@ class MessageGroup(models.Model):
     """
 
     broker = models.ForeignKey(Broker, models.CASCADE)
-    fingerprint = models.CharField(max_length=32, help_text="A hash of what is the same.")
+    fingerprint = models.CharField(max_length=32, help_text="Hash of the common cause.")
     died_in = models.CharField(max_length=255, blank=True)
     reason = models.CharField(max_length=255, blank=True)
     exchange = models.CharField(max_length=255, blank=True)
@@ -33,22 +33,22 @@ class MessageGroup(models.Model):
     replaying = models.PositiveIntegerField(default=0)
     handed = models.PositiveIntegerField(default=0)
     replayed = models.PositiveIntegerField(default=0)
-    total = models.PositiveIntegerField(default=0, help_text="All that were ever parked.")
-    first_at = models.DateTimeField(help_text="When the first of them died, or was parked.")
+    total = models.PositiveIntegerField(default=0, help_text="Number of messages ever parked.")
+    first_at = models.DateTimeField(help_text="Time of the first death, or of the first parking.")
     last_at = models.DateTimeField()
     note = models.TextField(blank=True)
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+"
     )
     link = models.URLField(max_length=500, blank=True)
-    name = models.CharField(max_length=100, blank=True, help_text="Given when groups are merged.")
+    name = models.CharField(max_length=100, blank=True, help_text="Name from a merge of groups.")
     merged_into = models.ForeignKey(
         "self",
         models.SET_NULL,
         null=True,
         blank=True,
         related_name="merged",
-        help_text="The group that shows the messages of this one. They keep this group.",
+        help_text="Group that shows these messages; each message keeps its own group.",
     )
 
     class Meta:
@@ -64,7 +64,7 @@ class MessageGroup(models.Model):
     @property
     def title(self) -> str:
         """What it is known by: its name, its exception, or why it died."""
-        return self.name or self.exception or self.reason or "no cause is told"
+        return self.name or self.exception or self.reason or "unknown cause"
 
     @property
     def member_ids(self) -> list[int]:

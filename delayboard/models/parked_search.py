@@ -21,7 +21,9 @@ class ParkedText(models.Model):
         ParkedMessage, models.CASCADE, primary_key=True, related_name="searched"
     )
     text = models.TextField()
-    message_id = models.CharField(max_length=255, blank=True, help_text="Case folded.")
+    message_id = models.CharField(
+        max_length=255, blank=True, help_text="Message id in lower case (case folded)."
+    )
     size = models.PositiveIntegerField()
     deaths = models.PositiveIntegerField()
     died_at = models.DateTimeField(null=True)

@@ -11,10 +11,10 @@ from django.utils import timezone
 
 
 class Sent(models.TextChoices):
-    SENDING = "sending", "being sent"
+    SENDING = "sending", "sending"
     CONFIRMED = "confirmed", "confirmed by the broker"
     REFUSED = "refused", "not published"
-    UNKNOWN = "unknown", "perhaps published"
+    UNKNOWN = "unknown", "possibly published"
 
 
 # A publish takes at most the connect, handshake and heartbeat times, together well under this.

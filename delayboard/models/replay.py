@@ -20,11 +20,11 @@ class BatchState(models.TextChoices):
     could not be prepared: nothing of it was published.
     """
 
-    PREPARING = "preparing", "being prepared"
+    PREPARING = "preparing", "preparing"
     DRAFT = "draft", "dry run"
-    WAITING = "waiting", "waiting, can be undone"
+    WAITING = "waiting", "waiting (undo possible)"
     RUNNING = "running", "running"
-    WATCHING = "watching", "watching the first ones"
+    WATCHING = "watching", "observing the canary"
     PAUSED = "paused", "paused"
     DONE = "done", "done"
     CANCELLED = "cancelled", "cancelled"
@@ -43,13 +43,13 @@ class ItemState(models.TextChoices):
     """
 
     PENDING = "pending", "pending"
-    PUBLISHING = "publishing", "being published"
+    PUBLISHING = "publishing", "publishing"
     DONE = "done", "done"
-    RETURNED = "returned", "returned: no queue took it"
-    NACKED = "nacked", "refused by a queue"
+    RETURNED = "returned", "returned (unroutable)"
+    NACKED = "nacked", "rejected by a queue"
     FAILED = "failed", "failed"
     CANCELLED = "cancelled", "cancelled"
-    EXCLUDED = "excluded", "excluded as possible repeats"
+    EXCLUDED = "excluded", "excluded (possible repeat)"
 
 
 OPEN = (ItemState.PENDING, ItemState.PUBLISHING)
@@ -67,29 +67,29 @@ COUNTED = (
 class Outcome(models.TextChoices):
     """What was seen of a message after its replay; "" as long as nothing was, and time is left."""
 
-    HANDED = "handed", "handed to a delay"
-    DELIVERED = "delivered", "seen to arrive"
-    DIED = "died", "died again"
-    UNSEEN = "unseen", "not seen"
+    HANDED = "handed", "sent to a delay"
+    DELIVERED = "delivered", "delivered (observed)"
+    DIED = "died", "dead-lettered again"
+    UNSEEN = "unseen", "not observed"
 
 
 class Source(models.TextChoices):
     """What a batch publishes: messages of the journal, or straight what is in a live queue."""
 
-    JOURNAL = "journal", "the journal"
-    QUEUE = "queue", "a queue, straight through"
+    JOURNAL = "journal", "parked messages"
+    QUEUE = "queue", "queue (move)"
 
 
 class TargetMode(models.TextChoices):
-    DEFAULT = "default", "where each was published before it failed"
-    FIRST_QUEUE = "first_queue", "the queue in which each first died"
-    TYPED = "typed", "this exchange and key"
-    DELAY = "delay", "through a delay"
+    DEFAULT = "default", "original exchange and routing key"
+    FIRST_QUEUE = "first_queue", "queue of the first death"
+    TYPED = "typed", "selected exchange and routing key"
+    DELAY = "delay", "delay of a topology"
 
 
 class Order(models.TextChoices):
-    OLDEST = "oldest", "the oldest first"
-    NEWEST = "newest", "the newest first"
+    OLDEST = "oldest", "oldest first"
+    NEWEST = "newest", "newest first"
 
 
 class ReplayBatch(models.Model):
@@ -131,14 +131,19 @@ class ReplayBatch(models.Model):
     target_key = models.CharField(max_length=255, blank=True)
     topology = models.ForeignKey(Topology, models.SET_NULL, null=True)
     delay_ms = models.PositiveBigIntegerField(null=True)
-    rate = models.FloatField(null=True, help_text="Messages a second; null is as fast as it goes.")
-    canary = models.PositiveIntegerField(default=0, help_text="So many go first; 0 is none.")
+    rate = models.FloatField(null=True, help_text="Messages per second; null means no limit.")
+    canary = models.PositiveIntegerField(
+        default=0, help_text="Number of canary messages; 0 means no canary."
+    )
     canary_seconds = models.PositiveIntegerField(default=0)
-    canary_goes_on = models.BooleanField(default=False, help_text="By itself if none died again.")
+    canary_goes_on = models.BooleanField(
+        default=False, help_text="Resumes automatically if none is dead-lettered again."
+    )
     undo_seconds = models.PositiveIntegerField(default=0)
     most_replays = models.PositiveIntegerField(default=3)
     stop_after = models.PositiveIntegerField(
-        default=10, help_text="It stops itself when so many died again; 0 is never."
+        default=10,
+        help_text="Pauses at this number of messages dead-lettered again; 0 means no limit.",
     )
 
     state = models.CharField(
@@ -147,7 +152,7 @@ class ReplayBatch(models.Model):
     state_at = models.DateTimeField()
     state_why = models.TextField(blank=True)
     pause_wanted = models.BooleanField(default=False)
-    publish_at = models.DateTimeField(null=True, help_text="Nothing is published before.")
+    publish_at = models.DateTimeField(null=True, help_text="Time of the first publish.")
     canary_until = models.DateTimeField(null=True)
     selected = models.PositiveIntegerField(default=0)
     done = models.PositiveIntegerField(default=0)
@@ -157,13 +162,19 @@ class ReplayBatch(models.Model):
     cancelled = models.PositiveIntegerField(default=0)
     excluded = models.PositiveIntegerField(default=0)
     repeats = models.PositiveIntegerField(default=0)
-    doubled = models.PositiveIntegerField(default=0, help_text="Those that may be duplicated.")
+    doubled = models.PositiveIntegerField(
+        default=0, help_text="Number of messages that may be duplicated."
+    )
     delivered = models.PositiveIntegerField(default=0)
-    died = models.PositiveIntegerField(default=0, help_text="Those that died again.")
-    followed_to = models.DateTimeField(null=True, help_text="Outcomes up to here are known.")
+    died = models.PositiveIntegerField(
+        default=0, help_text="Number of messages dead-lettered again."
+    )
+    followed_to = models.DateTimeField(
+        null=True, help_text="Outcomes are complete up to this time."
+    )
 
     in_flight = models.PositiveIntegerField(
-        default=1000, help_text="Of a whole queue: so many may be on the way in the latest run."
+        default=1000, help_text="Move queue: maximum unconfirmed messages in the latest run."
     )
 
     work = models.OneToOneField(Work, models.PROTECT, null=True)

@@ -15,9 +15,10 @@ from analytics.scheduled.queries import listing
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
 from delayboard.models import BackgroundTask, BatchState, Publication, ReplayBatch
+from delayboard.models.background_task import LATE
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.now.problems import Trouble, find_drifted, find_overdue, find_unroutable
-from delayboard.now.throughput import BEHIND, FlowLine, behind_by, flow_lines
+from delayboard.now.throughput import BEHIND, FlowLine, find_lag, flow_lines
 from delayboard.templatetags.delayboard import bytesize
 from topology import latest
 from topology.broker.errors import alarm_sentence
@@ -158,12 +159,14 @@ def _troubles(
     )
     if disk and disk.is_full:
         told.append(
-            f"The disk of the event log has no room left ({settings.EVENT_LOG}). Nothing is "
-            "recorded: what happens stays in the taps as long as these have room, and is "
-            "recorded by itself once there is room again."
+            f"The disk of the event log is full ({settings.EVENT_LOG}), so Delayboard records "
+            "nothing. Taps store new copies until they are full. Recording resumes automatically "
+            "when the disk has space."
         )
     if is_dead:
-        told.append("The worker is not running: nothing is recorded, replayed or reported.")
+        told.append(
+            "The worker is not running, so Delayboard records, replays and reports nothing."
+        )
     told += [f"{line.broker.name}: {line.latest.trouble}" for line in lines if line.latest.trouble]
     for line in lines:
         if line.latest.snapshot and line.latest.snapshot.alarms:
@@ -180,7 +183,8 @@ def _troubles(
         if background_task.is_late and not background_task.is_failing
     ]
     told.extend(
-        f"{background_task.name} has given no sign of life for a while." for background_task in late
+        f"{background_task.name} is late: no heartbeat for more than {in_words(LATE)}."
+        for background_task in late
     )
     return told
 
@@ -207,13 +211,14 @@ def _warnings(background_tasks: Sequence[BackgroundTask], disk: Room | None) -> 
     if disk and disk.is_short and not disk.is_full:
         told.append(
             f"The disk of the event log is nearly full: {bytesize(disk.free)} of "
-            f"{bytesize(disk.total)} are left. When it is full, nothing is recorded until there "
-            "is room again."
+            f"{bytesize(disk.total)} are free. Delayboard records nothing while the disk is full."
         )
     for task in background_tasks:
-        behind = behind_by(task)
+        behind = find_lag(task)
         if behind > BEHIND and not task.is_late:
-            told.append(f"{task.name} is {in_words(_whole(behind))} behind: the data is that old.")
+            told.append(
+                f"{task.name} is {in_words(_whole(behind))} behind, so its data is that old."
+            )
     return told
 
 

@@ -1,4 +1,4 @@
-"""What passed each topology in the last minutes, where that is known, as the first page says it."""
+"""The throughput of each topology in the last minutes, as the page Now shows it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from topology.patterns.pattern import Phase
 # The present minute is not over: its counts would look like a fall.
 DRAWN = SHOWN - 1
 SIDES: dict[str, Phase] = {"entered": "entry", "died": "entry", "left": "exit", "late": "exit"}
-WORDS = {"entered": "in", "left": "out", "late": "late", "died": "died"}
+WORDS = {"entered": "in", "left": "out", "late": "late", "died": "dead-lettered"}
 UNSEEN: dict[frozenset[Phase], str] = {
-    frozenset(): "Read as it comes",
-    frozenset({"entry"}): "Nobody sees what goes in",
-    frozenset({"exit"}): "Nobody sees what comes out",
-    frozenset({"entry", "exit"}): "Nobody sees what passes",
+    frozenset(): "Up to date",
+    frozenset({"entry"}): "Entries not observed",
+    frozenset({"exit"}): "Deliveries not observed",
+    frozenset({"entry", "exit"}): "Entries and deliveries not observed",
 }
 # Shorter ones come and go with every batch.
 BEHIND = timedelta(seconds=3)
@@ -61,7 +61,7 @@ class FlowLine:
         return not self.unknown and SIDES[name] not in self.unseen
 
     @property
-    def said(self) -> str:
+    def status(self) -> str:
         return self.unknown or UNSEEN[self.unseen]
 
     @property
@@ -81,7 +81,7 @@ class FlowLine:
         return "" if "exit" in self.unseen else points(left, most=self.flow.most, steps=DRAWN)
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """The drawing in words."""
         told = [
             f"{number} {WORDS[name]}"
@@ -89,16 +89,16 @@ class FlowLine:
             if SIDES[name] not in self.unseen
         ]
         if not self.flow.minutes or not told:
-            return "Nothing is known of the last hour."
+            return "No data for the last hour."
         sentence = f"Last hour: {', '.join(told)}; at most {self.flow.most} a minute."
-        lacking = SHOWN - len(self.flow.minutes)
-        return f"{sentence} The last {lacking} minutes are not known." if lacking else sentence
+        missing = SHOWN - len(self.flow.minutes)
+        return f"{sentence} No data for the last {missing} minutes." if missing else sentence
 
     @property
     def cells(self) -> dict[str, str]:
         """Its live texts by key."""
         numbers = {f"{self.key}/{name}": count_text(n) for name, n in self.numbers.items()}
-        return numbers | {f"{self.key}/said": self.said}
+        return numbers | {f"{self.key}/status": self.status}
 
 
 def flow_lines(
@@ -129,12 +129,12 @@ def index_until(background_tasks: Sequence[BackgroundTask], now: datetime) -> da
             continue
         if background_task.is_late:
             return background_task.beat_at or background_task.started_at
-        behind = behind_by(background_task)
+        behind = find_lag(background_task)
         return now - behind if behind > BEHIND else None
     return None
 
 
-def behind_by(background_task: BackgroundTask) -> timedelta:
+def find_lag(background_task: BackgroundTask) -> timedelta:
     """How old what it works on is, by its own word; zero when it says nothing of it."""
     seconds = background_task.details.get("behind_seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
@@ -151,7 +151,7 @@ def _line(
 ) -> FlowLine:
     if topology.pk in unread:
         since = unread[topology.pk]
-        return FlowLine(topology, flow.until(since), f"Not read since {_clock(since)}", unseen)
+        return FlowLine(topology, flow.until(since), f"Not recorded since {_clock(since)}", unseen)
     if counted_until is not None and unseen != frozenset(SIDES.values()):
         known = flow.until(counted_until)
         return FlowLine(topology, known, f"Not counted since {_clock(counted_until)}", unseen)
@@ -160,7 +160,7 @@ def _line(
 
 def _clock(moment: datetime | None) -> str:
     if moment is None:
-        return "it was applied"
+        return "the topology was applied"
     local = timezone.localtime(moment)
     is_today = local.date() == timezone.localtime().date()
     return f"{local:%H:%M:%S}" if is_today else f"{local:%Y-%m-%d %H:%M}"

@@ -32,9 +32,9 @@ def levels_problem(params: Params, snapshot: Snapshot) -> str:
     plan = make_plan(delay_levels.definitions(params), snapshot)
     if plan.is_empty:
         return ""
-    lacking = [change.title for change in plan.signed("create")]
-    said = [f"There is no {title}." for title in lacking[:3]] + conflict_sentences(plan)[:3]
-    return f"The levels do not stand as they should: apply them again. {' '.join(said)}"
+    missing = [change.title for change in plan.signed("create")]
+    said = [f"There is no {title}." for title in missing[:3]] + conflict_sentences(plan)[:3]
+    return f"The delay levels differ from their definition. Apply them again. {' '.join(said)}"
 
 
 def destination_problem(params: Params, target: str, snapshot: Snapshot) -> str:
@@ -51,7 +51,7 @@ def destination_problem(params: Params, target: str, snapshot: Snapshot) -> str:
         return " ".join(conflict_sentences(plan))
     due = Publish(delivery_name(params), route.routing_key)
     if why := lost_without_taps(definitions | route.declares, due):
-        return f"No queue would take it when it is due: {why}."
+        return f"No queue receives the message when it is due: {why}."
     return ""
 
 

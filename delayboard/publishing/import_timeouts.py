@@ -69,7 +69,7 @@ def import_timeouts(
         except (BrokerError, Refusal) as error:
             desk.tally.stopped = f"Stopped at line {source.number}: {error}"
         except BaseException:
-            desk.tally.stopped = "It was interrupted."
+            desk.tally.stopped = "The import was interrupted."
             raise
         finally:
             _record(topology, file_name, desk.tally)
@@ -141,9 +141,11 @@ class _Lines:
 
 def _refuse_unfit(topology: Topology) -> None:
     if topology.kind != delay_levels.KIND:
-        raise Refusal(f"“{topology.name}” is no delay levels, and only those hold any delay.")
+        raise Refusal(
+            f"“{topology.name}” is not a delay levels topology, so it cannot hold every delay."
+        )
     if topology.state != State.APPLIED:
-        raise Refusal(f"“{topology.name}” is {topology.get_state_display()}: apply it first.")
+        raise Refusal(f"“{topology.name}” is {topology.get_state_display()}. Apply it first.")
 
 
 @contextmanager
@@ -154,7 +156,9 @@ def _alone_with(topology: Topology) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refusal(f"Another import into “{topology.name}” is at work.") from None
+            raise Refusal(
+                f"Another import into “{topology.name}” is running. Wait until it ends."
+            ) from None
         yield
 
 

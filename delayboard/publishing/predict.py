@@ -88,8 +88,8 @@ def _sentence(outcome: Outcome) -> str:
     when = f"after {format_delay(outcome.after)}" if outcome.after else "at once"
     first = f"is {outcome.kept}, then " if outcome.kept else ""
     if outcome.ending == "uncertain":
-        return f"What becomes of it {when} is not known: {outcome.why}."
-    return f"It {first}{_end(outcome, when)}."
+        return f"The prediction ends {when}: {outcome.why}."
+    return f"The message {first}{_end(outcome, when)}."
 
 
 def _end(outcome: Outcome, when: str) -> str:
@@ -97,5 +97,5 @@ def _end(outcome: Outcome, when: str) -> str:
         on = f": {outcome.goes_on}" if outcome.goes_on else ""
         return f"arrives in {outcome.queue} {when}{on}"
     if outcome.ending == "held":
-        return f"is held for ever {when}: {outcome.why}"
+        return f"is stuck {when}: {outcome.why}"
     return f"is lost {when}: {outcome.why}"

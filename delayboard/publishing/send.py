@@ -34,10 +34,12 @@ from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 # The plugin routes what it keeps to no queue at first, so a mandatory publish comes back; what it
 # failed to store comes back in the same way (routing/matching/delayed_exchange.py; not tried).
 KEPT_UNCONFIRMED = (
-    "The broker gave it back, as it does with all that a delayed exchange keeps: it is kept there "
-    "if the plugin could store it, and nothing confirms that."
+    "RabbitMQ returned the message, as it does with every message that a delayed exchange keeps. "
+    "It does not confirm that the plugin stored the message."
 )
-NOT_OBSERVED = "Nobody sees it arrive: what leaves this topology's delays is not observed."
+NOT_OBSERVED = (
+    "Delivery is not observed for this topology: no tap records messages that leave its delays."
+)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def send(
     """
     tracking = outgoing.id
     publish = _publish(outgoing, tracking)
-    row = _written(user, broker, outgoing, prediction, tracking, publish)
+    row = _store_publication(user, broker, outgoing, prediction, tracking, publish)
     try:
         with (
             _owning(broker, outgoing) as declared,
@@ -110,7 +112,7 @@ def send(
         row.sent, row.confirmed_at = Sent.CONFIRMED, timezone.now()
     with transaction.atomic():
         row.save(update_fields=["sent", "error", "confirmed_at"])
-        _told(user, row, publish)
+        _record_publication(user, row, publish)
     return row
 
 
@@ -150,13 +152,13 @@ def _refuse_tap_alone(broker: Broker, publish: Publish) -> None:
             definitions = observe(management).definitions
     except BrokerError as error:
         raise OutcomeUnknown(
-            "The broker confirmed it, but whether another queue than Delayboard's own tap took "
-            f"it could not be looked up: {error}"
+            "The broker confirmed the message, but Delayboard could not check that a queue other "
+            f"than its tap received it: {error}"
         ) from error
     if publish.exchange not in tapped_exchanges(definitions):
         return
     if why := lost_without_taps(definitions, publish):
-        raise Returned(f"No queue takes it: {why}.")
+        raise Returned(f"No queue receives the message: {why}.")
 
 
 def _publish(outgoing: OutgoingMessage, tracking: uuid.UUID) -> Publish:
@@ -174,7 +176,7 @@ def _publish(outgoing: OutgoingMessage, tracking: uuid.UUID) -> Publish:
     return Publish(outgoing.exchange, outgoing.routing_key, properties, outgoing.body)
 
 
-def _written(
+def _store_publication(
     user: AbstractBaseUser | AnonymousUser,
     broker: Broker,
     outgoing: OutgoingMessage,
@@ -218,16 +220,18 @@ def sees_arrivals(topology: Topology, found: Definitions) -> bool:
 
 def _why_unobservable(topology: Topology | None, prediction: Prediction) -> str:
     if not prediction.is_good:
-        return "It is not expected to arrive anywhere."
+        return "The prediction has no delivery."
     if topology is not None:
         return "" if sees_arrivals(topology, prediction.found) else NOT_OBSERVED
     return (
-        f"No applied topology taps the way into {prediction.queue}, so nobody sees it arrive. "
-        "Messages that go through an applied topology's exchanges can be followed."
+        f"No tap of an applied topology records deliveries to {prediction.queue}. Publish through "
+        "an applied topology to observe the delivery."
     )
 
 
-def _told(user: AbstractBaseUser | AnonymousUser, row: Publication, publish: Publish) -> None:
+def _record_publication(
+    user: AbstractBaseUser | AnonymousUser, row: Publication, publish: Publish
+) -> None:
     if row.confirmed_at is not None:
         facts.state(
             kind="published",

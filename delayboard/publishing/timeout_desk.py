@@ -91,8 +91,12 @@ class Item:
     def verdict(self) -> Verdict:
         late = timezone.now() - self.timeout.due_at
         is_due = late >= timedelta(0)
-        when = f"due {_rough(late)} ago, at once" if is_due else f"waits {_rough(-late)}"
-        again = " It was begun before and may be doubled." if self.left else ""
+        when = f"due {_rough(late)} ago, published at once" if is_due else f"waits {_rough(-late)}"
+        again = (
+            " An earlier import began this line, so the message may be duplicated."
+            if self.left
+            else ""
+        )
         return Verdict(
             self.number,
             "due" if is_due else "waits",
@@ -132,7 +136,7 @@ class Desk:
         left = ImportedTimeout.objects.filter(topology=self.topology, key=key).first()
         if left and left.published_at:
             when = f"{left.published_at:%Y-%m-%d %H:%M:%S} UTC"
-            return Verdict(number, "known", target, f"It was published before, at {when}.")
+            return Verdict(number, "known", target, f"The timeout was already published at {when}.")
         if problem := self.destinations.problem(target):
             return Verdict(number, "refused", target, problem)
         return self._item(number, key, timeout, left)

@@ -91,7 +91,7 @@ def read_line(line: bytes) -> Timeout:
     values = _object(line)
     headers = values.get("headers", {})
     if not isinstance(headers, dict):
-        raise Malformed("Its “headers” are no JSON object.")
+        raise Malformed("The “headers” are not a JSON object.")
     return Timeout(
         _destination(values), _due_at(values), _body(values), headers, _properties(values, headers)
     )
@@ -136,7 +136,7 @@ def publish_at(
     try:
         properties = strip_for_replay(build_properties(timeout.headers, **stated), ours)
     except RecursionError as error:
-        raise FieldError("Its headers are nested too deep.") from error
+        raise FieldError("The headers are nested too deeply.") from error
     return Publish(route.exchange, route.routing_key, properties, timeout.body)
 
 
@@ -155,70 +155,70 @@ def _nservicebus_delay(params: Params, timeout: Timeout, now: datetime) -> dict[
 
 def _object(line: bytes) -> dict[str, Any]:
     if len(line) > LONGEST_LINE:
-        raise Malformed(f"It has more than {LONGEST_LINE >> 20} MiB.")
+        raise Malformed(f"The line is larger than {LONGEST_LINE >> 20} MiB.")
     try:
         values = json.loads(line.decode())
     except UnicodeDecodeError as error:
-        raise Malformed("It is not UTF-8.") from error
+        raise Malformed("The line is not UTF-8.") from error
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"It is no JSON: {error}.") from error
+        raise Malformed(f"The line is not JSON: {error}.") from error
     if not isinstance(values, dict):
-        raise Malformed("It is no JSON object.")
+        raise Malformed("The line is not a JSON object.")
     # What a database exports as null was not stated.
     values = {name: value for name, value in values.items() if value is not None}
     if unknown := sorted(set(values) - FIELDS):
-        raise Malformed(f"It has an unknown field “{make_encodable(unknown[0])}”.")
+        raise Malformed(f"The line has an unknown field “{make_encodable(unknown[0])}”.")
     return values
 
 
 def _destination(values: Mapping[str, Any]) -> str:
     destination = values.get("destination")
     if not isinstance(destination, str) or not destination:
-        raise Malformed("It has no “destination”.")
+        raise Malformed("The line has no “destination”.")
     if not is_encodable(destination):
-        raise Malformed("Its “destination” holds a character that is none in Unicode.")
+        raise Malformed("The “destination” contains a character that is not valid Unicode.")
     return destination
 
 
 def _due_at(values: Mapping[str, Any]) -> datetime:
     text, ms = values.get("due_at"), values.get("due_at_ms")
     if (text is None) == (ms is None):
-        raise Malformed("It needs either “due_at” or “due_at_ms”.")
+        raise Malformed("The line needs either “due_at” or “due_at_ms”.")
     try:
         if ms is not None:
             if not isinstance(ms, int) or isinstance(ms, bool):
-                raise Malformed("Its “due_at_ms” is no whole number of milliseconds since 1970.")
+                raise Malformed("The “due_at_ms” is not a whole number of milliseconds since 1970.")
             return _EPOCH + timedelta(milliseconds=ms)
         read = datetime.fromisoformat(str(text))
         if read.tzinfo is None:
-            raise Malformed("Its “due_at” names no time zone: end it with Z where it is UTC.")
+            raise Malformed("The “due_at” has no time zone. Add Z for UTC.")
         return read.astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise Malformed("Its due time is no moment such as 2027-01-31T08:00:00Z.") from error
+        raise Malformed("The due time is not a valid time such as 2027-01-31T08:00:00Z.") from error
 
 
 def _body(values: Mapping[str, Any]) -> bytes:
     text, encoded = values.get("body"), values.get("body_base64")
     if (text is None) == (encoded is None):
-        raise Malformed('It needs either “body” or “body_base64”; an empty body is "".')
+        raise Malformed('The line needs either “body” or “body_base64”. An empty body is "".')
     stated = encoded if text is None else text
     if not isinstance(stated, str):
-        raise Malformed("Its body is no text: write it as a string.")
+        raise Malformed("The body is not a string.")
     try:
         return base64.b64decode(stated, validate=True) if text is None else stated.encode()
     except UnicodeEncodeError as error:
-        raise Malformed("Its “body” holds a character that is none in Unicode.") from error
+        raise Malformed("The “body” contains a character that is not valid Unicode.") from error
     except ValueError as error:
-        raise Malformed("Its “body_base64” is no Base64.") from error
+        raise Malformed("The “body_base64” is not valid Base64.") from error
 
 
 def _properties(values: Mapping[str, Any], headers: Mapping[str, Any]) -> dict[str, Any]:
     stated = {name: values[name] for name in (*TEXTS, *NUMBERS) if name in values}
     for name, value in stated.items():
         if name in NUMBERS and (not isinstance(value, int) or isinstance(value, bool)):
-            raise Malformed(f"Its “{name}” is no whole number.")
+            raise Malformed(f"The “{name}” is not a whole number.")
         if name in TEXTS and not isinstance(value, str):
-            raise Malformed(f"Its “{name}” is no text.")
+            raise Malformed(f"The “{name}” is not a text.")
     for name, header in FROM_HEADERS.items():
         if _is_empty(stated.get(name, "")) and isinstance(headers.get(header), str):
             stated[name] = headers[header]

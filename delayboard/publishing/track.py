@@ -43,16 +43,20 @@ def track(publication: Publication, now: datetime) -> Track:
     """Where a publication stands, from its row and from what the taps saw."""
     outcome = publication.outcome
     if outcome == Sent.SENDING:
-        return Track("sending", "It is being sent.", is_settled=False)
+        return Track("sending", "Delayboard is publishing the message.", is_settled=False)
     if outcome == Sent.REFUSED:
-        return Track("lost", f"It was not published. {publication.error}", is_settled=True)
+        return Track("lost", f"The message was not published. {publication.error}", is_settled=True)
     seen = listing.observation(str(publication.pk))
     if seen and seen.arrived_at:
         return _arrived(publication, seen)
     due = publication.due_at
     through = publication.topology_id is not None
     if publication.unobservable_why and (not through or due is None or now >= due):
-        doubt = f"{publication.error} " if outcome == Sent.UNKNOWN else "The broker took it. "
+        doubt = (
+            f"{publication.error} "
+            if outcome == Sent.UNKNOWN
+            else "The broker confirmed the message. "
+        )
         return Track("unseen", doubt + publication.unobservable_why, is_settled=True)
     return _waiting(publication, seen, now)
 
@@ -61,31 +65,38 @@ def _arrived(publication: Publication, seen: Observation) -> Track:
     assert seen.arrived_at is not None
     at = f"{seen.arrived_at:%H:%M:%S.%f}"[:-3]
     if seen.lateness is None:
-        return Track("arrived", f"It arrived at {at} UTC.", True, seen)
+        return Track("arrived", f"The message arrived at {at} UTC.", True, seen)
     if not seen.caught_up:
-        behind = "The recorder was behind then, so how late it was is not known."
-        return Track("arrived", f"It arrived at about {at} UTC. {behind}", True, seen)
+        behind = "The recorder was behind, so the lateness is unknown."
+        return Track("arrived", f"The message arrived at about {at} UTC. {behind}", True, seen)
     late = late_ms(seen.lateness)
     how = f"{abs(late):.0f} ms {'early' if late < 0 else 'late'}" if late else "on time"
-    sentence = f"It arrived at {at} UTC, {how}."
+    sentence = f"The message arrived at {at} UTC, {how}."
     return Track("arrived", sentence, True, seen)
 
 
 def _waiting(publication: Publication, seen: Observation | None, now: datetime) -> Track:
     is_confirmed = publication.outcome == Sent.CONFIRMED
-    begun = "The broker took it" if is_confirmed else "It may have been published, or not"
+    begun = (
+        "The broker confirmed the message"
+        if is_confirmed
+        else "The message may or may not be published"
+    )
     silent = _recorder_problem(publication)
     due = seen.due_at if seen and seen.due_at else publication.due_at
     if due is None:
         return Track("unseen", f"{begun}. {publication.prediction}", is_settled=True)
     if now < due + OVERDUE_AFTER:
         left = format_delay(timedelta(seconds=max(0, round((due - now).total_seconds()))))
-        entered = "It waits in the delay" if seen else begun
+        entered = "The message waits in the delay" if seen else begun
         return Track("waiting", f"{entered}, due in {left}.{silent}", False, seen)
-    given_up = now > due + GIVE_UP_AFTER
+    is_abandoned = now > due + GIVE_UP_AFTER
     late = format_delay(timedelta(seconds=round((now - due).total_seconds())))
     return Track(
-        "late", f"{begun}. It was due {late} ago and was not seen.{silent}", given_up, seen
+        "late",
+        f"{begun}. It was due {late} ago, and its delivery is not observed.{silent}",
+        is_abandoned,
+        seen,
     )
 
 
@@ -97,7 +108,7 @@ def _recorder_problem(publication: Publication) -> str:
         key=recorder_key(publication.topology.slug)
     ).first()
     if background_task is None or background_task.is_late:
-        return " The recorder is not running: start the worker, and it will be seen then."
+        return " The recorder is not running. Start the worker to observe the delivery."
     if background_task.is_failing:
         return f" The recorder fails: {background_task.last_error}"
     return ""

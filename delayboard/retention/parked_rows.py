@@ -91,8 +91,8 @@ class SizeRule(Rule):
             return None
         if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text)):
             raise BadSetting(
-                f"{self.setting} is “{text[:40]}”. It takes a number of megabytes from 1 on; "
-                "without it there is no limit."
+                f"{self.setting} is “{text[:40]}”. Set a number of megabytes from 1 on, or unset "
+                "it for no limit."
             )
         return int(text) * MEGABYTE
 
@@ -227,8 +227,8 @@ DISCARDED = ParkedRule(
     "Discarded parked messages",
     "KEEP_DISCARDED_DAYS",
     30,
-    "Parked messages so long after they were discarded; until then that can be undone. "
-    "Messages that nobody discarded or replayed are never deleted.",
+    "Discarded messages, counted from the discard. You can restore them until Delayboard deletes "
+    "them. Messages in the state parked are never deleted.",
     ParkedMessage.objects.all(),
     "state_at",
     ParkedState.DISCARDED,
@@ -237,8 +237,8 @@ REPLAYED = ParkedRule(
     "Replayed parked messages",
     "KEEP_REPLAYED_DAYS",
     30,
-    "Parked messages so long after their replay; never while a running replay has them, while they "
-    "wait in a delay and their delivery is not observed, or while a possible repeat is parked.",
+    "Replayed messages, counted from the replay. Delayboard does not delete messages of a running "
+    "replay, messages in a delay without observed delivery, or messages with a parked repeat.",
     ParkedMessage.objects.all(),
     "state_at",
     ParkedState.REPLAYED,
@@ -247,8 +247,8 @@ SIZE = SizeRule(
     "All parked messages",
     "KEEP_LETTERS_MB",
     0,
-    "What is above it is deleted, the messages that were discarded or replayed first before the "
-    "others; never one that nobody discarded or replayed.",
+    "Above this size, Delayboard deletes discarded and replayed messages, oldest first. Messages "
+    "in the state parked are never deleted.",
 )
 BODIES = BodyRule("", "", 0, "", Body.objects.all(), "")
 SESSIONS = SessionRule("", "", 0, "", ParkSession.objects.all(), "began_at")

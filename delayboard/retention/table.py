@@ -51,8 +51,8 @@ REPLAYS = ReplayRule(
     "Replays",
     "KEEP_REPLAYS_DAYS",
     365,
-    "Replays so long after their end, with what became of each of their messages; not while one "
-    "of these is in a delay and was not seen to arrive. The audit log still names them.",
+    "Ended replays with the outcome of each message. Delayboard keeps a replay while one of its "
+    "messages is in a delay without observed delivery. The audit log keeps an entry.",
     ReplayBatch.objects.all(),
     "created_at",
 )
@@ -71,8 +71,8 @@ IMPORTS = ImportRule(
     "Imported timeouts",
     "KEEP_IMPORTS_DAYS",
     365,
-    "By which a second import leaves out what was published before: a line that is imported again "
-    "after so long is published again.",
+    "Lines that a second import skips because they were published. After this time, another import "
+    "publishes a line again.",
     ImportedTimeout.objects.all(),
     "begun_at",
 )

@@ -14,7 +14,7 @@ from topology.database.errors import Trouble, explain
 logger = logging.getLogger(__name__)
 
 
-def failed(request: HttpRequest) -> HttpResponse:
+def show_server_error(request: HttpRequest) -> HttpResponse:
     """Django's handler500. It writes one line, not a traceback, where the cause is known."""
     trouble = explain(sys.exc_info()[1])
     if trouble is None:

@@ -19,11 +19,11 @@ from topology.models import Broker, Role
 # (wanted, copying) -> what the page calls it, and its style.
 STATES = {
     (True, True): ("On", "state-ok"),
-    (True, False): ("Being switched on", "state-busy"),
-    (True, None): ("Not known", "state-error"),
+    (True, False): ("Starting", "state-busy"),
+    (True, None): ("Unknown", "state-error"),
     (False, True): ("On, but not by Delayboard", "state-warn"),
     (False, False): ("Off", "state-off"),
-    (False, None): ("Not known", "state-error"),
+    (False, None): ("Unknown", "state-error"),
 }
 
 
@@ -55,7 +55,7 @@ def firehose_switch(request: HttpRequest, broker: Broker) -> HttpResponse:
         case "off":
             _switch_off(request, broker)
         case _:
-            messages.error(request, "Nothing was switched: neither on nor off was asked for.")
+            messages.error(request, "Nothing was changed. The request must be on or off.")
     return redirect("firehose", broker_slug=broker.slug)
 
 
@@ -75,5 +75,9 @@ def _switch_off(request: HttpRequest, broker: Broker) -> None:
     except (switch.Refusal, BrokerError) as error:
         messages.error(request, f"Not switched off. {error}")
         return
-    still = "" if is_off else " RabbitMQ goes on copying, because others are bound to its copies."
+    still = (
+        ""
+        if is_off
+        else " RabbitMQ still copies messages, because other queues use the trace exchange."
+    )
     messages.success(request, f"Delayboard no longer reads the firehose of {broker.name}.{still}")

@@ -24,7 +24,7 @@ def now(request: HttpRequest) -> HttpResponse:
     brokers = list(access.visible_brokers(request.user))
     seen = overview(brokers, datetime.now(UTC), LIST_AGE)
     background_tasks = [
-        (background_task, said(background_task.details))
+        (background_task, describe_details(background_task.details))
         for background_task in seen.background_tasks
     ]
     live = ",".join(str(broker.pk) for broker in brokers)
@@ -39,16 +39,16 @@ def now(request: HttpRequest) -> HttpResponse:
     return render(request, "delayboard/now.html", context)
 
 
-def said(details: Mapping[str, Any]) -> str:
+def describe_details(details: Mapping[str, Any]) -> str:
     """What a task reports of itself, as a person reads it."""
     return ", ".join(
-        _said(name.replace("_", " "), value)
+        _describe(name.replace("_", " "), value)
         for name, value in details.items()
         if value is not None and not isinstance(value, dict)
     )
 
 
-def _said(words: str, value: Any) -> str:
+def _describe(words: str, value: Any) -> str:
     if isinstance(value, bool):
         return words if value else f"not {words}"
     if words.endswith(" bytes"):

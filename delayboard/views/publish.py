@@ -96,7 +96,7 @@ def _sent(
     try:
         row = send(request.user, form.chosen_broker, outgoing, prediction)
     except AlreadySent:
-        messages.warning(request, "It was published already; this is what became of it.")
+        messages.warning(request, "The message was already published. This page shows its status.")
         return redirect("publication", pk=outgoing.id)
     except FieldError as error:
         form.add_error("headers", str(error))

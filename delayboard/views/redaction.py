@@ -62,7 +62,7 @@ def _add(request: HttpRequest, broker: Broker) -> str:
     pattern = check_pattern(kind, request.POST.get("pattern", ""))
     roles = {str(role.value): role for role, _ in ROLES}
     if request.POST.get("least_role", "") not in roles:
-        raise PatternError("Choose from whom it is hidden.")
+        raise PatternError("Select the roles that the rule applies to.")
     least = roles[request.POST["least_role"]]
     where = None if request.POST.get("everywhere") else broker
     access.require(request.user, where, Role.ADMIN)
@@ -70,14 +70,14 @@ def _add(request: HttpRequest, broker: Broker) -> str:
         broker=where, kind=kind, pattern=pattern, least_role=least
     )
     if not is_new:
-        raise PatternError("There is such a rule already.")
+        raise PatternError("This rule already exists.")
     _recorded(request, "redaction rule added", broker, rule)
-    return f"“{pattern}” is hidden from now on."
+    return f"“{pattern}” is now redacted."
 
 
 def _kind(kind: str) -> str:
     if kind not in RedactionKind.values:
-        raise PatternError("Choose what the rule hides: a header or a value in a body.")
+        raise PatternError("Select a header or a body value.")
     return kind
 
 
@@ -87,11 +87,11 @@ def _delete(request: HttpRequest, broker: Broker) -> str:
     found = RedactionRule.objects.filter(Q(broker=None) | Q(broker=broker))
     rule = found.filter(pk=int(given)).first() if given.isdecimal() and len(given) < 19 else None
     if rule is None:
-        raise PatternError("There is no such rule any more.")
+        raise PatternError("This rule no longer exists.")
     access.require(request.user, rule.broker, Role.ADMIN)
     _recorded(request, "redaction rule deleted", broker, rule)
     rule.delete()
-    return f"“{rule.pattern}” is no longer hidden."
+    return f"“{rule.pattern}” is no longer redacted."
 
 
 def _recorded(request: HttpRequest, action: str, broker: Broker, rule: RedactionRule) -> None:

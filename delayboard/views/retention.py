@@ -21,7 +21,7 @@ from topology.models import Role
 
 
 @require_safe
-def kept(request: HttpRequest) -> HttpResponse:
+def retention(request: HttpRequest) -> HttpResponse:
     background_task = BackgroundTask.objects.filter(key=CLEANING).first()
     details: Mapping[str, Any] = background_task.details if background_task else {}
     removed = details.get("removed") or {}
@@ -38,7 +38,7 @@ def kept(request: HttpRequest) -> HttpResponse:
         "disk": room(settings.EVENT_LOG),
         "log": settings.EVENT_LOG if may(request.user, None, Role.VIEWER) else "",
     }
-    return render(request, "delayboard/kept.html", context)
+    return render(request, "delayboard/retention.html", context)
 
 
 def _number(details: Mapping[str, Any], name: str) -> int | None:

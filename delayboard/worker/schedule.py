@@ -29,7 +29,7 @@ def due_day(now: datetime) -> date:
     return (now - AFTER_MIDNIGHT).date() - timedelta(days=1)
 
 
-def lacking(now: datetime, log: Path) -> list[date]:
+def find_missing_days(now: datetime, log: Path) -> list[date]:
     """The settled days that were never run, or run before they were over; oldest first.
 
     Of the days before the last one only those with a log: there is nothing to say of others.
@@ -38,10 +38,10 @@ def lacking(now: datetime, log: Path) -> list[date]:
     days = [last - timedelta(days=back) for back in reversed(range(LOOKS_BACK_DAYS))]
     logged = [day for day in days if day == last or (log / f"date={day.isoformat()}").exists()]
     runs = {run.day: run for run in Run.objects.filter(day__in=logged)}
-    return [day for day in logged if _lacks(runs.get(day), day)]
+    return [day for day in logged if _needs_run(runs.get(day), day)]
 
 
-def _lacks(run: Run | None, day: date) -> bool:
+def _needs_run(run: Run | None, day: date) -> bool:
     if run is None:
         return True
     finished_early = run.finished_at is not None and run.finished_at < settled_at(day)
@@ -52,7 +52,7 @@ def keep_schedule(stop: Event, beat: Callable[[Mapping[str, object]], None]) -> 
     """Ask for a run of each day as it ends, until `stop` is set."""
     while not stop.is_set():
         now = datetime.now(UTC)
-        for day in lacking(now, settings.EVENT_LOG):
+        for day in find_missing_days(now, settings.EVENT_LOG):
             nightly.want(day)
         beat({"last_day": due_day(now).isoformat()})
         stop.wait(CHECK_SECONDS)

@@ -21,7 +21,7 @@ from analytics.log import LogError
 from analytics.recorder.record import RecordingFailed
 from delayboard.models import BackgroundTask
 from delayboard.worker.memory import collect_rarely
-from delayboard.worker.tasks import Task, wanted
+from delayboard.worker.tasks import Task, list_tasks
 from topology.broker.errors import BrokerError
 from topology.database.errors import explain
 
@@ -79,14 +79,16 @@ class Supervisor:
                 self.look()
             except Exception as error:
                 if not _log_trouble(error):
-                    logger.exception("The worker cannot tell what is wanted; it goes on as it is.")
+                    logger.exception(
+                        "The worker cannot list its background tasks. The current tasks continue."
+                    )
             close_old_connections()
             stop.wait(LOOK_SECONDS)
         return self.end()
 
     def look(self) -> None:
         """Start what is wanted and not running, stop what is running and not wanted."""
-        tasks = wanted(self.owner, only=self._only)
+        tasks = list_tasks(self.owner, only=self._only)
         for key in [key for key in self._running if key not in tasks]:
             self._running.pop(key).stop.set()
         gone = BackgroundTask.objects.exclude(key__in=tasks)
@@ -166,7 +168,7 @@ def _fail(task: Task, error: str) -> None:
         )
     except Exception as failure:
         if not _log_trouble(failure):
-            logger.exception("The failure of %s could not be written down.", task.name)
+            logger.exception("The worker could not store the failure of %s.", task.name)
 
 
 def _log_trouble(error: Exception) -> bool:
@@ -176,5 +178,5 @@ def _log_trouble(error: Exception) -> bool:
     """
     trouble = explain(error)
     if trouble is not None:
-        logger.warning("The worker cannot go on: %s", trouble)
+        logger.warning("The worker cannot continue: %s", trouble)
     return trouble is not None

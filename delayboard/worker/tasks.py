@@ -66,13 +66,13 @@ class Task:
     broker_id: int | None = None
 
 
-def wanted(owner: str, *, only: str = "") -> dict[str, Task]:
+def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
     """The tasks that should run now, by key. `only` "recorder" leaves the rest to others."""
     applied = list(Topology.objects.filter(state=State.APPLIED))
     tasks = [recorder_of(row) for row in applied if row.has_tap]
     tasks += [firehose_of(row) for row in Firehose.objects.select_related("broker")]
-    tasks.append(Task(INDEX, "Index of what waits", follow))
-    tasks.append(Task("facts", "Writes Delayboard's own facts into the log", drain))
+    tasks.append(Task(INDEX, "Index of waiting messages", follow))
+    tasks.append(Task("facts", "Event log writer", drain))
     if not only:
         tasks += [waiter_of(row) for row in applied if row.waiters]
         watched = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
@@ -87,15 +87,15 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
     parked = partial(_work_off, park_queue.KIND, owner, park_queue.park)
     changed = partial(_work_off, discard.KIND, owner, discard.run)
     return (
-        ("replay-prepare", "Prepares replays", prepared),
-        ("replay-outcomes", "Follows what was replayed", outcome.follow_batches),
-        (PARKING, "Parks what was asked for", parked),
-        (PARKED_MESSAGES, "Discards and restores", changed),
+        ("replay-prepare", "Replay preparation", prepared),
+        ("replay-outcomes", "Replay outcomes", outcome.follow_batches),
+        (PARKING, "Parking", parked),
+        (PARKED_MESSAGES, "Discard and restore", changed),
         ("parked-message-index", "Index of parked messages", keep_indexed),
-        (CLEANING, "Deletes what is past its keeping", keep_clean),
+        (CLEANING, "Data retention", keep_clean),
         ("bindings", "Binding check", keep_watching_bindings),
-        ("depths", "Samples dead-letter queues", keep_sampling),
-        ("schedule", "Wants a nightly run every day", keep_schedule),
+        ("depths", "Dead-letter queue depths", keep_sampling),
+        ("schedule", "Nightly scheduler", keep_schedule),
         ("nightly", "Nightly runs", _run_nightly),
     )
 

@@ -97,7 +97,7 @@ def _feed(known: Any) -> dict[str, float]:
     shown = Shown()
     assert shown.watch({"type": "watch", "keys": [*keys, "broker/messages"]})
     for what, state in (("first", first), ("then", second)):
-        sent = json.dumps(shown.lacking(state))
+        sent = json.dumps(shown.select_changes(state))
         found[f"live page of {len(lines)} queues, {what}, KB"] = len(sent) / 1024
     found["live state of all, KB"] = len(json.dumps(first)) / 1024
     return found

@@ -10,7 +10,7 @@ from functools import partial
 from django.db import connection
 
 from delayboard.worker.supervise import Supervisor
-from delayboard.worker.tasks import wanted
+from delayboard.worker.tasks import list_tasks
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def worker_at_work() -> Iterator[None]:
 @contextmanager
 def background_tasks_at_work(*keys: str) -> Iterator[None]:
     """These tasks of a worker alone."""
-    stop, tasks = threading.Event(), wanted("test")
+    stop, tasks = threading.Event(), list_tasks("test")
     with _at_work(
         stop, [partial(tasks[key].run, stop=stop, beat=lambda said: None) for key in keys]
     ):

@@ -119,7 +119,7 @@ def _add_straight(scene: Scene, broker: Broker, queue: str) -> None:
 
 def _unfold(page: Page) -> None:
     page.get_by_text("Options").first.click()
-    page.get_by_label("through a delay").check()
+    page.get_by_label("delay of a topology").check()
 
 
 def _type_nothing(page: Page) -> None:

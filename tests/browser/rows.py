@@ -118,7 +118,7 @@ def audit_entries(user: User, broker: Broker, names: Sequence[str]) -> None:
         AuditEntry(
             user=user,
             username=user.username,
-            action=("message published", "queue looked into", "topology applied")[n % 3],
+            action=("message published", "queue peeked", "topology applied")[n % 3],
             broker=broker,
             broker_name=broker.name,
             what=name,

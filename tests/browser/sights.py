@@ -50,7 +50,7 @@ class Scene:
             "topology:audit",
             "analytics:scheduled",
             "analytics:reports",
-            "kept",
+            "retention",
         ):
             name = view.rpartition(":")[2].replace("_", "-")
             self.add(name, view, query=queries.get(name.replace("-", "_")))

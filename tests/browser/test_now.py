@@ -48,8 +48,8 @@ def test_the_counts_of_the_last_minutes_are_live_and_dashes_once_nobody_reads(
     minute.entered = 1234
     minute.save()
     expect(entered).to_have_text("1\u202f234")
-    expect(page.get_by_text("Read as it comes")).to_be_visible()
+    expect(page.get_by_text("Up to date")).to_be_visible()
     recording.read_at = now - timedelta(minutes=2)
     recording.save()
     expect(entered).to_have_text("–")
-    expect(page.get_by_text("Not read since")).to_be_visible()
+    expect(page.get_by_text("Not recorded since")).to_be_visible()

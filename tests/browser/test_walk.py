@@ -100,7 +100,7 @@ def publish_and_follow(page: Page, album: Album) -> None:
     album.take(page, "prediction")
     page.locator("#prediction button").click()
     expect(page.locator('[data-live="publication/status"]')).to_contain_text(
-        re.compile(r"It arrived at .* (ms late|on time)"), timeout=30_000
+        re.compile(r"The message arrived at .* (ms late|on time)"), timeout=30_000
     )
     reloaded(page)
     album.take(page, "publication")

@@ -100,7 +100,7 @@ def a_publication(
         "size": 2,
         "sent": Sent.CONFIRMED,
         "predicted_delay_ms": None if after is None else after // timedelta(milliseconds=1),
-        "prediction": "It arrives in orders.",
+        "prediction": "The message arrives in orders.",
     }
     return Publication.objects.create(broker=broker, **(values | stated))
 

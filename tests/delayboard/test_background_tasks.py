@@ -13,7 +13,7 @@ from analytics.models import Firehose, Run
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import LATE, firehose_key, recorder_key
 from delayboard.worker import schedule, tasks
-from delayboard.worker.schedule import due_day, keep_schedule, lacking, settled_at
+from delayboard.worker.schedule import due_day, find_missing_days, keep_schedule, settled_at
 from delayboard.worker.supervise import LONGEST_PAUSE, pause
 from tests.builders import make_broker, make_pair
 from topology import work
@@ -86,24 +86,24 @@ def test_what_is_wanted_follows_the_rows() -> None:
     always = {"facts", "bindings", "index", "replay", "schedule", "nightly", "cleaning", "depths"}
     always |= {"parking", "parked_messages", "parked-message-index", "replay-2", "replay-3"}
     always |= {"replay-prepare", "replay-outcomes"}
-    assert set(tasks.wanted("me")) == always
+    assert set(tasks.list_tasks("me")) == always
     topology.state = State.APPLIED
     topology.save()
-    wanted = tasks.wanted("me")
+    wanted = tasks.list_tasks("me")
     task = wanted[recorder_key(topology.slug)]
     assert (task.name, task.broker_id) == ("Recorder of orders", topology.broker_id)
-    assert set(tasks.wanted("me", only="recorder")) == {task.key, "facts", "index"}
+    assert set(tasks.list_tasks("me", only="recorder")) == {task.key, "facts", "index"}
     topology.state = State.TORN_DOWN
     topology.save()
-    assert task.key not in tasks.wanted("me")
+    assert task.key not in tasks.list_tasks("me")
 
 
 @pytest.mark.django_db
 def test_a_firehose_that_is_wanted_is_recorded() -> None:
     broker = make_broker()
-    assert firehose_key(broker.slug) not in tasks.wanted("me")
+    assert firehose_key(broker.slug) not in tasks.list_tasks("me")
     row = Firehose.objects.create(broker=broker, switched_on_by="ada")
-    task = tasks.wanted("me", only="recorder")[firehose_key(broker.slug)]
+    task = tasks.list_tasks("me", only="recorder")[firehose_key(broker.slug)]
     assert (task.name, task.broker_id) == ("Firehose of Test broker", broker.pk)
     row.delete()
     # One that is wanted no longer ends at once.
@@ -135,7 +135,7 @@ def test_the_replay_background_tasks_carry_out_what_they_claim(
     def beat(details: Any) -> None:
         stop.set()
 
-    tasks.wanted("me")[key].run(stop=stop, beat=beat)
+    tasks.list_tasks("me")[key].run(stop=stop, beat=beat)
     assert done == [1]
 
 
@@ -143,12 +143,12 @@ def test_the_replay_background_tasks_carry_out_what_they_claim(
 def test_a_day_is_wanted_until_it_was_run_after_its_end(tmp_path: Path) -> None:
     now = datetime(2026, 11, 20, 12, tzinfo=UTC)
     yesterday, before = date(2026, 11, 19), date(2026, 11, 18)
-    assert lacking(now, tmp_path) == [yesterday]
+    assert find_missing_days(now, tmp_path) == [yesterday]
     (tmp_path / "date=2026-11-18").mkdir()
-    assert lacking(now, tmp_path) == [before, yesterday]
+    assert find_missing_days(now, tmp_path) == [before, yesterday]
     early = settled_at(yesterday) - timedelta(hours=3)
     Run.objects.create(day=yesterday, state="done", finished_at=early)
     Run.objects.create(day=before, state="done", finished_at=settled_at(before))
-    assert lacking(now, tmp_path) == [yesterday]
+    assert find_missing_days(now, tmp_path) == [yesterday]
     Run.objects.filter(day=yesterday).update(finished_at=settled_at(yesterday))
-    assert lacking(now, tmp_path) == []
+    assert find_missing_days(now, tmp_path) == []

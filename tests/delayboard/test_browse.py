@@ -20,8 +20,8 @@ from topology.models import Broker
 from topology.snapshot import QueueNumbers
 
 LIMIT = {"x_delivery_limit": 20}
-END = "at the end of the queue"
-COSTS = "20 of 20 deliveries are left to the messages at the head: a look costs one"
+END = "to the end of the queue"
+COSTS = "20 of 20 deliveries left. Each peek uses one"
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_classic_queue_may_be_looked_into_on_every_broker(version: str) -> Non
     allowed = permission(queue, a_snapshot(Definitions.of([queue]), version=version))
     assert allowed.allowed
     assert allowed.sentences == (
-        "Looking sets the redelivered mark of every message that is shown.",
+        "A peek sets the redelivered flag of every message that it shows.",
     )
 
 
@@ -41,21 +41,31 @@ def test_a_classic_queue_may_be_looked_into_on_every_broker(version: str) -> Non
     [
         ("3.10.8", {}, False, END),
         ("3.10.8", LIMIT, True, COSTS),
-        ("3.10.8", {"x_delivery_limit": -1}, False, "0 of 0 deliveries are left"),
+        ("3.10.8", {"x_delivery_limit": -1}, False, "0 of 0 deliveries left"),
         ("3.13.7", {}, False, END),
-        ("3.13.7", {"x_delivery_limit": 5}, True, "5 of 5 deliveries are left"),
-        ("3.13.7", {"x_delivery_limit": 3}, False, "The last 3 are not spent on looks."),
+        ("3.13.7", {"x_delivery_limit": 5}, True, "5 of 5 deliveries left"),
+        ("3.13.7", {"x_delivery_limit": 3}, False, "Delayboard reserves the last 3 for consumers."),
         ("4.0.5", {}, True, COSTS),
-        ("4.0.5", {"x_delivery_limit": 0}, False, "0 of 0 deliveries are left"),
+        ("4.0.5", {"x_delivery_limit": 0}, False, "0 of 0 deliveries left"),
         ("4.2.9", LIMIT, True, COSTS),
         ("4.2.9", {"x_delivery_limit": -1}, False, END),
-        ("4.3.0", {}, True, "no failed delivery"),
-        ("4.3.6", LIMIT, True, "no failed delivery"),
-        ("4.3.6", {"x_delivery_limit": -1}, True, "go to the end of the queue"),
-        ("4.3.6", {"x_delayed_retry_type": "failed"}, True, "no failed delivery"),
-        ("4.3.6", {"x_delayed_retry_type": "disabled"}, True, "no failed delivery"),
-        ("4.3.6", {"x_delayed_retry_type": "all"}, False, "out of sight"),
-        ("4.3.6", {"x_delayed_retry_type": "returned"}, False, "out of sight"),
+        ("4.3.0", {}, True, "not count a peek as a failed delivery"),
+        ("4.3.6", LIMIT, True, "not count a peek as a failed delivery"),
+        ("4.3.6", {"x_delivery_limit": -1}, True, "moves the messages to the end of the queue"),
+        (
+            "4.3.6",
+            {"x_delayed_retry_type": "failed"},
+            True,
+            "not count a peek as a failed delivery",
+        ),
+        (
+            "4.3.6",
+            {"x_delayed_retry_type": "disabled"},
+            True,
+            "not count a peek as a failed delivery",
+        ),
+        ("4.3.6", {"x_delayed_retry_type": "all"}, False, "hide every peeked message"),
+        ("4.3.6", {"x_delayed_retry_type": "returned"}, False, "hide every peeked message"),
         ("", {}, False, END),
     ],
 )
@@ -69,7 +79,9 @@ def test_a_quorum_queue_only_where_a_look_does_no_harm_or_can_be_counted(
     assert found.parks == (not version.startswith("4.3") or not allowed)
 
 
-@pytest.mark.parametrize(("kind", "said"), [("stream", "A stream has no"), ("mqtt", "“mqtt”")])
+@pytest.mark.parametrize(
+    ("kind", "said"), [("stream", "Delayboard does not peek at streams"), ("mqtt", "“mqtt”")]
+)
 def test_no_other_type_is_looked_into(kind: str, said: str) -> None:
     queue = a_queue("q", type=kind)
     found = permission(queue, a_snapshot(Definitions.of([queue])))
@@ -117,11 +129,11 @@ def test_a_short_budget_is_refused_and_what_is_unknown_of_it_is_said() -> None:
     there = a_snapshot(Definitions.of([queue]), version="4.0.5")
     enough = permission(queue, there, Budget(20, 16))
     assert enough.allowed
-    assert "4 of 20 deliveries are left" in enough.sentences[-1]
-    assert "is known only of what was looked at" in enough.sentences[-1]
+    assert "4 of 20 deliveries left" in enough.sentences[-1]
+    assert "counts other deliveries only of messages that it peeked" in enough.sentences[-1]
     short = permission(queue, there, Budget(20, 17))
     assert not short.allowed
-    assert short.sentences[0].startswith("3 of 20 deliveries are left")
+    assert short.sentences[0].startswith("The first messages have 3 of 20 deliveries left")
 
 
 class Source:

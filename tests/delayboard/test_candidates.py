@@ -41,16 +41,16 @@ def test_what_is_fed_by_failures_and_read_by_nobody_is_proposed_the_deepest_firs
     told = found(*things, **numbers)
     assert list(told)[:2] == ["b.dead", "a.dead"]
     assert [one.is_likely for one in told.values()] == [True, True, False, False, False]
-    assert told["a.dead"].why == "what fails in “a” dies into it, and nobody consumes it"
-    assert told["lonely"].why == "no queue’s messages die into it"
+    assert told["a.dead"].why == "receives failed messages from “a”, has no consumers"
+    assert told["lonely"].why == "no queue dead-letters into this queue"
 
 
 @pytest.mark.parametrize(
     ("queue", "numbers", "why"),
     [
-        (a_queue("dead", ttl=5000), {}, "its messages expire: a delay"),
-        (a_queue("dead", type="stream"), {}, "a stream: nothing is ever taken out of it"),
-        (a_queue("dead"), consumed("dead"), "has consumers: a work queue"),
+        (a_queue("dead", ttl=5000), {}, "delay queue: messages expire"),
+        (a_queue("dead", type="stream"), {}, "stream: consumers remove no messages"),
+        (a_queue("dead"), consumed("dead"), "work queue: has consumers"),
     ],
 )
 def test_what_is_fed_by_failures_may_be_something_else(
@@ -63,7 +63,7 @@ def test_what_is_fed_by_failures_may_be_something_else(
 def test_where_a_delay_ends_is_a_work_queue_even_while_nobody_consumes_it() -> None:
     told = found(a_queue("hold", ttl=5000, dlx="", key="work"), a_queue("work"))
     assert not told["work"].is_likely
-    assert told["work"].why == "only what has waited comes here: where a delay ends"
+    assert told["work"].why == "end of a delay: receives only expired messages"
 
 
 def test_neither_side_of_a_retry_pair_is_proposed_managed_or_not() -> None:
@@ -147,17 +147,16 @@ def test_how_a_queue_is_fed_in_words() -> None:
         a_queue("hold", ttl=5, dlx="", key="dead"),
     ]
     assert sentences("dead", *things) == [
-        "From “a”, when consumers reject it (rejected) or the queue is full (maxlen), through the "
-        "exchange “dlx” with the key “dead.a”.",
-        "From “hold”, when its time there runs out (expired), straight through the default "
-        "exchange.",
+        "From “a” when consumers reject messages (rejected) or the queue is full (maxlen), "
+        "through the exchange “dlx” with routing key “dead.a”.",
+        "From “hold” when messages expire (expired), through the default exchange.",
     ]
 
 
 def test_many_queues_are_counted() -> None:
     things = [a_queue("dead"), *(a_queue(f"q{n:02}", dlx="", key="dead") for n in range(20))]
     (told,) = sentences("dead", *things)
-    assert told.startswith("From “q00”, “q01”, “q02” and 17 more queues, when")
+    assert told.startswith("From “q00”, “q01”, “q02” and 17 more queues when")
 
 
 def own_keys(exchange_type: str, bound: str, work: Thing) -> list[str]:
@@ -180,10 +179,10 @@ def test_messages_that_keep_their_keys_go_where_these_lead() -> None:
     assert not own_keys("direct", "invoice", literal)
     assert own_keys("direct", "order.paid", pattern), "any key may come by a pattern"
     assert own_keys("fanout", "", literal) == [
-        "From “work”, when consumers reject it (rejected), through the exchange “dlx”."
+        "From “work” when consumers reject messages (rejected), through the exchange “dlx”."
     ]
     (told,) = own_keys("topic", "order.#", literal)
-    assert told.endswith("through the exchange “dlx” with its own key.")
+    assert told.endswith("through the exchange “dlx” with the original routing key.")
 
 
 def test_a_message_is_followed_through_exchanges_and_alternates() -> None:

@@ -16,7 +16,7 @@ from analytics.retention import rules
 from delayboard.models import BackgroundTask
 from delayboard.models.background_task import CLEANING
 from delayboard.worker.cleaning import keep_clean
-from delayboard.worker.tasks import wanted
+from delayboard.worker.tasks import list_tasks
 from topology.models import Topology
 
 
@@ -72,5 +72,5 @@ def test_it_stops_in_the_middle_when_the_worker_does(
 
 @pytest.mark.django_db
 def test_the_worker_cleans_and_a_recorder_alone_does_not() -> None:
-    assert CLEANING in wanted("me")
-    assert CLEANING not in wanted("me", only="recorder")
+    assert CLEANING in list_tasks("me")
+    assert CLEANING not in list_tasks("me", only="recorder")

@@ -149,7 +149,7 @@ def test_an_error_while_reading_is_logged_and_reading_goes_on(
     source.read("", KeyError("odd"))
     source.read("2")
     assert told.next()["cells"] == {"a": "2"}
-    assert "brokers/x could not be worked out" in caplog.text
+    assert "could not compute the state of brokers/x" in caplog.text
 
 
 def test_subjects_do_not_wait_for_each_other(feed: Feed, source: Source) -> None:

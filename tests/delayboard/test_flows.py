@@ -9,7 +9,7 @@ import pytest
 
 from analytics.models import Firehose, Minute, Recording
 from delayboard.models import BackgroundTask
-from delayboard.now.throughput import FlowLine, behind_by, flow_lines
+from delayboard.now.throughput import FlowLine, find_lag, flow_lines
 from topology.models import Broker, State, Topology
 from topology.patterns.retry_pair.pattern import retry_pair
 
@@ -43,10 +43,13 @@ def test_the_last_five_minutes_are_added_up_and_the_hour_is_drawn(pair: Topology
     a_minute(pair, 60, entered=1000)
     line = the_line(pair)
     assert line.numbers == {"entered": 12, "left": 10, "late": 3, "died": 4}
-    assert line.described == "Last hour: 112 in, 110 out, 3 late, 4 died; at most 100 a minute."
+    assert (
+        line.description
+        == "Last hour: 112 in, 110 out, 3 late, 4 dead-lettered; at most 100 a minute."
+    )
     assert len(line.left_line.split()) == 59
     assert line.left_line.split()[54].endswith(",1")
-    assert (line.said, line.mark) == ("Read as it comes", "done")
+    assert (line.status, line.mark) == ("Up to date", "done")
 
 
 def test_a_quiet_topology_that_is_read_has_zeros(pair: Topology) -> None:
@@ -62,19 +65,19 @@ def test_a_silent_recorder_makes_the_numbers_unknown_and_says_since_when(pair: T
     line = the_line(pair)
     assert set(line.numbers.values()) == {None}
     assert line.cells[f"flow/{pair.slug}/entered"] == "–"
-    assert line.said == "Not read since 2026-11-20 12:20"
+    assert line.status == "Not recorded since 2026-11-20 12:20"
     assert line.mark == "late"
     assert len(line.left_line.split()) == 50
-    assert line.described.endswith(
-        "7 in, 0 out, 0 late, 0 died; at most 7 a minute. The last 10 minutes are not known."
+    assert line.description.endswith(
+        "7 in, 0 out, 0 late, 0 dead-lettered; at most 7 a minute. No data for the last 10 minutes."
     )
 
 
 def test_one_that_was_never_read_has_no_drawing(pair: Topology) -> None:
     line = the_line(pair)
-    assert line.said == "Not read since it was applied"
+    assert line.status == "Not recorded since the topology was applied"
     assert (line.left_line, line.entered_area) == ("", "")
-    assert line.described == "Nothing is known of the last hour."
+    assert line.description == "No data for the last hour."
 
 
 @pytest.mark.parametrize("seconds", [4, 90.5])
@@ -83,19 +86,19 @@ def test_numbers_of_an_index_that_is_behind_are_unknown(pair: Topology, seconds:
     now_alive = datetime.now(NOW.tzinfo)
     line = the_line(pair, an_index(now_alive, behind_seconds=seconds))
     assert set(line.numbers.values()) == {None}
-    assert line.said.startswith("Not counted since 2026-11-20 12:")
-    assert the_line(pair, an_index(now_alive, behind_seconds=2)).said == "Read as it comes"
+    assert line.status.startswith("Not counted since 2026-11-20 12:")
+    assert the_line(pair, an_index(now_alive, behind_seconds=2)).status == "Up to date"
 
 
 def test_numbers_of_an_index_without_a_sign_of_life_are_unknown(pair: Topology) -> None:
     read(pair)
-    assert the_line(pair, an_index(NOW - MINUTE)).said == "Not counted since 2026-11-20 12:29"
+    assert the_line(pair, an_index(NOW - MINUTE)).status == "Not counted since 2026-11-20 12:29"
 
 
 SIDES: list[tuple[set[str], str, dict[str, int | None]]] = [
-    ({"entry"}, "comes out", {"entered": 4, "left": None, "late": None, "died": 1}),
-    ({"exit"}, "goes in", {"entered": None, "left": 3, "late": 2, "died": None}),
-    (set(), "passes", {"entered": None, "left": None, "late": None, "died": None}),
+    ({"entry"}, "Deliveries", {"entered": 4, "left": None, "late": None, "died": 1}),
+    ({"exit"}, "Entries", {"entered": None, "left": 3, "late": 2, "died": None}),
+    (set(), "Entries and deliveries", {"entered": None, "left": None, "late": None, "died": None}),
 ]
 
 
@@ -113,19 +116,19 @@ def test_a_side_that_nobody_sees_has_no_numbers_unless_the_firehose_is_on(
     a_minute(pair, 1, entered=4, left=3, late=2, died=1)
     line = the_line(pair)
     assert (line.numbers, line.mark) == (numbers, "")
-    assert line.said == f"Nobody sees what {what}"
+    assert line.status == f"{what} not observed"
     assert bool(line.left_line) == ("exit" in tapped)
-    assert (" in" in line.described) == ("entry" in tapped)
+    assert (" in" in line.description) == ("entry" in tapped)
     firehose = Firehose.objects.create(broker=pair.broker, switched_on_by="ann", read_at=NOW)
     assert None not in the_line(pair).numbers.values()
     firehose.read_at = NOW - MINUTE
     firehose.save()
-    assert the_line(pair).said == "Not read since 2026-11-20 12:29"
+    assert the_line(pair).status == "Not recorded since 2026-11-20 12:29"
 
 
 @pytest.mark.parametrize("told", [None, "soon", True, -5])
 def test_an_odd_word_on_being_behind_says_nothing(told: object) -> None:
-    assert behind_by(an_index(behind_seconds=told)) == timedelta(0)
+    assert find_lag(an_index(behind_seconds=told)) == timedelta(0)
 
 
 def test_only_applied_topologies_of_these_brokers_the_busiest_first(

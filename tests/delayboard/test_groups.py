@@ -58,7 +58,7 @@ def test_every_hour_within_is_counted_once(hours: dict[int, int], name: str) -> 
 
 def test_an_empty_trend_has_words_too() -> None:
     trend = counted([], SPANS["week"], NOW)
-    assert trend.described == "None died in the last 7 days."
+    assert trend.described == "No message was dead-lettered in the last 7 days."
     assert trend.highest == 0
     assert counted([(NOW - 2 * DAY, 5)], BARS["day"], NOW).described.endswith("at most 5 in a day.")
     assert trend.from_at + timedelta(days=7) > NOW

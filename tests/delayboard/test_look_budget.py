@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError, connection
 
 from delayboard.dead_letters.parking import store_batch
-from delayboard.dead_letters.parking.store_batch import JournalFailed
+from delayboard.dead_letters.parking.store_batch import StoreFailed
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.queues import peek, peek_limit
 from delayboard.dead_letters.queues.peek_limit import Budget, costs_of, deliveries
@@ -68,7 +68,7 @@ def test_each_look_is_counted_before_it_is_made_and_the_last_three_are_not_spent
     for made in range(1, 18):
         assert peek_limit.spend(broker, QUEUE, budget(broker)) == made
     assert (budget(broker).left, budget(broker).is_short) == (3, True)
-    with pytest.raises(Unsupported, match="3 of 20 deliveries are left"):
+    with pytest.raises(Unsupported, match="3 of 20 deliveries left"):
         peek_limit.spend(broker, QUEUE, budget(broker))
     assert PeekCount.objects.get().looks == 17
 
@@ -181,7 +181,7 @@ def test_nothing_is_taken_that_costs_a_delivery_while_nothing_can_be_stored(
     store = make_store(broker, QUEUE.name, None)
     with (
         full_disk("body"),
-        pytest.raises(JournalFailed, match=r"disk is full.*stay in their queue"),
+        pytest.raises(StoreFailed, match=r"disk is full.*remain in their queue"),
     ):
         peek.look(broker, QUEUE, known(), store=store)
     assert not PeekCount.objects.exists()
@@ -191,7 +191,7 @@ def test_nothing_is_taken_that_costs_a_delivery_by_who_can_store_nothing(
     broker: Broker, untouched: None
 ) -> None:
     """A queue may have got a delivery limit since the snapshot in which peeks were free."""
-    with pytest.raises(peek.PeekRefused, match="costs each message of this queue a delivery"):
+    with pytest.raises(peek.PeekRefused, match="uses one delivery of each message in this queue"):
         peek.look(broker, QUEUE, known())
     assert not PeekCount.objects.exists()
 
@@ -202,6 +202,6 @@ def test_a_last_message_that_was_not_stored_is_not_said_to_stay(
 ) -> None:
     monkeypatch.setattr(store_batch, "HOLD_SECONDS", -1.0)
     store = make_store(broker, QUEUE.name, None)
-    with full_disk(table), pytest.raises(JournalFailed, match="has dropped it or") as failed:
+    with full_disk(table), pytest.raises(StoreFailed, match="dropped it or") as failed:
         store.keep(a_message())
-    assert "stay in their queue" not in str(failed.value)
+    assert "remain in their queue" not in str(failed.value)

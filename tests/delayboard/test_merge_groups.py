@@ -176,12 +176,12 @@ def test_what_cannot_be_merged_changes_nothing(broker: Broker, user: User) -> No
     refused("two or more groups", [a, b], 0)
     refused("longer than 100", [a, b], a, "x" * 101)
     merge(user, broker, [a, b], a, "")
-    refused("merged already", [b, c], c)
-    refused("holds merged groups", [a, c], c)
+    refused("already merged", [b, c], c)
+    refused("contains merged groups", [a, c], c)
     merge(user, broker, [a, c], a, "")
     ReplayBatch.objects.create(broker=broker, group_id=d, state=BatchState.PREPARING, state_at=NOW)
-    refused("under way", [a, d], a)
-    with pytest.raises(MergeError, match="No group is merged"):
+    refused("is running", [a, d], a)
+    with pytest.raises(MergeError, match="contains no merged groups"):
         undo(user, MessageGroup.objects.get(pk=d))
     many = [a_group(broker, f"q{n}", 1).pk for n in range(MOST_MERGED)]
     refused("At most 50", [*many, a], a)
@@ -207,7 +207,7 @@ def test_a_merge_at_the_moment_of_a_discard_or_replay_adds_no_messages_to_it(
         monkeypatch.setattr(module, name, choose)
 
     merge_after(discard, "_rows")
-    with pytest.raises(discard.ChangeError, match="changed at this moment"):
+    with pytest.raises(discard.ChangeError, match="changed during the request"):
         discard.change_all(user, broker, discard.DISCARD, group=orders)
     merge_after(freeze_selection, "find_selection")
     with pytest.raises(BatchError, match="changed at this moment"):

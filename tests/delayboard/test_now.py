@@ -17,7 +17,7 @@ from delayboard.models import BackgroundTask
 from delayboard.now import board
 from delayboard.now.problems import Trouble, find_overdue
 from delayboard.templatetags.delayboard import link_url
-from delayboard.views.now import said
+from delayboard.views.now import describe_details
 from tests.builders import make_pair
 from tests.topology.builders import a_snapshot
 from topology import latest
@@ -61,11 +61,11 @@ def test_a_disk_that_fills_up_is_a_warning_and_a_full_one_a_trouble(
     with_room(monkeypatch, 3 * 10**8)
     seen = overview(broker)
     assert seen.troubles == ()
-    assert "nearly full: 300\u00a0MB of 200\u00a0GB are left" in seen.warnings[0].sentence
+    assert "nearly full: 300\u00a0MB of 200\u00a0GB are free" in seen.warnings[0].sentence
     with_room(monkeypatch, 99)
     seen = overview(broker)
     assert seen.warnings == ()
-    assert "The disk of the event log has no room left" in seen.troubles[0].sentence
+    assert "The disk of the event log is full" in seen.troubles[0].sentence
 
 
 def test_one_reason_of_several_background_tasks_is_one_sentence(broker: Broker) -> None:
@@ -82,7 +82,9 @@ def test_being_behind_is_said_beyond_a_few_seconds_only(broker: Broker) -> None:
     a_background_task("index", behind_seconds=2.9, behind_bytes=10)
     assert overview(broker).warnings == ()
     BackgroundTask.objects.update(details={"behind_seconds": 75.4})
-    assert sentences(overview(broker).warnings) == ("Index is 1m15s behind: the data is that old.",)
+    assert sentences(overview(broker).warnings) == (
+        "Index is 1m15s behind, so its data is that old.",
+    )
 
 
 def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: Topology) -> None:
@@ -95,7 +97,7 @@ def test_what_waits_comes_from_the_counts_and_from_no_row(broker: Broker, pair: 
 
 def test_what_a_background_task_says_of_itself_is_for_people() -> None:
     told = {"behind_bytes": 1_234_567, "behind_seconds": 75.34, "caught_up": False, "removed": {}}
-    assert said(told) == "1.2\u00a0MB behind, 75.3 s behind, not caught up"
+    assert describe_details(told) == "1.2\u00a0MB behind, 75.3 s behind, not caught up"
 
 
 def test_stuck_messages_are_the_first_trouble(broker: Broker, pair: Topology) -> None:

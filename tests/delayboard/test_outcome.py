@@ -1,4 +1,4 @@
-"""What became of replayed messages: died again, seen to arrive, not seen."""
+"""What became of replayed messages: dead-lettered again, delivered, not observed."""
 
 from __future__ import annotations
 

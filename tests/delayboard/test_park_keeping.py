@@ -121,7 +121,7 @@ def test_by_size_unresolved_ones_stay_and_the_page_says_so(
     BackgroundTask.objects.create(
         key=CLEANING, name="Cleaning", details={"parked_messages_bytes": measure_size()}
     )
-    text = text_of(signed_in(Role.VIEWER).get("/kept/"))
+    text = text_of(signed_in(Role.VIEWER).get("/retention/"))
     assert re.search(r"more than the limit of 1(\.0)?\sMB \(KEEP_LETTERS_MB\)", text)
     assert "KEEP_DISCARDED_DAYS" in text
 
@@ -304,7 +304,7 @@ def test_the_page_tells_both_rules(broker: Broker, settings: Settings, tmp_path:
     settings.EVENT_LOG = tmp_path / "log"
     resolved(ParkedState.REPLAYED, *some(broker, "a", "b"))
     some(broker, "c")
-    text = text_of(signed_in(Role.VIEWER).get("/kept/"))
+    text = text_of(signed_in(Role.VIEWER).get("/retention/"))
     assert "Replayed parked messages" in text
     assert "KEEP_REPLAYED_DAYS" in text
     assert "2 rows" in text

@@ -166,30 +166,30 @@ def a_line(broker: Broker, **changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"kind": "other"}, "no dead letter"),
+        ({"kind": "other"}, "not an exported dead letter"),
         ({"v": 2}, "version"),
-        ({"masked": True}, "not whole"),
-        ({"masked": ...}, "not whole"),
+        ({"masked": True}, "incomplete"),
+        ({"masked": ...}, "incomplete"),
         ({"body_text": "other"}, "was changed"),
-        ({"body_text": 5}, "no text"),
+        ({"body_text": 5}, "not a text"),
         ({"body_text": ...}, "one of body_text"),
         ({"body_base64": "AA=="}, "one of body_text"),
-        ({"properties_base64": "!"}, "no base64"),
-        ({"properties_base64": "ü"}, "no base64"),
+        ({"properties_base64": "!"}, "not valid base64"),
+        ({"properties_base64": "ü"}, "not valid base64"),
         ({"properties_base64": ...}, "no properties_base64"),
-        ({"properties_base64": b64encode(bytes(1_000_001)).decode()}, "larger than any frame"),
+        ({"properties_base64": b64encode(bytes(1_000_001)).decode()}, "larger than an AMQP frame"),
         ({"queue": ""}, "no queue"),
         ({"queue": "q" * 256}, "255 bytes"),
-        ({"exchange": ["x"]}, "exchange is no text"),
-        ({"parked_at": "soon"}, "no moment"),
-        ({"parked_at": None}, "no moment"),
+        ({"exchange": ["x"]}, "exchange is not a text"),
+        ({"parked_at": "soon"}, "not a valid time"),
+        ({"parked_at": None}, "not a valid time"),
         ({"parked_at": "0001-01-01T00:00:00Z"}, "year 1000"),
-        ({"parked_at": "0001-01-01T00:00:00+14:00"}, "no moment"),
+        ({"parked_at": "0001-01-01T00:00:00+14:00"}, "not a valid time"),
         ({"state": "lost"}, "state"),
         ({"state": {}}, "state"),
         ({"uid": 7}, "uid"),
         ({"uid": "x" * 65}, "uid"),
-        ({"uid": "a\x00b"}, "cannot be seen"),
+        ({"uid": "a\x00b"}, "not printable"),
     ],
 )
 def test_a_malformed_line_is_counted_told_and_stops_nothing(
@@ -274,7 +274,7 @@ def test_a_masked_export_says_so_and_has_nothing_of_what_is_hidden(broker: Broke
     assert told["headers"]["t"] == "ok"
     _, row = export.as_csv(matching(None, broker, ""), hidden)
     assert b"secret" not in row
-    with pytest.raises(LineError, match="not whole"):
+    with pytest.raises(LineError, match="incomplete"):
         read_line(line)
 
 
@@ -326,7 +326,7 @@ def test_the_commands_move_a_journal(
     with pytest.raises(SystemExit) as ended:
         call_command("import_dead_letters", other.slug, str(file))
     assert ended.value.code == 3
-    assert b"line 7: It is no JSON" in capfdbinary.readouterr().err
+    assert b"line 7: The line is not JSON" in capfdbinary.readouterr().err
     actions = list(AuditEntry.objects.order_by("pk").values_list("action", flat=True))
     assert actions == [
         "parked messages exported",
@@ -341,7 +341,7 @@ def test_a_command_says_what_is_wrong(broker: Broker, tmp_path: Path) -> None:
         ("export_dead_letters", [broker.slug, "--q", "foo:1"]),
         ("import_dead_letters", [broker.slug, str(tmp_path / "none")]),
     ):
-        with pytest.raises(CommandError, match=r"There is no|not known|cannot be read"):
+        with pytest.raises(CommandError, match=r"There is no|is unknown|cannot be read"):
             call_command(name, *values)
 
 

@@ -17,7 +17,7 @@ from delayboard.dead_letters.parking import park_queue, park_request, session, s
 from delayboard.dead_letters.parking.consume import Taking
 from delayboard.dead_letters.parking.in_flight_limit import Limits, limits_of, read
 from delayboard.dead_letters.parking.repeats import earlier, identity
-from delayboard.dead_letters.parking.store_batch import JournalFailed, Keeper, Room
+from delayboard.dead_letters.parking.store_batch import Keeper, Room, StoreFailed
 from delayboard.models import Body, DeadLetterQueue, ParkedMessage, Parking, ParkSession
 from tests.delayboard.builders import a_message
 from tests.topology.builders import a_snapshot
@@ -272,7 +272,7 @@ def test_a_database_that_refuses_is_asked_again_and_then_given_up(
         patch.setattr(Keeper, "keep", refuse)
         patch.setattr(store_batch, "HOLD_SECONDS", 0.1)
         patch.setattr(store_batch, "RETRY_SECONDS", 0.05)
-        with pytest.raises(JournalFailed, match="database or disk is full"):
+        with pytest.raises(StoreFailed, match="database or disk is full"):
             keeper.hold([a_message(b"12345")], stop=Event(), say=said.append)
     assert said
     assert keeper.room.refused_bytes == 5
@@ -335,16 +335,18 @@ def confirmed(broker: Broker, **stated: Any) -> DeadLetterQueue:
 @pytest.mark.parametrize(
     ("queue", "why"),
     [
-        (None, "no queue of this name"),
-        (Queue("delayboard.tap.orders"), "own tap"),
+        (None, "no queue with this name"),
+        (Queue("delayboard.tap.orders"), "a tap of Delayboard"),
         (Queue("dead", arguments=Arguments({"x-queue-type": "stream"})), "stream"),
         (Queue("dead", arguments=Arguments({"x-queue-type": "odd"})), "“odd”"),
-        (DEAD, "confirm it first"),
+        (DEAD, "Confirm the queue first"),
     ],
 )
 def test_what_may_not_be_parked(queue: Queue | None, why: str) -> None:
     assert why in park_request.refusal(None, queue)
-    assert "confirm it first" in park_request.refusal(DeadLetterQueue(is_confirmed=False), DEAD)
+    assert "Confirm the queue first" in park_request.refusal(
+        DeadLetterQueue(is_confirmed=False), DEAD
+    )
     assert park_request.refusal(DeadLetterQueue(is_confirmed=True), DEAD) == ""
 
 
@@ -374,7 +376,7 @@ ODD_HANDLE = "é" * 32 + ".00000000.1"
 @pytest.mark.parametrize("handles", [[], ["x"], ["a" * 32], ["a" * 32 + ".1"], [ODD_HANDLE]])
 def test_only_handles_of_a_list_are_taken(broker: Broker, user: User, handles: list[str]) -> None:
     confirmed(broker)
-    with pytest.raises(park_request.ParkError, match="Choose messages"):
+    with pytest.raises(park_request.ParkError, match="Select 1 to 200 messages"):
         park_request.park_these(user, broker, "dead", a_snapshot(Definitions.of([DEAD])), handles)
     assert not Work.objects.exists()
 
@@ -389,14 +391,14 @@ def test_a_parking_whose_database_is_full_is_given_back_and_says_why(
     assert claimed is not None
 
     def refuse(self: Room) -> None:
-        raise store_batch.failed(OperationalError("database or disk is full"))
+        raise store_batch.store_failure(OperationalError("database or disk is full"))
 
     monkeypatch.setattr(Room, "check", refuse)
     park_queue.park(claimed, stop=Event())
     row = Parking.objects.get(pk=parking.pk).work
     assert row is not None
     assert row.state == WorkState.WAITING
-    assert "cannot be written" in row.error
+    assert "cannot store messages" in row.error
     park_request.cancel(user, Parking.objects.get())
     assert Parking.objects.get().is_ended
     with pytest.raises(park_request.ParkError):

@@ -25,16 +25,16 @@ SECOND = timedelta(seconds=1)
 @pytest.mark.parametrize(
     ("exchange", "key", "after", "queue", "sentence"),
     [
-        ("orders", "orders", timedelta(0), "orders", "It arrives in orders at once."),
-        ("", "hold", 5 * SECOND, "orders", "It arrives in orders after 5s."),
+        ("orders", "orders", timedelta(0), "orders", "The message arrives in orders at once."),
+        ("", "hold", 5 * SECOND, "orders", "The message arrives in orders after 5s."),
         (
             "news",
             "",
             timedelta(0),
             "audit",
-            "It arrives in audit at once. It arrives in orders at once.",
+            "The message arrives in audit at once. The message arrives in orders at once.",
         ),
-        ("gone", "", None, "", "It is lost at once: the exchange “gone” does not exist."),
+        ("gone", "", None, "", "The message is lost at once: the exchange “gone” does not exist."),
     ],
 )
 def test_a_prediction_says_where_and_when(
@@ -73,11 +73,15 @@ def test_an_arrival_through_a_tapped_exchange_is_observed(pair: Topology) -> Non
 @pytest.mark.parametrize(
     ("key", "sentence"),
     [
-        ("k", "It is stored by the exchange “later” for 40ms, then arrives in work after 40ms."),
+        (
+            "k",
+            "The message is stored by the exchange “later” for 40ms, then arrives in work after "
+            "40ms.",
+        ),
         (
             "other",
-            "It is stored by the exchange “later” for 40ms, then is lost after 40ms: the "
-            "exchange “later” has no queue for the key “other”.",
+            "The message is stored by the exchange “later” for 40ms, then is lost after 40ms: "
+            "the exchange “later” has no queue for the key “other”.",
         ),
     ],
 )

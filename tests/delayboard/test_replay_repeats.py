@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from analytics.recorder.index import index
 from delayboard.dead_letters.discard import DISCARD, change_these
-from delayboard.dead_letters.message.after_parking import after
+from delayboard.dead_letters.message.after_parking import build_later_steps
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parked.states import change_parked_messages
 from delayboard.dead_letters.parked.store import ReturnedMessage
@@ -238,7 +238,7 @@ def test_each_copy_that_dies_again_is_found_as_its_own_item(broker: Broker, pipe
     batch.refresh_from_db()
     assert batch.died == 2
     again = batch.items.get(position=3).parked_message
-    assert f"parked message {again.pk if again else 0}" in after(two)[0].told
+    assert f"parked message {again.pk if again else 0}" in build_later_steps(two)[0].detail
 
 
 def test_a_copy_that_is_parked_twice_is_one(broker: Broker, pipes: Pipes) -> None:

@@ -154,7 +154,7 @@ def test_a_broker_that_is_gone_after_the_confirm_leaves_it_in_doubt(
     monkeypatch.setattr(sending, "observe", gone)
     row = send(user, broker, OUTGOING, good())
     assert row.sent == Sent.UNKNOWN
-    assert "The broker confirmed it, but" in row.error
+    assert "The broker confirmed the message, but" in row.error
 
 
 def test_what_only_a_tap_took_is_refused(channel: Channel, broker: Broker, user: User) -> None:
@@ -163,7 +163,7 @@ def test_what_only_a_tap_took_is_refused(channel: Channel, broker: Broker, user:
     channel.seen = a_snapshot(shop() | tapped)
     row = send(user, broker, replace(OUTGOING, routing_key="unbound"), good())
     assert row.sent == Sent.REFUSED
-    assert row.error.startswith("No queue takes it: the exchange “orders” has no queue")
+    assert row.error.startswith("No queue receives the message: the exchange “orders” has no queue")
 
 
 def test_a_password_that_cannot_be_opened_is_a_refusal_and_no_crash(
@@ -264,11 +264,11 @@ def test_why_nobody_will_see_it_arrive_is_said_at_once(
     untapped = send(
         user, broker, replace(OUTGOING, id=uuid4()), predict(a_snapshot(shop()), "", "orders")
     )
-    assert "No applied topology taps the way into orders" in untapped.unobservable_why
+    assert "No tap of an applied topology records deliveries to orders" in untapped.unobservable_why
     lost = send(
         user, broker, replace(OUTGOING, id=uuid4()), predict(a_snapshot(shop()), "gone", "")
     )
-    assert lost.unobservable_why == "It is not expected to arrive anywhere."
+    assert lost.unobservable_why == "The prediction has no delivery."
     tapped = send(user, broker, replace(OUTGOING, id=uuid4()), good(pair.definitions))
     assert (tapped.unobservable_why, tapped.topology) == ("", pair)
 
@@ -284,4 +284,4 @@ def test_what_a_delayed_exchange_gives_back_it_keeps_and_nothing_confirms_that(
     outgoing = OutgoingMessage("later", "k", b"{}", headers)
     row = send(user, broker, outgoing, predict(there, "later", "k", headers=headers))
     assert (row.sent, row.confirmed_at) == (sent, None)
-    assert ("nothing confirms that" in row.error) == (sent == Sent.UNKNOWN)
+    assert ("does not confirm that the plugin stored" in row.error) == (sent == Sent.UNKNOWN)

@@ -173,10 +173,10 @@ def test_the_deepest_header_can_be_shown() -> None:
     ("queue", "expiration", "said"),
     [
         ("dead", None, ""),
-        ("dead", "700", "It is lost: the message expires in “dead” after 700ms"),
-        ("wait", None, "It arrives in orders within 5s."),
-        ("wait", "odd", "What becomes of it is not known: the expiration “odd”"),
-        ("gone", None, "What becomes of it is not known: the queue “gone” does not exist."),
+        ("dead", "700", "The message is lost: the message expires in “dead” after 700ms"),
+        ("wait", None, "The message arrives in orders within 5s."),
+        ("wait", "odd", "The prediction ends: the expiration “odd”"),
+        ("gone", None, "The prediction ends: the queue “gone” does not exist."),
     ],
 )
 def test_what_becomes_of_a_peeked_message_by_itself_is_said(

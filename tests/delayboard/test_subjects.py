@@ -52,24 +52,27 @@ def test_a_page_is_sent_what_it_shows_once_and_again_when_it_changed() -> None:
     first = state(at=NOON, cells={"a": "1", "b": "1", "c": "1"}, marks={"m": "busy", "n": "busy"})
     later = state(at=NOON, cells={"a": "2", "b": "1", "c": "2"}, marks={"m": "busy", "n": "full"})
     shown = Shown()
-    assert shown.lacking(first)["cells"] == {}
+    assert shown.select_changes(first)["cells"] == {}
     assert shown.watch({"type": "watch", "keys": ["a", "b", "m", "gone"]})
-    told = shown.lacking(first)
+    told = shown.select_changes(first)
     assert (told["cells"], told["marks"]) == ({"a": "1", "b": "1"}, {"m": "busy"})
-    told = shown.lacking(later)
+    told = shown.select_changes(later)
     assert (told["cells"], told["marks"]) == ({"a": "2"}, {})
-    assert shown.lacking(later)["cells"] == {}
+    assert shown.select_changes(later)["cells"] == {}
     # What was left out meanwhile may have been put anew into the page.
     assert shown.watch({"type": "watch", "keys": ["a"]})
     assert shown.watch({"type": "watch", "keys": ["a", "b"]})
-    assert shown.lacking(later)["cells"] == {"b": "1"}
+    assert shown.select_changes(later)["cells"] == {"b": "1"}
 
 
 def test_of_more_keys_than_a_page_can_show_the_first_are_watched() -> None:
     keys = [f"k{n}" for n in range(MOST_KEYS + 1)]
     shown = Shown()
     assert shown.watch({"type": "watch", "keys": [*keys, "x" * 5000]})
-    assert len(shown.lacking(state(at=NOON, cells=dict.fromkeys(keys, "1")))["cells"]) == MOST_KEYS
+    assert (
+        len(shown.select_changes(state(at=NOON, cells=dict.fromkeys(keys, "1")))["cells"])
+        == MOST_KEYS
+    )
 
 
 def test_a_settled_publication_is_done() -> None:
@@ -97,7 +100,7 @@ def test_a_batch_is_told_by_its_counts(broker: Broker) -> None:
     counted = ("done", "returned", "nacked", "failed", "cancelled", "pending")
     assert [cells[name] for name in counted] == ["1", "0", "0", "0", "0", "1"]
     told = (cells["settled"], cells["pace"], cells["left"])
-    assert told == ("1", "0.5 a second now", "about 2s left")
+    assert told == ("1", "0.5 per second", "about 2s left")
     assert (cells["state"], running["done"]) == ("running", False)
     ended = batch_state(a_replay(broker, BatchState.CANCELLED), NOON)
     assert (ended["cells"]["replay/state"], ended["done"]) == ("cancelled", True)

@@ -27,14 +27,14 @@ class Tasks:
     def add(self, key: str, run: Callable[[threading.Event, Beat], None]) -> None:
         self.tasks[key] = Task(key, f"BackgroundTask {key}", run)
 
-    def wanted(self, owner: str, *, only: str = "") -> dict[str, Task]:
+    def list_tasks(self, owner: str, *, only: str = "") -> dict[str, Task]:
         return dict(self.tasks)
 
 
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> Tasks:
     kept = Tasks()
-    monkeypatch.setattr(supervise, "wanted", kept.wanted)
+    monkeypatch.setattr(supervise, "list_tasks", kept.list_tasks)
     monkeypatch.setattr(supervise, "pause", lambda failures: 0.01)
     return kept
 
@@ -196,7 +196,7 @@ def test_a_failure_that_cannot_be_written_down_does_not_end_the_background_task(
     monkeypatch.setattr(BackgroundTask.objects, "filter", no_database)
     keep_running(Task("a", "A", Patient()), stop)
     assert began[:1] == ["a"]
-    assert "could not be written down" in caplog.text
+    assert "could not store the failure" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -235,9 +235,9 @@ def test_the_supervisor_goes_on_when_it_cannot_tell_what_is_wanted(
         if len(calls) == 1:
             raise RuntimeError("no database")
         looked.set()
-        return table.wanted(owner)
+        return table.list_tasks(owner)
 
-    monkeypatch.setattr(supervise, "wanted", wanted)
+    monkeypatch.setattr(supervise, "list_tasks", wanted)
     monkeypatch.setattr(supervise, "LOOK_SECONDS", 0.01)
     thread = threading.Thread(target=supervisor.run, args=(stop,))
     thread.start()

@@ -47,17 +47,22 @@ def at(row: Publication, after: timedelta) -> datetime:
 @pytest.mark.parametrize(
     ("stated", "mark", "said", "settled"),
     [
-        ({"sent": Sent.SENDING}, "sending", "It is being sent.", False),
+        ({"sent": Sent.SENDING}, "sending", "Delayboard is publishing the message.", False),
         ({"sent": Sent.REFUSED, "error": "Full."}, "lost", "not published. Full.", True),
         ({"unobservable_why": "Nobody looks."}, "unseen", "Nobody looks.", True),
-        ({"after": None}, "unseen", "The broker took it. It arrives in orders.", True),
+        (
+            {"after": None},
+            "unseen",
+            "The broker confirmed the message. The message arrives in orders.",
+            True,
+        ),
         (
             {"sent": Sent.UNKNOWN},
             "waiting",
-            "It may have been published, or not, due in 4s.",
+            "The message may or may not be published, due in 4s.",
             False,
         ),
-        ({}, "waiting", "The broker took it, due in 4s.", False),
+        ({}, "waiting", "The broker confirmed the message, due in 4s.", False),
     ],
 )
 def test_what_was_not_seen_is_told_from_its_row(
@@ -77,7 +82,7 @@ def test_what_was_not_seen_is_told_from_its_row(
         (-2, True, "UTC, on time.", "0 ms"),
         (-62, True, "UTC, 62 ms early.", "-62 ms"),
         (0, True, "UTC, on time.", "0 ms"),
-        (900, False, "how late it was is not known", "–"),
+        (900, False, "so the lateness is unknown", "–"),
     ],
 )
 def test_what_arrived_is_told_with_its_lateness(
@@ -105,12 +110,15 @@ def test_what_entered_waits_then_is_late_and_is_given_up_at_last(
     saw(row, late_ms=None)
     recorder(pair)
     waiting = track(row, at(row, 2 * SECOND))
-    assert (waiting.mark, waiting.sentence) == ("waiting", "It waits in the delay, due in 3s.")
+    assert (waiting.mark, waiting.sentence) == (
+        "waiting",
+        "The message waits in the delay, due in 3s.",
+    )
     due = 5 * SECOND
     assert track(row, at(row, due + OVERDUE_AFTER - SECOND)).sentence.endswith("due in 0s.")
     late = track(row, at(row, due + OVERDUE_AFTER + SECOND))
     assert (late.mark, late.is_settled) == ("late", False)
-    assert "It was due 6s ago and was not seen." in late.sentence
+    assert "It was due 6s ago, and its delivery is not observed." in late.sentence
     given_up = track(row, at(row, due + GIVE_UP_AFTER + SECOND))
     assert (given_up.mark, given_up.is_settled) == ("late", True)
 
@@ -118,7 +126,7 @@ def test_what_entered_waits_then_is_late_and_is_given_up_at_last(
 @pytest.mark.parametrize(
     ("stated", "said"),
     [
-        (None, "The recorder is not running: start the worker"),
+        (None, "The recorder is not running. Start the worker"),
         ({"beat_at": None}, "The recorder is not running"),
         ({"last_error": "No broker."}, "The recorder fails: No broker."),
         ({}, "due in 4s."),

@@ -37,18 +37,18 @@ def hooks(broker: Broker) -> Topology:
 def test_a_waiter_is_wanted_as_long_as_its_topology_is_applied(
     pair: Topology, hooks: Topology
 ) -> None:
-    wanted = tasks.wanted("me")
+    wanted = tasks.list_tasks("me")
     task = wanted[waiter_key(hooks.slug)]
     assert (task.name, task.broker_id) == ("Waiter of hooks", hooks.broker_id)
     assert waiter_key(pair.slug) not in wanted
-    assert task.key not in tasks.wanted("me", only="recorder")
+    assert task.key not in tasks.list_tasks("me", only="recorder")
     hooks.state = State.TORN_DOWN
     hooks.save()
-    assert task.key not in tasks.wanted("me")
+    assert task.key not in tasks.list_tasks("me")
 
 
 def test_a_waiter_without_a_broker_fails_with_a_sentence(hooks: Topology) -> None:
-    task = tasks.wanted("me")[waiter_key(hooks.slug)]
+    task = tasks.list_tasks("me")[waiter_key(hooks.slug)]
     with pytest.raises(Unreachable, match="Nothing listens at"):
         task.run(stop=Event(), beat=lambda details: None)
 
@@ -59,7 +59,7 @@ def test_the_command_says_what_is_wrong_with_its_topology(pair: Topology, hooks:
     with pytest.raises(CommandError, match=r"\(Retry pair\) needs no waiter"):
         call_command("run_waiter", pair.slug)
     Topology.objects.update(state=State.PLANNED)
-    with pytest.raises(CommandError, match="is planned, not applied"):
+    with pytest.raises(CommandError, match=r"is planned\. Apply it first"):
         call_command("run_waiter", hooks.slug)
     with pytest.raises(CommandError, match="With a waiter: none yet"):
         call_command("run_waiter", "x")
@@ -67,7 +67,9 @@ def test_the_command_says_what_is_wrong_with_its_topology(pair: Topology, hooks:
 
 def test_the_command_refuses_what_was_adopted(broker: Broker) -> None:
     row = take_over(None, broker, busy_wait.KIND, HOOKS)
-    with pytest.raises(CommandError, match=r"was adopted: the consumer of whoever built it passes"):
+    with pytest.raises(
+        CommandError, match=r"is adopted, so a consumer outside Delayboard forwards"
+    ):
         call_command("run_waiter", row.slug)
     with pytest.raises(CommandError, match="With a waiter: none yet"):
         call_command("run_waiter", "x")
@@ -101,4 +103,4 @@ def test_the_publish_page_predicts_the_arrival_in_the_processing_queue(
     )
     assert outgoing.steered(1000) == {"a": 1, "due-at-ms": 1000 + 90 * 60_000}
     assert (found.queue, found.arrives_after) == ("hooks", 90 * MINUTE)
-    assert found.sentence == "It arrives in hooks after 1h30m."
+    assert found.sentence == "The message arrives in hooks after 1h30m."

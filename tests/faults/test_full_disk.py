@@ -114,7 +114,7 @@ def test_a_full_disk_stops_the_recording_is_said_and_is_got_over_without_a_resta
         sent |= delay_all(vhost, BEFORE, MESSAGES)
         sentence = f"Delayboard cannot write the event log in {inside}: no space left on device."
         eventually(lambda: sentence in front_page(), "the page says it", seconds=PATIENCE)
-        assert "The disk of the event log has no room left" in front_page()
+        assert "The disk of the event log is full" in front_page()
         assert "All systems normal" not in front_page()
         assert len(logged(log)) < BEFORE + MESSAGES
         assert {event.message_id for event in logged(log)} < sent

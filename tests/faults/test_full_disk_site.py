@@ -156,5 +156,5 @@ def test_people_sign_in_and_read_and_are_told_why_they_cannot_act(
     )
     log = "".join(installed.lines)
     assert "Traceback" not in log
-    assert len(re.findall(r"The worker cannot go on: " + FULL, log)) <= 2
+    assert len(re.findall(r"The worker cannot continue: " + FULL, log)) <= 2
     assert len(re.findall(f"GET {parked_message_address} by ada failed", log)) == 1

@@ -218,7 +218,7 @@ def test_a_full_database_stops_the_parking_is_said_and_is_got_over(vhost: Vhost,
     background_task = BackgroundTask.objects.filter(key=parker_key(row.pk))
     with full_database() as full, running(partial(keep_running, parker_of(row))):
         eventually(
-            lambda: any("cannot be written" in d.last_error for d in background_task.all()),
+            lambda: any("cannot store messages" in d.last_error for d in background_task.all()),
             "the background task says it",
             seconds=PATIENCE,
         )

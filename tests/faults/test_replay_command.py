@@ -272,7 +272,7 @@ def test_a_signal_ends_the_command_and_not_the_replay(
         process.send_signal(number)
         ended = ends_with(process)
     assert ended.code == 130, ended.said
-    assert f"no worker runs: go on with --resume {batch.pk}." in ended.said
+    assert f"no worker runs. Resume with --resume {batch.pk}." in ended.said
     batch.refresh_from_db()
     assert (batch.state, 0 < batch.done < 200) == (BatchState.RUNNING, True)
     assert not batch.items.filter(state=ItemState.PUBLISHING).exists()
@@ -310,7 +310,7 @@ def test_another_pauses_resumes_and_cancels_it(vhost: Vhost, broker: Broker) -> 
         paused = ran(broker.slug, "--pause", str(batch.pk))
         ended = ends_with(process)
     assert (paused.code, ended.code) == (0, 3), (paused.said, ended.said)
-    assert f"Go on with --resume {batch.pk}" in ended.said
+    assert f"Resume with --resume {batch.pk}" in ended.said
     with forked(COMMAND, broker.slug, "--resume", str(batch.pk)) as going:
         under_way(the_batch().done + 5)
         cancelled = ran(broker.slug, "--cancel", str(batch.pk))

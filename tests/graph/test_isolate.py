@@ -13,10 +13,13 @@ HEBREW = "\u05d0\u05d1"
 @pytest.mark.parametrize(
     ("sentence", "shown"),
     [
-        ("It arrives in orders after 5s.", "It arrives in orders after 5s."),
+        ("The message arrives in orders after 5s.", "The message arrives in orders after 5s."),
         ("“日本” has 3.", "“日本” has 3."),
         (f"“{HEBREW} 1-2” has 3.", f"“{FSI}{HEBREW} 1-2{PDI}” has 3."),
-        (f"It arrives in a-{HEBREW}-7.", f"It arrives in {FSI}a-{HEBREW}-7{PDI}."),
+        (
+            f"The message arrives in a-{HEBREW}-7.",
+            f"The message arrives in {FSI}a-{HEBREW}-7{PDI}.",
+        ),
         (f"in {HEBREW}: 3 (of {HEBREW})", f"in {FSI}{HEBREW}{PDI}: 3 (of {FSI}{HEBREW}{PDI})"),
         ("“a\u202eb” has 3.", "“a\ufffdb” has 3."),
         (f"“{HEBREW}{PDI}” has 3.", f"“{FSI}{HEBREW}\ufffd{PDI}” has 3."),

@@ -133,6 +133,6 @@ def test_what_a_policy_gives_counts_as_what_was_declared(
     assert reasons_told(found) == {("policed", "rejected"), ("policed", "maxlen")}
     (feed,) = found.feeds
     assert feed.sentence == (
-        "From “policed”, when consumers reject it (rejected) or the queue is full (maxlen), "
-        "through the exchange “dlx” with the key “policed”."
+        "From “policed” when consumers reject messages (rejected) or the queue is full (maxlen), "
+        "through the exchange “dlx” with routing key “policed”."
     )

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from delayboard.dead_letters.message.history import life
+from delayboard.dead_letters.message.history import build_history
 from delayboard.dead_letters.message.path import path_graph
 from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker, make_user
@@ -100,13 +100,13 @@ def test_a_loop_tells_its_rounds_and_where_it_died_for_the_last_time(
         ("work", "rejected", 3),
         ("retry", "expired", 3),
     ]
-    steps = life(message, history, queue="dead")
+    steps = build_history(message, history, queue="dead")
     assert [step.what for step in steps] == [
         "published",
         "rejected",
         "expired",
-        "expired for the last time",
-        "lies",
+        "last expired",
+        "currently",
     ]
     ways = {(e.source, e.target) for e in path_graph(message, history, "dead").edges}
     assert ways == {

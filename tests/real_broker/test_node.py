@@ -217,7 +217,7 @@ def test_leftover_processes_are_stopped_before_the_start(node: PrivateNode) -> N
 
 
 def test_second_program_is_refused(broker_node: PrivateNode) -> None:
-    with pytest.raises(NodeError, match="run by another process"):
+    with pytest.raises(NodeError, match="another process runs the node"):
         PrivateNode(broker_node.folder, "tests").start()
     assert broker_node.is_running
 

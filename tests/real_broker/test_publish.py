@@ -63,7 +63,7 @@ def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) ->
     assert snapshot is not None
     prediction = predict(snapshot, "orders-retry", "orders")
     assert prediction.arrives_after == timedelta(milliseconds=300)
-    assert prediction.sentence == "It arrives in orders after 300ms."
+    assert prediction.sentence == "The message arrives in orders after 300ms."
     with recorded(topology):
         outgoing = OutgoingMessage("orders-retry", "orders", b"{}", {"tenant": 42})
         row = send(user, topology.broker, outgoing, prediction)
@@ -77,7 +77,7 @@ def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) ->
     assert followed.mark == "arrived"
     assert followed.observation is not None
     assert followed.observation.lateness is not None
-    assert "It arrived at" in followed.sentence
+    assert "The message arrived at" in followed.sentence
 
 
 def test_an_unroutable_publish_is_told_and_written_down(vhost: Vhost) -> None:
@@ -102,7 +102,7 @@ def test_a_publish_that_only_our_own_tap_takes_is_no_success(vhost: Vhost) -> No
     outgoing = OutgoingMessage("orders", "orders", b"")
     row = send(make_user("ada", Role.OPERATOR), topology.broker, outgoing, prediction)
     assert row.outcome == "refused"
-    assert "No queue takes it" in row.error
+    assert "No queue receives the message" in row.error
 
 
 def test_properties_pass_a_publish_bit_for_bit_whatever_pika_makes_of_them(vhost: Vhost) -> None:

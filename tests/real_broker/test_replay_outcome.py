@@ -1,4 +1,4 @@
-"""What becomes of replayed messages on a real broker: seen to arrive, dead again, stopped."""
+"""Outcomes of replays on a real broker: delivered (observed), dead-lettered again, paused."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_a_look_shows_every_kind_of_body_and_is_audited(looked: Client) -> None:
     assert "<script>alert" not in text
     assert "00000000  00 01 02" in text
     assert "The body is empty." in text
-    assert AuditEntry.objects.filter(action="queue looked into", what="parked").count() == 1
+    assert AuditEntry.objects.filter(action="queue peeked", what="parked").count() == 1
 
 
 def test_chosen_messages_are_parked_and_become_a_draft_with_the_typed_target(
@@ -63,7 +63,7 @@ def test_chosen_messages_are_parked_and_become_a_draft_with_the_typed_target(
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"message": []}, "Choose messages of the list"),
+        ({"message": []}, "Select 1 to 200 messages of the list"),
         ({"target": "typed"}, "Type an exchange and a key"),
         ({"target": "typed", "exchange": "x" * 300}, "more than 255 bytes"),
         ({"name": "gone"}, "Nothing was prepared."),

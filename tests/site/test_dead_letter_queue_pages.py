@@ -50,11 +50,11 @@ def test_a_proposal_says_how_it_is_fed_and_can_be_confirmed(broker: Broker) -> N
     text = page()
     assert "Probably dead-letter queues" in text
     assert (
-        "From “orders”, when consumers reject it (rejected) or the queue is full (maxlen), "
-        "through the exchange “dlx” with the key “dead”." in text
+        "From “orders” when consumers reject messages (rejected) or the queue is full (maxlen), "
+        "through the exchange “dlx” with routing key “dead”." in text
     )
     said = text_of(decide(Role.OPERATOR, "orders.dead"))
-    assert "“orders.dead” holds dead letters" in said
+    assert "“orders.dead” is confirmed as a dead-letter queue" in said
     assert "Probably dead-letter queues" not in said
     row = DeadLetterQueue.objects.get()
     assert row.is_confirmed
@@ -93,12 +93,12 @@ def test_who_says_that_it_holds_none_ends_its_parkings_too(broker: Broker) -> No
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("", "no name of a queue"),
-        ("n" * 300, "no name of a queue"),
-        ("a\x00b", "no name of a queue"),
-        ("gone", "has no queue of this name"),
-        ("audit", "This is a stream"),
-        ("delayboard.tap.x", "own taps"),
+        ("", "not a valid queue name"),
+        ("n" * 300, "not a valid queue name"),
+        ("a\x00b", "not a valid queue name"),
+        ("gone", "has no queue with this name"),
+        ("audit", "Delayboard cannot park a stream"),
+        ("delayboard.tap.x", "a tap of Delayboard"),
     ],
 )
 def test_what_cannot_be_confirmed_is_refused_with_a_sentence(
@@ -201,7 +201,7 @@ def test_hostile_names_are_escaped(broker: Broker) -> None:
 def test_who_decided_goes_back_only_to_a_page_of_ours(broker: Broker, place: str) -> None:
     know(broker, *SHOP)
     answer = decide(Role.OPERATOR, "orders.dead", next=place)
-    assert "“orders.dead” holds dead letters" in text_of(answer)
+    assert "“orders.dead” is confirmed as a dead-letter queue" in text_of(answer)
     assert answer.redirect_chain == [("/dead-letters/?broker=test-broker", 302)]
     answer = decide(Role.OPERATOR, "orders.dead", next="/dead-letters/?trend=week")
     assert answer.redirect_chain == [("/dead-letters/?trend=week", 302)]

@@ -80,7 +80,7 @@ def test_a_post_that_asks_for_neither_changes_nothing(vhost: Vhost) -> None:
     broker = make_broker(vhost)
     client = signed_in(Role.ADMIN, broker)
     switch(client, broker, wanted="on")
-    assert "neither on nor off" in switch(client, broker, wanted="<b>off</b>")
+    assert "must be on or off" in switch(client, broker, wanted="<b>off</b>")
     assert Firehose.objects.exists()
     switch(client, broker, wanted="off")
 
@@ -108,7 +108,7 @@ def test_what_somebody_else_did_is_told_apart(vhost: Vhost) -> None:
         switch(client, broker, wanted="on")
         management.trace(on=False)
         text = text_of(client.get(page_of(broker)))
-    assert "Being switched on" in text
+    assert "Starting" in text
     assert "somebody disabled the firehose" in text
     switch(client, broker, wanted="off")
 

@@ -53,18 +53,18 @@ def test_what_a_look_costs_is_told_before_it(broker: Broker) -> None:
     known(broker, a_queue("dead", type="quorum"))
     PeekCount.objects.create(broker=broker, queue="dead", looks=8, last_at=NOON)
     text = page()
-    assert "12 of 20 deliveries are left to the messages at the head: a look costs one" in text
+    assert "The first messages have 12 of 20 deliveries left. Each peek uses one" in text
     assert '<button class="primary">Peek messages</button>' in text
-    assert "redelivered mark" in text
+    assert "redelivered flag" in text
     assert "You can read parked messages at any time without using a delivery." in text
 
 
 @pytest.mark.parametrize(
     ("version", "arguments", "said"),
     [
-        ("4.0.5", {"x_delivery_limit": 3}, "The last 3 are not spent on looks."),
-        ("4.0.5", {"x_delivery_limit": -1}, "out of their order"),
-        ("4.3.6", {"x_delayed_retry_type": "all"}, "out of sight"),
+        ("4.0.5", {"x_delivery_limit": 3}, "Delayboard reserves the last 3 for consumers."),
+        ("4.0.5", {"x_delivery_limit": -1}, "to the end of the queue"),
+        ("4.3.6", {"x_delayed_retry_type": "all"}, "hide every peeked message"),
     ],
 )
 def test_where_a_look_would_harm_parking_is_offered_with_the_reason(
@@ -113,7 +113,7 @@ def test_only_a_post_looks_and_its_answer_is_kept_nowhere(
     answer = client.post(address())
     assert "Ada" in text_of(answer)
     assert "no-store" in answer["Cache-Control"]
-    assert AuditEntry.objects.filter(action="queue looked into").count() == 1
+    assert AuditEntry.objects.filter(action="queue peeked").count() == 1
     assert signed_in(Role.VIEWER).post(address()).status_code == 403
 
 
@@ -178,10 +178,10 @@ def test_a_replay_out_of_a_queue_where_passes_cost_deliveries_is_refused(
 ) -> None:
     known(broker, a_queue("dead", type="quorum"))
     looked(monkeypatch, Budget(20, 1))
-    assert "park the messages first" in look()
+    assert "Park the messages first" in look()
     DeadLetterQueue.objects.create(broker=broker, queue="dead", is_confirmed=True, decided_at=NOON)
     prepare = reverse("replay_prepare", args=["test-broker"])
     values = {"name": "dead", "message": f"{'a' * 32}.{'0' * 8}.1"}
     answer = signed_in(Role.OPERATOR).post(prepare, values, follow=True)
-    assert "harms the others of this queue" in text_of(answer)
+    assert "harms the others in this queue" in text_of(answer)
     assert (ReplayBatch.objects.count(), Parking.objects.count()) == (0, 0)

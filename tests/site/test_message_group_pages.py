@@ -155,9 +155,9 @@ def test_a_trend_is_drawn_and_said(viewer: Client, broker: Broker) -> None:
     for hours, died in ((1, 3), (30, 40)):
         hour = (NOW - timedelta(hours=hours)).replace(minute=0, second=0, microsecond=0)
         GroupHour.objects.create(group=group, hour=hour, died=died)
-    assert "3 died in the last 24 hours, at most 3 in an hour." in page(viewer)
-    assert "43 died in the last 7 days" in page(viewer, trend="week")
-    assert "3 died in the last 24 hours" in page(viewer, trend="nonsense")
+    assert "3 dead-lettered in the last 24 hours, at most 3 in an hour." in page(viewer)
+    assert "43 dead-lettered in the last 7 days" in page(viewer, trend="week")
+    assert "3 dead-lettered in the last 24 hours" in page(viewer, trend="nonsense")
 
 
 def test_a_group_has_a_page_of_its_own(viewer: Client, broker: Broker) -> None:
@@ -172,7 +172,7 @@ def test_a_group_has_a_page_of_its_own(viewer: Client, broker: Broker) -> None:
     assert '<rect x="' not in text
     days = text_of(viewer.get(address_of(group), {"by": "day"}))
     assert days.count('<rect x="') == 1
-    assert "7 died in the last 60 days, at most 7 in a day." in days
+    assert "7 dead-lettered in the last 60 days, at most 7 in a day." in days
 
 
 def test_an_operator_can_discard_and_restore_the_group(operator: Client, broker: Broker) -> None:
@@ -237,7 +237,7 @@ def test_what_people_write_is_kept_and_audited(operator: Client, broker: Broker)
         ({"link": "javascript:alert(1)"}, "must begin with http"),
         ({"link": "ftp://tracker.test/"}, "must begin with http"),
         ({"link": "https://tracker.test/" + "x" * 500}, "at most 500"),
-        ({"owner": "nobody"}, "is no account that may see"),
+        ({"owner": "nobody"}, "has no access to"),
         ({"note": "n" * 10_001}, "longer than 10,000"),
     ],
 )
@@ -349,7 +349,7 @@ def test_groups_are_merged_and_restored_without_javascript(
     assert "Restored 1 merged group." in text
     assert names(page(operator)) == ["shop.Exception002", "shop.Exception003"]
     text = text_of(operator.post(address_of(kept, "undo_merge"), follow=True))
-    assert "Nothing was undone. No group is merged into this one." in text
+    assert "Nothing was undone. This group contains no merged groups." in text
 
 
 def test_a_merge_needs_two_groups_and_an_operator(broker: Broker, operator: Client) -> None:
@@ -359,7 +359,7 @@ def test_a_merge_needs_two_groups_and_an_operator(broker: Broker, operator: Clie
         answer = operator.get(address, {"group": chosen})
         assert "Fewer than two groups are selected" in text_of(answer)
     sent = {"group": [group.pk], "into": group.pk}
-    assert "Nothing was merged. Choose two or more" in text_of(operator.post(address, sent))
+    assert "Nothing was merged. Select two or more" in text_of(operator.post(address, sent))
     viewer = signed_in(Role.VIEWER)
     assert viewer.post(address, sent).status_code == 403
     assert viewer.post(address_of(group, "undo_merge")).status_code == 403

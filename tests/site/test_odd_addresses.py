@@ -49,7 +49,7 @@ def test_a_moment_that_is_none_is_the_first_page(broker: Broker, after: str) -> 
 def test_a_nul_in_the_address_is_answered_with_a_sentence(query: str) -> None:
     answer = signed_in(Role.ADMIN).get(reverse("topology:audit"), QUERY_STRING=query)
     assert answer.status_code == 400
-    assert answer.content.decode().startswith("The address holds a NUL character")
+    assert answer.content.decode().startswith("The address contains a NUL character")
     assert answer["Content-Security-Policy"]
 
 

@@ -142,7 +142,7 @@ def test_rounds_tell_the_first_and_that_the_last_is_not_known(broker: Broker) ->
     told = {"x-last-death-queue": "orders", "x-last-death-reason": "rejected"}
     said = plain(page(broker, one(broker, headers=headers | told)))
     assert "rejected in orders , 4 times" in said
-    assert "Rejected for the last time in orders" in said
+    assert "Last rejected in orders" in said
     assert "7 deaths in total." in said
 
 

@@ -88,7 +88,7 @@ def test_a_group_in_the_address_narrows(three: list[ParkedMessage]) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("foo:1", "the field is not known"),
+        ("foo:1", "the field is unknown"),
         ('"open', "is not closed"),
         ("body.amount:>x", "a number is expected"),
         ("x" * 501, "longer than 500"),
@@ -164,8 +164,8 @@ def test_what_a_rule_hides_is_neither_shown_nor_asked_for(three: list[ParkedMess
     hidden = ("header.tenant:42", "HEADER.Tenant:*", "-header.x.tenant:1", "body.amount:>5",
               "body.Amount.x:1", "body.amount.currency:e*")  # fmt: skip
     for query in hidden:
-        assert "is hidden from you" in page(operator, q=query)
-    assert "Words cannot be searched" in page(operator, q="amount")
+        assert "A redaction rule hides" in page(operator, q=query)
+    assert "you cannot search for words" in page(operator, q="amount")
     assert shown(page(operator, q="reason:expired")) == ["first"]
     assert shown(page(operator, q="-header.other:1")) == ["third", "second", "first"]
     assert shown(page(signed_in(Role.ADMIN), q="header.tenant:42")) == ["third"]
@@ -201,7 +201,7 @@ def test_a_search_is_saved_listed_and_deleted(three: list[ParkedMessage]) -> Non
         assert "Nothing was saved." in text_of(operator.post(address, wrong, follow=True))
     row = SavedSearch.objects.get()
     text_of(operator.post(address, {"forget": row.pk}, follow=True))
-    assert "gone already" in text_of(operator.post(address, {"forget": row.pk}, follow=True))
+    assert "already deleted" in text_of(operator.post(address, {"forget": row.pk}, follow=True))
     actions = AuditEntry.objects.filter(action__startswith="search")
     assert [one.action for one in actions.order_by("pk")] == ["search saved", "search deleted"]
     assert signed_in(Role.VIEWER).post(address, values).status_code == 403
@@ -221,10 +221,10 @@ def test_an_export_is_imported_by_an_admin_and_once(three: list[ParkedMessage]) 
             admin.post(address, {"file": SimpleUploadedFile("a.jsonl", content)}, follow=True)
         )
 
-    assert "Of 2 lines 2 were added, 0 stood there already, 0 were left out." in post(data)
+    assert "2 lines: 2 added, 0 already stored, 0 skipped." in post(data)
     text = post(data + b"{\n<script>")
-    assert "Of 4 lines 0 were added, 2 stood there already, 2 were left out." in text
-    assert "Line 3 was left out." in text
+    assert "4 lines: 0 added, 2 already stored, 2 skipped." in text
+    assert "Line 3 was skipped." in text
     assert "Choose a file" in text_of(admin.post(address, follow=True))
     assert signed_in(Role.OPERATOR).post(address).status_code == 403
 
@@ -243,7 +243,7 @@ def test_each_state_has_its_number_and_its_parked_messages(three: list[ParkedMes
     text = page(signed_in(Role.VIEWER))
     assert re.findall(r'href="\?q=state:(\w+)"[^>]*>([^<]*)<', text) == [
         ("parked", "parked 1"),
-        ("handed", "handed to a delay 1"),
+        ("handed", "sent to a delay 1"),
         ("replayed", "replayed 1"),
     ]
     assert shown(page(signed_in(Role.OPERATOR), q="state:replayed")) == ["first"]
@@ -261,8 +261,10 @@ def test_what_is_in_a_replay_is_not_discarded_and_that_is_said(three: list[Parke
     chosen = {"parked_message": [parked_message.pk for parked_message in three]}
     text = text_of(client.post(address, chosen, follow=True))
     assert "1 parked message discarded." in text
-    assert "2 of them are in a replay, or handed to a delay" in text
+    assert "2 messages are unchanged: in a replay, or in a delay" in text
     group = {"group": first.group_id, "newest": three[2].pk}
-    assert "1 of them is in a replay" in text_of(client.post(address, group, follow=True))
+    assert "1 message is unchanged: in a replay" in text_of(
+        client.post(address, group, follow=True)
+    )
     states = ParkedMessage.objects.order_by("pk").values_list("state", flat=True)
     assert list(states) == ["replaying", "handed", "discarded"]

@@ -61,8 +61,8 @@ def a_parking(broker: Broker, state: WorkState = WorkState.RUNNING, **stated: An
 
 
 def test_an_operator_watches_and_stops_watching(row: DeadLetterQueue, client: Client) -> None:
-    answer = post(client, row.broker, "watch", name=DEAD, on="1", next="/kept/")
-    assert answer.redirect_chain[0][0] == "/kept/"
+    answer = post(client, row.broker, "watch", name=DEAD, on="1", next="/retention/")
+    assert answer.redirect_chain[0][0] == "/retention/"
     row.refresh_from_db()
     assert row.is_watched
     post(client, row.broker, "watch", name=DEAD, on="0", next="//elsewhere/")
@@ -86,7 +86,9 @@ def test_odd_names_change_nothing_and_are_said(
     broker: Broker, client: Client, name: str, queue: str
 ) -> None:
     url = reverse(name, args=[broker.slug])
-    answer = client.post(url, {"name": queue, "on": "1", "all": "1", "next": "/kept/"}, follow=True)
+    answer = client.post(
+        url, {"name": queue, "on": "1", "all": "1", "next": "/retention/"}, follow=True
+    )
     assert "Nothing was" in text_of(answer)
     assert not Work.objects.exists()
 
@@ -94,7 +96,7 @@ def test_odd_names_change_nothing_and_are_said(
 @pytest.mark.parametrize("name", ["parked_messages_discard", "parked_messages_restore"])
 def test_a_nul_in_a_form_is_taken_for_nothing(broker: Broker, client: Client, name: str) -> None:
     parked(broker, a_message())
-    odd = {"all": "1", "q": "no\x00where", "next": "/kept/\x00"}
+    odd = {"all": "1", "q": "no\x00where", "next": "/retention/\x00"}
     answer = client.post(reverse(name, args=[broker.slug]), odd, follow=True)
     assert answer.status_code == 200
     assert "Nothing was" in text_of(answer)
@@ -111,8 +113,8 @@ def test_parked_messages_that_are_not_counted_yet_are_said_to_be_so(
 
 
 def test_a_queue_that_nobody_confirmed_is_not_parked(broker: Broker, client: Client) -> None:
-    answer = post(client, broker, "park", name=DEAD, all="1", next="/kept/")
-    assert "confirm it first" in text_of(answer)
+    answer = post(client, broker, "park", name=DEAD, all="1", next="/retention/")
+    assert "Confirm the queue first" in text_of(answer)
 
 
 def test_all_is_parked_and_its_page_follows_it(row: DeadLetterQueue, client: Client) -> None:
@@ -181,13 +183,13 @@ def test_what_was_parked_before_is_told_apart_from_what_was_not_found(
 def test_what_is_asked_of_a_silent_broker_is_said_to_wait(
     row: DeadLetterQueue, client: Client, asked: dict[str, str]
 ) -> None:
-    values = {"name": DEAD, "next": "/kept/", **asked}
-    assert "does not answer now" not in text_of(post(client, row.broker, **values))
+    values = {"name": DEAD, "next": "/retention/", **asked}
+    assert "waits for the broker" not in text_of(post(client, row.broker, **values))
     know(row.broker, Queue(DEAD), error="Connection refused.")
     text = text_of(post(client, row.broker, **values))
-    assert "does not answer now. It begins when the broker does. Connection refused." in text
-    off = {"address": "watch", "on": "0", "name": DEAD, "next": "/kept/"}
-    assert "does not answer now" not in text_of(post(client, row.broker, **off))
+    assert "does not answer. The request waits for the broker. Connection refused." in text
+    off = {"address": "watch", "on": "0", "name": DEAD, "next": "/retention/"}
+    assert "waits for the broker" not in text_of(post(client, row.broker, **off))
 
 
 def test_a_parking_of_another_broker_is_not_shown(row: DeadLetterQueue, client: Client) -> None:
@@ -203,7 +205,7 @@ def test_chosen_parked_messages_are_discarded_and_restored(broker: Broker, clien
         broker,
         "parked_messages_discard",
         parked_message=[one.pk, "x", "9" * 30],
-        next="/kept/",
+        next="/retention/",
     )
     assert "1 parked message discarded." in text_of(answer)
     assert set(ParkedMessage.objects.values_list("pk", "state")) == {
@@ -211,10 +213,10 @@ def test_chosen_parked_messages_are_discarded_and_restored(broker: Broker, clien
         (two.pk, "parked"),
     }
     text = text_of(
-        post(client, broker, "parked_messages_restore", parked_message=two.pk, next="/kept/")
+        post(client, broker, "parked_messages_restore", parked_message=two.pk, next="/retention/")
     )
     assert "Nothing was restored" in text
-    post(client, broker, "parked_messages_restore", group=one.group_id, next="/kept/")
+    post(client, broker, "parked_messages_restore", group=one.group_id, next="/retention/")
     assert not ParkedMessage.objects.filter(state="discarded").exists()
 
 
@@ -222,7 +224,7 @@ def test_all_that_match_are_discarded_up_to_the_newest_that_was_shown(
     broker: Broker, client: Client
 ) -> None:
     one, _ = parked(broker, a_message(b"1"), a_message(b"2"))
-    values = {"all": "1", "q": "state:parked", "newest": one.pk, "next": "/kept/"}
+    values = {"all": "1", "q": "state:parked", "newest": one.pk, "next": "/retention/"}
     assert "1 parked message discarded." in text_of(
         post(client, broker, "parked_messages_discard", **values)
     )
@@ -231,7 +233,7 @@ def test_all_that_match_are_discarded_up_to_the_newest_that_was_shown(
 @pytest.mark.parametrize("query", ['"', "no.such.field:1 (", "size:>much", "\x00"])
 def test_a_query_that_is_none_is_said(broker: Broker, client: Client, query: str) -> None:
     parked(broker, a_message(b"1"))
-    values = {"all": "1", "q": query, "next": "/kept/"}
+    values = {"all": "1", "q": query, "next": "/retention/"}
     assert post(client, broker, "parked_messages_discard", **values).status_code == 200
 
 

@@ -112,7 +112,7 @@ def test_a_replay_counts_what_it_will_send(broker: Broker) -> None:
     Broker.objects.update(is_production=True, environment="live")
     text = text_of(signed_in(Role.OPERATOR).post(reverse("replay_start", args=[made.pk])))
     assert "3,000 parked messages are published in the virtual host nowhere." in text
-    assert "Possible repeats that stay parked: 300." in text
+    assert "Possible repeats that remain parked: 300." in text
 
 
 def test_publishing_needs_the_name(broker: Broker) -> None:

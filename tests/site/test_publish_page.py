@@ -35,7 +35,7 @@ def test_nothing_is_published_while_the_broker_does_not_answer(broker: Broker) -
         ({"target": "orders"}, "A target needs a topology"),
         ({"delay": "soon"}, "is not a duration"),
         ({"publication_id": "x"}, "The message was not published"),
-        ({"routing_key": "delayboard.tap.orders"}, "That is Delayboard&#x27;s own tap."),
+        ({"routing_key": "delayboard.tap.orders"}, "This queue is a tap of Delayboard."),
     ],
 )
 def test_a_wrong_message_is_said_and_not_published(
@@ -53,7 +53,7 @@ def test_a_prediction_names_every_stay_and_sends_nothing(pair: Topology) -> None
     know(pair.broker, *pair.definitions)
     values = {"topology": pair.slug, "delay": "15s", "predict": "1"}
     text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
-    assert "It arrives in orders after 15s." in text
+    assert "The message arrives in orders after 15s." in text
     assert 'Waits 15s in <span class="name">orders-retry</span>' in text
     assert Publication.objects.count() == 0
 
@@ -77,7 +77,7 @@ def test_a_link_through_a_topology_fills_the_form_so_that_it_can_be_sent(pair: T
     filled = {field.name: field.value() or "" for field in form}
     assert (filled["topology"], filled["broker"]) == (pair.slug, "")
     text = text_of(client.post(reverse("publish"), filled | {"predict": "1"}))
-    assert "It arrives in orders after 15s." in text
+    assert "The message arrives in orders after 15s." in text
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,10 @@ def test_a_delay_through_levels_is_rounded_up_predicted_and_bounded(broker: Brok
         values = {"topology": row.slug, "predict": "1", "target": "work", **typed}
         return text_of(client.post(reverse("publish"), values))
 
-    assert "4s200ms is rounded up to 5s. It arrives in work after 5s." in predicted(delay="4.2s")
-    assert "It arrives in work at once." in predicted(delay="")
+    assert "4s200ms is rounded up to 5s. The message arrives in work after 5s." in predicted(
+        delay="4.2s"
+    )
+    assert "The message arrives in work at once." in predicted(delay="")
     assert "The longest delay of this topology is 15s. Enter a shorter delay." in predicted(
         delay="15.001s"
     )
@@ -129,7 +131,7 @@ def test_the_same_parked_message_sent_twice_is_published_once(broker: Broker) ->
         "publication_id": str(row.pk),
     }
     answer = signed_in(Role.OPERATOR).post(reverse("publish"), values, follow=True)
-    assert "It was published already" in text_of(answer)
+    assert "The message was already published" in text_of(answer)
     assert Publication.objects.get() == row
 
 
@@ -145,7 +147,7 @@ def test_a_prediction_of_a_loss_says_so(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"sent": "refused", "error": "No such exchange."}, "It was not published."),
+        ({"sent": "refused", "error": "No such exchange."}, "The message was not published."),
         ({"sent": "confirmed", "unobservable_why": "Nobody sees it."}, "Nobody sees it."),
         ({"sent": "confirmed", "predicted_delay_ms": 60_000}, "due in"),
     ],

@@ -25,11 +25,11 @@ def test_a_rule_is_added_told_deleted_and_audited(broker: Broker) -> None:
     admin = signed_in(Role.ADMIN, broker)
     assert "No redaction rules" in text_of(admin.get(address()))
     text = text_of(admin.post(address("redaction_rule_change"), RULE, follow=True))
-    assert "“x-*-token” is hidden from now on." in text
+    assert "“x-*-token” is now redacted." in text
     rule = RedactionRule.objects.get()
     assert (rule.broker, rule.pattern, rule.least_role) == (broker, "x-*-token", Role.ADMIN)
     text = text_of(admin.post(address("redaction_rule_change"), {"delete": rule.pk}, follow=True))
-    assert "no longer hidden" in text
+    assert "no longer redacted" in text
     assert RedactionRule.objects.count() == 0
     assert set(AuditEntry.objects.values_list("action", flat=True)) >= {
         "redaction rule added",
@@ -40,18 +40,18 @@ def test_a_rule_is_added_told_deleted_and_audited(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"kind": "other"}, "Choose what the rule hides"),
+        ({"kind": "other"}, "Select a header or a body value"),
         ({"pattern": "  "}, "Enter the name of a header"),
         ({"pattern": "x" * 256}, "at most 255 signs"),
         ({"pattern": "a\x00b"}, "at most 255 signs"),
         ({"kind": "body", "pattern": "a["}, "is not a valid path from"),
         ({"kind": "body", "pattern": "items[0]"}, "or ..email for any depth."),
-        ({"least_role": "9"}, "Choose from whom"),
-        ({"least_role": str(Role.VIEWER.value)}, "Choose from whom"),
-        ({"delete": "77"}, "There is no such rule any more."),
-        ({"delete": "x"}, "There is no such rule any more."),
-        ({"delete": "9" * 30}, "There is no such rule any more."),
-        ({"delete": "²"}, "There is no such rule any more."),
+        ({"least_role": "9"}, "Select the roles"),
+        ({"least_role": str(Role.VIEWER.value)}, "Select the roles"),
+        ({"delete": "77"}, "This rule no longer exists."),
+        ({"delete": "x"}, "This rule no longer exists."),
+        ({"delete": "9" * 30}, "This rule no longer exists."),
+        ({"delete": "²"}, "This rule no longer exists."),
     ],
 )
 def test_what_is_no_rule_changes_nothing(
@@ -70,7 +70,7 @@ def test_the_same_rule_twice_is_refused(broker: Broker) -> None:
     admin = signed_in(Role.ADMIN)
     for _ in range(2):
         text = text_of(admin.post(address("redaction_rule_change"), RULE, follow=True))
-    assert "There is such a rule already." in text
+    assert "This rule already exists." in text
     assert RedactionRule.objects.count() == 1
 
 

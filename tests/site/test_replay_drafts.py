@@ -68,7 +68,7 @@ def test_other_options_are_judged_again(broker: Broker) -> None:
     made = draft(broker)
     text = press("options", made, mode="typed", key="nowhere", rate="50", **SENT)
     assert "2 of 2 messages would not arrive." in text
-    assert "at most 50 a second" in text
+    assert "at most 50 messages per second" in text
     made.refresh_from_db()
     assert (made.target_key, made.rate, made.state) == ("nowhere", 50, BatchState.DRAFT)
 
@@ -76,7 +76,7 @@ def test_other_options_are_judged_again(broker: Broker) -> None:
 def test_a_start_with_other_options_than_were_judged_only_judges(broker: Broker) -> None:
     made = draft(broker)
     text = press("start", made, mode="typed", key="nowhere", typed="yes", **SENT)
-    assert "Delayboard repeated it and started nothing" in text
+    assert "repeated the dry run and published nothing" in text
     made.refresh_from_db()
     assert (made.state, made.target_key) == (BatchState.DRAFT, "nowhere")
     press("start", made, mode="typed", key="nowhere", typed="yes", **SENT)

@@ -89,7 +89,7 @@ def test_a_header_is_left_out_and_another_added(broker: Broker) -> None:
     headers = edited_headers()
     assert "tenant" not in headers
     assert headers["n"] == 7
-    assert "goes as it was parked" in send(batch, undo="1")
+    assert "has no edits" in send(batch, undo="1")
     assert not ReplayEdit.objects.exists()
 
 
@@ -97,8 +97,8 @@ def test_a_header_is_left_out_and_another_added(broker: Broker) -> None:
     ("values", "said"),
     [
         ({"header": "tenant", "text": "many"}, "is no whole number"),
-        ({"new-name": "", "new-type": "text", "new-text": "x"}, "A header needs a name."),
-        ({"new-name": "tenant", "new-type": "text", "new-text": "x"}, "There is a header of this"),
+        ({"new-name": "", "new-type": "text", "new-text": "x"}, "Enter a header name."),
+        ({"new-name": "tenant", "new-type": "text", "new-text": "x"}, "This header already exists"),
         ({"new-name": "n", "new-type": "nothing", "new-text": "x"}, "It holds nothing"),
         ({"new-name": "n", "new-type": "?", "new-text": "x"}, "Its type is one of"),
         ({"drop": "x-death"}, "The broker writes it"),
@@ -130,7 +130,7 @@ def test_what_a_form_cannot_carry_is_not_offered(broker: Broker) -> None:
     headers: dict[str, Any] = {"odd": "a\x01b", "<b>bold</b>": "<script>alert(1)</script>"}
     batch = a_draft(broker, **headers)
     text = page(batch)
-    assert "It holds signs that cannot be typed into a form." in text
+    assert "The value contains characters that a form cannot show." in text
     assert "<script>alert" not in text
     assert "<b>bold" not in text
 

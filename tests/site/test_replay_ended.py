@@ -78,13 +78,13 @@ def test_the_draft_of_a_queues_replay_promises_what_it_does(broker: Broker) -> N
     told = words(text)
     promises = (
         "The replay pauses when",
-        "are watched",
+        "canary of 3",
         "records each message before the publish",
-        "the oldest first",
+        "oldest first",
     )
     for promise in promises:
         assert promise not in told
-    assert "at most 5 a second" in told
+    assert "at most 5 messages per second" in told
     assert "sent again with a new replay id" in told
     assert 'name="order"' not in text
     journal = words(page(a_batch(broker, some(broker), canary=3)))

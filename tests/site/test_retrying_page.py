@@ -36,7 +36,7 @@ def test_what_waits_for_its_next_attempt_is_listed(applied: Topology) -> None:
     assert "attempt 2" in text
     assert "rejected 2 times in a" in text
     assert reverse("analytics:scheduled_message", args=[row.pk]) in text
-    assert "Recorded as it enters." in text
+    assert "Recorded on entry." in text
 
 
 def test_an_unread_tap_is_told_as_on_the_page_of_what_waits(applied: Topology) -> None:

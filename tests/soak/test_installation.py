@@ -16,7 +16,7 @@ Starting the broker
 site   | INFO: nothing
 worker | The worker runs.
 site   | 2026-11-20 09:00:00,000 ERROR delayboard.live.feed: it could not be worked out
-worker ended with code 1; it starts again in 1 s
+worker ended with code 1 and restarts in 1 s
 """
 
 

@@ -16,7 +16,7 @@ from analytics.models import ScheduledMessage
 from analytics.observation import untapped
 from analytics.recorder.record import record
 from delayboard.models.background_task import recorder_key, waiter_key
-from delayboard.worker.tasks import wanted as wanted_background_tasks
+from delayboard.worker.tasks import list_tasks as wanted_background_tasks
 from tests.builders import make_broker, make_pair, make_user
 from tests.topology.builders import a_queue, a_snapshot
 from tests.topology.test_provision import API, broker_says, last_entry, takes_changes

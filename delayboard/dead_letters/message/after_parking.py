@@ -1,4 +1,4 @@
-"""What came of a parked message: discarded, restored, replayed, seen again, parked again."""
+"""The steps of a parked message: discarded, restored, replayed, observed, parked again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ MOST = 10
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
-def after(parked_message: ParkedMessage, rules: Redaction = NOTHING) -> tuple[Step, ...]:
+def build_later_steps(
+    parked_message: ParkedMessage, rules: Redaction = NOTHING
+) -> tuple[Step, ...]:
     """The steps since it was parked, in the order of their times, as `rules` let them be seen."""
     steps = [*_states(parked_message), *_replays(parked_message, rules), *_equals(parked_message)]
     parked, *rest = steps
@@ -32,13 +34,13 @@ def after(parked_message: ParkedMessage, rules: Redaction = NOTHING) -> tuple[St
 def _states(parked_message: ParkedMessage) -> list[Step]:
     by = f" By {parked_message.state_by.get_username()}." if parked_message.state_by else ""
     came_from, link = _came_from(parked_message)
-    told = f"Its row stands in the journal, and it is no longer in the queue.{came_from}"
+    told = f"Stored in Delayboard and removed from the queue.{came_from}"
     steps = [Step("now", "parked", parked_message.queue, parked_message.parked_at, told, link=link)]
     if parked_message.state == ParkedState.DISCARDED:
-        told = f"It can be restored until its time in the journal ends.{by}"
-        steps.append(Step("end", "discarded", at=parked_message.state_at, told=told))
+        told = f"You can restore the message until it is older than its retention.{by}"
+        steps.append(Step("end", "discarded", at=parked_message.state_at, detail=told))
     elif _was_restored(parked_message):
-        steps.append(Step("now", "restored", at=parked_message.state_at, told=by.strip()))
+        steps.append(Step("now", "restored", at=parked_message.state_at, detail=by.strip()))
     return steps
 
 
@@ -87,18 +89,21 @@ def _came_from(parked_message: ParkedMessage) -> tuple[str, str]:
     if item is None:
         return "", ""
     batch = reverse("replay_batch", args=[item.batch_id])
-    named = f" It names replay {item.batch_id},"
     if _is_sent_by(item, parked_message):
         if item.parked_message_id is None:
-            return f" It is a message of replay {item.batch_id} that came back.", batch
+            return f" Dead-lettered again after replay {item.batch_id}.", batch
         earlier = reverse(
             "parked_message", args=[parked_message.broker.slug, item.parked_message_id]
         )
         message = f"parked message {item.parked_message_id}"
-        return f" It is the {message}, which replay {item.batch_id} sent, come back.", earlier
+        return f" It is {message}, dead-lettered again after replay {item.batch_id}.", earlier
     if item.parked_message_id is None:
-        return f"{named} whose parked message is no longer kept to compare it with.", batch
-    return f"{named} but its content is another: anybody can write that header.", batch
+        why = f"replay {item.batch_id}, but the parked message is deleted and cannot be compared"
+    else:
+        why = (
+            f"replay {item.batch_id}, but the content differs. Any publisher can write this header"
+        )
+    return f" The header names {why}.", batch
 
 
 def _replays(parked_message: ParkedMessage, rules: Redaction) -> Iterator[Step]:
@@ -120,11 +125,13 @@ def _sent(item: ReplayItem, *, is_hidden: bool) -> Step:
     told = []
     if item.route is not None and item.state == ItemState.DONE and not is_hidden:
         exchange = f"exchange {item.route.exchange}" if item.route.exchange else "default exchange"
-        told.append(f"To the {exchange} with the key {item.route.routing_key or '(none)'}.")
+        told.append(
+            f"Sent to the {exchange} with routing key {item.route.routing_key or '(none)'}."
+        )
     if getattr(item, "is_edited", False):
-        told.append("Edited: what was sent is not what stands here.")
+        told.append("Edited: the sent message differs from this parked message.")
     if item.may_be_duplicated:
-        told.append("It may have been published twice.")
+        told.append("The message may be duplicated.")
     told.append(HIDDEN if item.error and is_hidden else item.error)
     return Step(
         "now",
@@ -147,28 +154,28 @@ def _done(item: ReplayItem) -> str:
 
 def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
     batch = reverse("replay_batch", args=[item.batch_id])
-    of = f"Its replay {item.batch_id}."
+    of = f"Replay {item.batch_id}."
     match item.outcome:
         case Outcome.DIED if item.died_as_id is not None:
-            what = f"died again, as parked message {item.died_as_id}"
+            what = f"dead-lettered again as parked message {item.died_as_id}"
             return Step(
                 "again",
                 what,
                 at=item.outcome_at,
-                told=of,
+                detail=of,
                 link=_parked_message(parked_message, item),
             )
         case Outcome.DIED:
-            told = f"{of} It was seen in a dead-letter queue."
-            return Step("again", "died again", at=item.outcome_at, told=told, link=batch)
+            told = f"{of} Delayboard found the message in a dead-letter queue."
+            return Step("again", "dead-lettered again", at=item.outcome_at, detail=told, link=batch)
         case Outcome.DELIVERED:
-            told = f"{of} A tap saw it behind its delay, or a consumer’s failure showed it."
-            return Step("now", "seen to arrive", at=item.outcome_at, told=told, link=batch)
+            told = f"{of} A tap recorded the delivery, or a consumer failure proves it."
+            return Step("now", "delivered (observed)", at=item.outcome_at, detail=told, link=batch)
         case Outcome.HANDED:
-            told = f"{of} It was not seen to arrive since, and can be replayed again."
-            return Step("now", "handed to a delay", at=item.outcome_at, told=told, link=batch)
-    told = f"{of} Nobody saw what became of it."
-    return Step("now", "not seen again", at=item.outcome_at, told=told, link=batch)
+            told = f"{of} The delivery is not observed. You can replay the message again."
+            return Step("now", "sent to a delay", at=item.outcome_at, detail=told, link=batch)
+    told = f"{of} Delayboard recorded no later event."
+    return Step("now", "not observed", at=item.outcome_at, detail=told, link=batch)
 
 
 def _parked_message(parked_message: ParkedMessage, item: ReplayItem) -> str:
@@ -195,9 +202,9 @@ def _equals(parked_message: ParkedMessage) -> list[Step]:
 
 def _equal(parked_message: ParkedMessage, other: ParkedMessage) -> tuple[str, str, datetime, str]:
     if parked_message.repeat_of_id == other.pk or other.repeat_of_id == parked_message.pk:
-        told = "The same message may stand here twice: a crash left open which is so."
+        told = "Possible repeat: a crash may have parked the same message twice."
     else:
-        told = "Equal in properties and body: it died again, or there were two."
+        told = "Equal properties and body: dead-lettered again, or published twice."
     return f"parked as {other.pk} with the same content", other.queue, other.parked_at, told
 
 

@@ -1,4 +1,4 @@
-"""The life of a message as steps in time: what is known, and what is only inferred; pure."""
+"""The history of a message as steps in time: what is known, and what is only inferred; pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Kind = Literal["start", "death", "again", "now", "end"]
 class Step:
     """One thing that happened. `at` is None where nobody tells when.
 
-    `what` is a word or two, `place` the queue or exchange that it concerns, `told` a sentence on
+    `what` is a word or two, `place` the queue or exchange that it concerns, `detail` a sentence on
     how that is known. `link` leads to a page of what was done.
     """
 
@@ -27,7 +27,7 @@ class Step:
     what: str
     place: str = ""
     at: datetime | None = None
-    told: str = ""
+    detail: str = ""
     death: Death | None = None
     is_inferred: bool = False
     link: str = ""
@@ -38,7 +38,7 @@ class Step:
         return self.death.reason if self.death else self.kind
 
 
-def life(
+def build_history(
     message: Message, history: History, *, queue: str = "", then: Sequence[Step] = ()
 ) -> tuple[Step, ...]:
     """From its publication to where it lies, and what was done with it `then`."""
@@ -46,7 +46,7 @@ def life(
     latest = _latest(message, history)
     steps = [_publication(message, history), *deaths, *([latest] if latest else [])]
     if queue and not then:
-        steps.append(Step("now", "lies", queue, told=_came(message)))
+        steps.append(Step("now", "currently", queue, detail=_describe_routing(message)))
     return (*steps, *then)
 
 
@@ -54,9 +54,9 @@ def _publication(message: Message, history: History) -> Step:
     first = next(iter(history.deaths), None)
     place = first.exchange if first else message.exchange
     at, source = published(message, recorded_at=None)
-    told = f"The time is from {SOURCES.get(source, source)}." if at else "Nothing tells when."
+    told = f"The time is from {SOURCES.get(source, source)}." if at else "The time is not recorded."
     if first and first.order_is_inferred:
-        told += " To what is inferred from the order of its deaths."
+        told += " The exchange is inferred from the order of the deaths."
     return Step("start", "published", place, at, told, is_inferred=at is None)
 
 
@@ -73,10 +73,10 @@ def _latest(message: Message, history: History) -> Step | None:
     if after:
         told = f"Not before {after:%Y-%m-%d %H:%M:%S} UTC: {told[0].lower()}{told[1:]}"
     is_told = "x-last-death-queue" in message.headers
-    return Step("again", f"{reason} for the last time", queue, None, told, is_inferred=not is_told)
+    return Step("again", f"last {reason}", queue, None, told, is_inferred=not is_told)
 
 
-def _came(message: Message) -> str:
+def _describe_routing(message: Message) -> str:
     through = f"the exchange {message.exchange}" if message.exchange else "the default exchange"
-    key = f"the key {message.routing_key}" if message.routing_key else "an empty key"
-    return f"It came through {through} with {key}."
+    key = f"routing key {message.routing_key}" if message.routing_key else "an empty routing key"
+    return f"RabbitMQ routed the message through {through} with {key}."

@@ -21,7 +21,7 @@ def path_picture(message: Message, history: History, queue: str) -> str:
     if not _drawn(history.deaths):
         return ""
     layout = arrange(path_graph(message, history, queue))
-    return draw(layout, title="The way of this message", description="", id="way")
+    return draw(layout, title="Path of this message", description="", id="way")
 
 
 def path_graph(message: Message, history: History, queue: str) -> Graph:
@@ -57,14 +57,14 @@ def _rounds(deaths: tuple[Death, ...]) -> tuple[Death, ...]:
 def _way(edges: dict[tuple[str, str], Edge], before: str, death: Death, *, is_sure: bool) -> None:
     """From the queue before through the exchange to the queue of this death."""
     kind: Literal["dead-letter", "alternate"] = "dead-letter" if is_sure else "alternate"
-    what = "dies, and comes to" if is_sure else "comes to, as far as order and counts tell,"
+    what = "dead-letters to" if is_sure else "dead-letters to (inferred)"
     queue = f"queue/{death.queue}"
     key = death.routing_keys[0] if death.routing_keys else ""
     if death.exchange:
         exchange = f"exchange/{death.exchange}"
         if before:
             _add(edges, Edge(before, exchange, kind, what))
-        _add(edges, Edge(exchange, queue, "binding", "routes it to", (key,), key))
+        _add(edges, Edge(exchange, queue, "binding", "routes to", (key,), key))
     elif before:
         _add(edges, Edge(before, queue, kind, what, (key,), key))
 
@@ -80,10 +80,10 @@ def _last(
     key = message.routing_key
     if message.exchange:
         exchange = f"exchange/{message.exchange}"
-        _add(edges, Edge(start, exchange, "dead-letter", "dies for the last time, and comes to"))
-        _add(edges, Edge(exchange, f"queue/{queue}", "binding", "routes it to", (key,), key))
+        _add(edges, Edge(start, exchange, "dead-letter", "last dead-letters to"))
+        _add(edges, Edge(exchange, f"queue/{queue}", "binding", "routes to", (key,), key))
     else:
-        what = "dies for the last time, and comes to"
+        what = "last dead-letters to"
         _add(edges, Edge(start, f"queue/{queue}", "dead-letter", what, (key,), key))
 
 
@@ -109,7 +109,7 @@ def _node(end: str, said: list[str], queue: str) -> Node:
     kind, _, name = end.partition("/")
     if kind == "exchange":
         return Node(end, "exchange", name)
-    words = "it lay here" if name == queue else "queue"
+    words = "last queue" if name == queue else "queue"
     return Node(end, "queue", name, words, badge=_badge(said))
 
 

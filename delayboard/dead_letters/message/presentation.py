@@ -153,12 +153,12 @@ def _end(outcome: Outcome) -> str:
     match outcome.ending:
         case "delivered":
             on = f": {outcome.goes_on}" if outcome.goes_on else ""
-            return f"It arrives in {outcome.queue}{within}{on}."
+            return f"The message arrives in {outcome.queue}{within}{on}."
         case "held":
-            return f"It is held for ever: {outcome.why}."
+            return f"The message is stuck: {outcome.why}."
         case "dropped":
-            return f"It is lost{within}: {outcome.why}."
-    return f"What becomes of it is not known: {outcome.why}."
+            return f"The message is lost{within}: {outcome.why}."
+    return f"The prediction ends: {outcome.why}."
 
 
 def rows(values: Mapping[str, Any], sizes: Mapping[str, str] | None = None) -> tuple[Row, ...]:

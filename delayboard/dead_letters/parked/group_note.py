@@ -42,7 +42,7 @@ def write(user: Any, group: MessageGroup, *, note: str, owner: str, link: str) -
     if group.owner is not None:
         named.setdefault(group.owner.get_username(), group.owner)
     if owner and owner not in named:
-        raise NoteError(f"“{clean(owner)[:150]}” is no account that may see {group.broker.name}.")
+        raise NoteError(f"“{clean(owner)[:150]}” has no access to {group.broker.name}.")
     with transaction.atomic():
         changed = {"note": note, "owner": named.get(owner), "link": link}
         MessageGroup.objects.filter(pk=group.pk).update(**changed)
@@ -64,5 +64,6 @@ def _check(link: str) -> None:
         is_whole = False
     if len(link) > LONGEST_LINK or " " in link or not is_whole:
         raise NoteError(
-            f"The link must begin with http:// or https:// and have at most {LONGEST_LINK} signs."
+            f"The link must begin with http:// or https:// and have at most {LONGEST_LINK} "
+            "characters."
         )

@@ -79,9 +79,9 @@ class Trend:
     @property
     def described(self) -> str:
         if not self.total:
-            return f"None died in the last {self.span.words}."
+            return f"No message was dead-lettered in the last {self.span.words}."
         return (
-            f"{count_text(self.total)} died in the last {self.span.words}, at most "
+            f"{count_text(self.total)} dead-lettered in the last {self.span.words}, at most "
             f"{count_text(self.highest)} in {_length(self.span.step)}."
         )
 

@@ -39,7 +39,7 @@ def merge(user: Any, broker: Broker, keys: Collection[int], into: int, name: str
         found = _locked(MessageGroup.objects.filter(broker=broker, pk__in={*keys, into}))
         others = [group for group in found.values() if group.pk != into]
         if into not in found or not others or len(found) != len({*keys, into}):
-            raise MergeError("Choose two or more groups of this broker, and the one that stays.")
+            raise MergeError("Select two or more groups of this broker and the target group.")
         _check(found, into)
         group = found[into]
         MessageGroup.objects.filter(pk__in=[one.pk for one in others]).update(merged_into=into)
@@ -55,7 +55,7 @@ def undo(user: Any, group: MessageGroup) -> int:
         found = _locked(MessageGroup.objects.filter(Q(pk=group.pk) | Q(merged_into=group.pk)))
         merged = [pk for pk in found if pk != group.pk]
         if not merged:
-            raise MergeError("No group is merged into this one.")
+            raise MergeError("This group contains no merged groups.")
         _check_pending(found)
         MessageGroup.objects.filter(pk__in=merged).update(merged_into=None)
         MessageGroup.objects.filter(pk=group.pk).update(name="")
@@ -80,11 +80,11 @@ def _locked(rows: Any) -> dict[int, MessageGroup]:
 def _check(found: dict[int, MessageGroup], into: int) -> None:
     keys = [pk for pk in found if pk != into]
     if any(group.merged_into_id is not None for group in found.values()):
-        raise MergeError("One of these groups is merged already: undo that merge first.")
+        raise MergeError("One of these groups is already merged. Undo that merge first.")
     if MessageGroup.objects.filter(merged_into__in=keys).exists():
         raise MergeError(
-            "One of these groups holds merged groups: let it be the one that stays, or undo its "
-            "merge first."
+            "One of these groups contains merged groups. Select that group as the target, or undo "
+            "the merge first."
         )
     held = MessageGroup.objects.filter(merged_into=into).count()
     if held + len(found) > MOST_MERGED:
@@ -100,7 +100,7 @@ def _check_pending(found: Collection[int]) -> None:
     is_preparing = ReplayBatch.objects.filter(group__in=found, state=BatchState.PREPARING)
     if is_changing.exists() or is_preparing.exists():
         raise MergeError(
-            "A replay, discard or restore of one of these groups is under way: wait for its end."
+            "A replay, discard or restore of one of these groups is running. Wait until it ends."
         )
 
 

@@ -37,7 +37,7 @@ class Taking:
     def keep(
         self, deliveries: Sequence[Delivery], *, stop: Event, say: Callable[[str], None]
     ) -> None:
-        """Commit, then acknowledge. Raises JournalFailed, BrokerError, and what `pulse` raises."""
+        """Commit, then acknowledge. Raises StoreFailed, BrokerError, and what `pulse` raises."""
         near = [delivery.tag for delivery in deliveries if self._limits.is_near(delivery.message)]
         for run in self._limits.runs(deliveries):
             parked_messages = self._keeper.hold(

@@ -81,8 +81,8 @@ def limits_of(broker: Broker, queue: str) -> Limits:
     limits = min(found, key=lambda one: inf if one.deliveries is None else one.deliveries)
     if limits.deliveries == 0:
         raise Conflict(
-            f"“{queue}” has the delivery limit 0: a message that is put back but once is gone, so "
-            "none is taken from it. Set a higher limit first."
+            f"“{queue}” has delivery limit 0, so RabbitMQ drops every returned message. Set a "
+            "higher limit, then park the queue."
         )
     return limits
 

@@ -14,7 +14,7 @@ from delayboard.dead_letters.parking import repeats
 from delayboard.dead_letters.parking.consume import Taking
 from delayboard.dead_letters.parking.in_flight_limit import BATCH_BYTES, Limits, limits_of
 from delayboard.dead_letters.parking.session import Acks, opened
-from delayboard.dead_letters.parking.store_batch import JournalFailed, Keeper, Room
+from delayboard.dead_letters.parking.store_batch import Keeper, Room, StoreFailed
 from delayboard.dead_letters.queues import peek
 from delayboard.models import ParkedMessage, Parking, ParkSession
 from topology import work
@@ -79,7 +79,7 @@ def park(
         lease.end(WorkState.CANCELLED, str(stopped))
     except _Ending:
         lease.give_back("", after=timedelta(0))
-    except JournalFailed as error:
+    except StoreFailed as error:
         lease.give_back(str(error), after=RETRY_AFTER)
     except BrokerError as error:
         if error.retry_helps:
@@ -94,7 +94,9 @@ def _settle(parking: Parking, claimed: Work, lease: work.Lease) -> None:
     parking.refresh_from_db(fields=["handles"])
     missing = len(parking.handles or ())
     if missing and claimed.attempts < LOOKS:
-        said = f"{missing} of the chosen messages were not found yet; they are looked for again."
+        said = (
+            f"{missing} selected messages are not found yet. Delayboard searches the queue again."
+        )
         lease.give_back(said, after=LOOK_AGAIN_AFTER)
     else:
         lease.end(WorkState.DONE)
@@ -139,8 +141,8 @@ def _park_all(parking: Parking, progress: Progress, stop: Event, alive: Callable
                     break
                 if monotonic() - came_at > PATIENCE:
                     raise Conflict(
-                        f"Nothing comes from “{parking.queue}” though it has messages: another "
-                        "consumer may be the only active one."
+                        f"“{parking.queue}” has messages but delivers none. Another consumer may "
+                        "be its single active consumer."
                     )
 
 

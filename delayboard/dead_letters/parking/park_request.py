@@ -32,17 +32,15 @@ def refusal(row: DeadLetterQueue | None, queue: Queue | None) -> str:
     `row` is a person's word on it, `queue` what the broker has of this name.
     """
     if queue is None:
-        return "The broker has no queue of this name."
+        return "The broker has no queue with this name."
     if is_tap(queue.name):
-        return "This is Delayboard's own tap: it holds copies, no dead letters."
+        return "This queue is a tap of Delayboard. A tap contains copies, not dead letters."
     if queue.type == "stream":
-        return "A stream is not parked: reading it takes nothing out."
+        return "Delayboard cannot park a stream, because reading a stream removes no messages."
     if queue.type not in ("classic", "quorum"):
-        return f"What parking does to a queue of the type “{queue.type}” is not known."
+        return f"Delayboard cannot park queues of type “{queue.type}”."
     if row is None or not row.is_confirmed:
-        return (
-            "Nobody has confirmed that this queue holds dead letters. If it does, confirm it first."
-        )
+        return "This queue is not confirmed as a dead-letter queue. Confirm the queue first."
     return ""
 
 
@@ -51,8 +49,8 @@ def warning(queue: Queue, snapshot: Snapshot) -> str:
     numbers = snapshot.numbers.get(queue.name)
     if numbers and numbers.consumers:
         return (
-            f"“{queue.name}” has {numbers.consumers} consumers: they and Delayboard share what "
-            "comes into it."
+            f"“{queue.name}” has {numbers.consumers} consumers. RabbitMQ divides new messages "
+            "between them and Delayboard."
         )
     return ""
 
@@ -91,12 +89,12 @@ def park_these(
     queue = _queue(row, snapshot, name)
     chosen = list(dict.fromkeys(handles))
     if not chosen or len(chosen) > MOST_CHOSEN or not all(map(HANDLE.fullmatch, chosen)):
-        raise ParkError(f"Choose messages of the list, at most {MOST_CHOSEN}.")
+        raise ParkError(f"Select 1 to {MOST_CHOSEN} messages of the list.")
     if snapshot is not None:
         allowed = peek.permission(queue, snapshot)
         if not allowed.allowed or allowed.budget is not None:
             raise ParkError(
-                "Looking for single messages harms the others of this queue: park all of them."
+                "Parking single messages harms the others in this queue. Park the whole queue."
             )
     return _asked(user, broker, name, chosen)
 
@@ -118,7 +116,9 @@ def cancel(user: Any, parking: Parking) -> None:
 def _queue(row: DeadLetterQueue | None, snapshot: Snapshot | None, name: str) -> Queue:
     """Raises ParkError."""
     if snapshot is None:
-        raise ParkError("The broker does not answer, so what the queue is now is not known.")
+        raise ParkError(
+            "The broker does not answer, so Delayboard cannot check the queue. Try again later."
+        )
     queue = snapshot.definitions.queue(name)
     if why := refusal(row, queue):
         raise ParkError(why)

@@ -27,13 +27,13 @@ RETRY_SECONDS = 0.5
 SPARE_BYTES = 262_144
 
 
-class JournalFailed(RecordingFailed):
+class StoreFailed(RecordingFailed):
     """The database does not take messages; the sentence says why."""
 
 
-def failed(error: Exception) -> JournalFailed:
-    return JournalFailed(
-        f"The journal cannot be written: {error}. The messages stay in their queue."
+def store_failure(error: Exception) -> StoreFailed:
+    return StoreFailed(
+        f"Delayboard cannot store messages: {error}. The messages remain in their queue."
     )
 
 
@@ -44,7 +44,7 @@ class Room:
     refused_bytes: int = 0
 
     def check(self) -> None:
-        """Write so much, and take it back. Raises JournalFailed.
+        """Write so much, and take it back. Raises StoreFailed.
 
         A delivery costs a message of a quorum queue one of those that it has, so none is asked
         for that cannot be kept.
@@ -56,7 +56,7 @@ class Room:
                 transaction.set_rollback(True)
         except db.Error as error:
             forget_connection()
-            raise failed(error) from error
+            raise store_failure(error) from error
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Keeper:
         """Keep them, trying again for a while if the database refuses; their messages' ids.
 
         `say` is told why. `for_good` goes on trying until `stop` is set, for messages that do not
-        survive being given back. Raises JournalFailed.
+        survive being given back. Raises StoreFailed.
         """
         until = monotonic() + HOLD_SECONDS
         has_failed = False
@@ -112,8 +112,8 @@ class Keeper:
                 forget_connection()
                 self.room.refused_bytes = sum(len(message.body) for message in messages)
                 if stop.is_set() or (monotonic() > until and not for_good):
-                    raise failed(error) from error
-                say(str(failed(error)))
+                    raise store_failure(error) from error
+                say(str(store_failure(error)))
                 stop.wait(RETRY_SECONDS)
             else:
                 self.room.refused_bytes = 0

@@ -10,9 +10,9 @@ from django import db
 
 from delayboard.dead_letters.parking.session import opened
 from delayboard.dead_letters.parking.store_batch import (
-    JournalFailed,
     Keeper,
     Room,
+    StoreFailed,
     forget_connection,
 )
 from delayboard.dead_letters.queues.peek import MAXIMUM_BYTES, Store
@@ -21,7 +21,7 @@ from topology.models import Broker
 
 
 def make_store(broker: Broker, queue: str, user: Any) -> Store:
-    """Returns where a peek of this queue stores a message; both calls raise JournalFailed."""
+    """Returns where a peek of this queue stores a message; both calls raise StoreFailed."""
     room = Room(refused_bytes=MAXIMUM_BYTES)
     return Store(room.check, partial(_store_last, broker, queue, user))
 
@@ -31,10 +31,10 @@ def _store_last(broker: Broker, queue: str, user: Any, message: Message) -> None
     try:
         with opened(broker, queue, by=user) as session:
             Keeper(session).hold([message], stop=Event(), say=lambda trouble: None)
-    except (db.Error, JournalFailed) as error:
+    except (db.Error, StoreFailed) as error:
         forget_connection()
-        why = error.__cause__ if isinstance(error, JournalFailed) else error
-        raise JournalFailed(
-            f"The message at the head had no delivery left and could not be parked: {why}. "
-            "RabbitMQ has dropped it or dead-lettered it again."
+        why = error.__cause__ if isinstance(error, StoreFailed) else error
+        raise StoreFailed(
+            f"Delayboard could not park the first message, which had no delivery left: {why}. "
+            "RabbitMQ dropped it or dead-lettered it again."
         ) from error

@@ -29,7 +29,7 @@ def watch(queue_id: int, *, stop: Event, beat: Beat, room: Room) -> None:
     """Park what comes into a watched queue until `stop` is set.
 
     `beat` gets kept and repeats (of this connection), last_at and trouble, about twice a second.
-    Raises BrokerError and JournalFailed, each a sentence; calling again goes on. `room` is the
+    Raises BrokerError and StoreFailed, each a sentence; calling again goes on. `room` is the
     same for all calls.
     """
     row = DeadLetterQueue.objects.select_related("broker", "watched_by").get(pk=queue_id)

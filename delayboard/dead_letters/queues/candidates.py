@@ -70,21 +70,21 @@ def find_obstacle(
     Whoever advises somebody to confirm, watch or park a queue asks this first.
     """
     if queue.type == "stream":
-        return "a stream: nothing is ever taken out of it"
+        return "stream: consumers remove no messages"
     if in_topology:
-        return "where a topology delivers: a work queue"
+        return "work queue: destination of a topology"
     if queue.message_ttl_ms is not None:
-        return "its messages expire: a delay"
+        return "delay queue: messages expire"
     if numbers.consumers:
-        return "has consumers: a work queue"
+        return "work queue: has consumers"
     if not into:
-        return "no queue’s messages die into it"
+        return "no queue dead-letters into this queue"
     if not any(feed.is_failure for feed in into):
-        return "only what has waited comes here: where a delay ends"
+        return "end of a delay: receives only expired messages"
     return ""
 
 
 def _reasons(into: Sequence[Feed]) -> str:
     names = sorted({name for feed in into if feed.is_failure for name in feed.queues})
     who = f"“{names[0]}”" if len(names) == 1 else f"{len(names):,} queues"
-    return f"what fails in {who} dies into it, and nobody consumes it"
+    return f"receives failed messages from {who}, has no consumers"

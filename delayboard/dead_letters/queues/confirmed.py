@@ -198,16 +198,16 @@ def _cancel_parkings(broker: Broker, name: str) -> None:
 
 def _problem(broker: Broker, name: str, snapshot: Snapshot | None, *, is_confirmed: bool) -> str:
     if not name or len(name) > LONGEST_NAME or not is_encodable(name):
-        return "This is no name of a queue that can be kept."
+        return "This is not a valid queue name."
     if is_tap(name):
-        return "This is one of Delayboard’s own taps: what is in it are copies."
+        return "This queue is a tap of Delayboard. A tap contains copies, not dead letters."
     if not is_confirmed and DeadLetterQueue.objects.filter(broker=broker, queue=name).exists():
         return ""
     if snapshot is None:
-        return f"{broker.name} has not answered yet, so that its queues are not known."
+        return f"{broker.name} has not answered yet, so its queues are unknown. Try again later."
     queue = snapshot.definitions.queue(name)
     if queue is None:
-        return f"{broker.name} has no queue of this name."
+        return f"{broker.name} has no queue with this name."
     if is_confirmed and queue.type == "stream":
-        return "This is a stream: nothing is ever taken out of it, so it cannot be parked."
+        return "Delayboard cannot park a stream, because reading a stream removes no messages."
     return ""

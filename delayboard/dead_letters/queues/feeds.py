@@ -18,10 +18,10 @@ FAILURES = ("rejected", "maxlen", "delivery_limit")
 NAMED = 3
 
 _HOW = {
-    "rejected": "consumers reject it",
-    "expired": "its time there runs out",
+    "rejected": "consumers reject messages",
+    "expired": "messages expire",
     "maxlen": "the queue is full",
-    "delivery_limit": "it is delivered too often",
+    "delivery_limit": "messages exceed the delivery limit",
 }
 
 
@@ -50,24 +50,26 @@ class Feed:
         more = len(self.queues) - NAMED
         who = f"{names} and {more:,} more queues" if more > 0 else names
         reasons = " or ".join(f"{_HOW[reason]} ({reason})" for reason in self.reasons)
-        return f"From {who}, when {reasons}, {self._way}."
+        return f"From {who} when {reasons}, {self._path}."
 
     @property
-    def _way(self) -> str:
+    def _path(self) -> str:
         if self.exchange == "":
-            return "straight through the default exchange"
-        way = f"through the exchange “{self.exchange}”"
+            return "through the default exchange"
+        path = f"through the exchange “{self.exchange}”"
         if not self.key_matters:
-            return way
-        return f"{way} with {'its own key' if self.routing_key is None else _key(self.routing_key)}"
+            return path
+        return f"{path} with {_key(self.routing_key)}"
 
 
 # By the name of the queue that is fed.
 Feeds: TypeAlias = Mapping[str, Sequence[Feed]]
 
 
-def _key(routing_key: str) -> str:
-    return f"the key “{routing_key}”" if routing_key else "an empty key"
+def _key(routing_key: str | None) -> str:
+    if routing_key is None:
+        return "the original routing key"
+    return f"routing key “{routing_key}”" if routing_key else "an empty routing key"
 
 
 def reasons(queue: Queue, numbers: QueueNumbers, version: tuple[int, ...]) -> tuple[str, ...]:

@@ -33,7 +33,9 @@ REQUEST_HEARTBEAT_SECONDS = 2
 # Nobody serves the connection while the database takes a message, or waits for a lock.
 STORING_HEARTBEAT_SECONDS = 30
 SHORT_TTL_MS = 10_000
-WITHOUT_STORE = "A peek costs each message of this queue a delivery: only a person may ask for one."
+WITHOUT_STORE = (
+    "A peek uses one delivery of each message in this queue. Only a user can request it."
+)
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,12 @@ def permission(queue: Queue, snapshot: Snapshot, budget: Budget | None = None) -
     `budget` is what `look_budget` says of it; without one nothing was spent.
     """
     if queue.type == "stream":
-        return Permission(False, ("A stream has no dead letters and is not read here.",))
+        return Permission(
+            False,
+            ("Delayboard does not peek at streams, because streams contain no dead letters.",),
+        )
     if queue.type not in ("classic", "quorum"):
-        sentence = f"What a look does to a queue of the type “{queue.type}” is not known."
+        sentence = f"Delayboard cannot peek at queues of type “{queue.type}”."
         return Permission(False, (sentence,))
     notes = _notes(queue, snapshot)
     if queue.type == "classic":
@@ -225,19 +230,19 @@ def history_id(headers: Mapping[str, Any]) -> str:
 def _notes(queue: Queue, snapshot: Snapshot) -> tuple[str, ...]:
     numbers = snapshot.numbers.get(queue.name)
     ttl = queue.message_ttl_ms
-    notes = ["Looking sets the redelivered mark of every message that is shown."]
+    notes = ["A peek sets the redelivered flag of every message that it shows."]
     if numbers and numbers.consumers:
-        notes.append("It has consumers: a message on show is kept from them for a moment.")
+        notes.append("The queue has consumers. A peek withholds messages from them for a moment.")
     if ttl is not None and ttl < SHORT_TTL_MS:
-        notes.append("Its messages expire soon; one that is due while on show leaves late.")
+        notes.append("Messages in this queue expire soon. A peek can delay their expiry.")
     return tuple(notes)
 
 
 def _quorum_notes(queue: Queue) -> tuple[str, ...]:
     """What a look does on 4.3, where it costs nothing."""
-    notes = ["A look is no failed delivery here: RabbitMQ 4.3 counts it apart."]
+    notes = ["RabbitMQ 4.3 does not count a peek as a failed delivery."]
     if _is_unlimited(queue):
-        notes.append("Without a delivery limit the messages go to the end of the queue.")
+        notes.append("Without a delivery limit, a peek moves the messages to the end of the queue.")
     return tuple(notes)
 
 
@@ -250,11 +255,11 @@ def _quorum_refusal(queue: Queue, version: tuple[int, ...]) -> str:
     if version >= (4, 3):
         kind = queue.arguments.text("x-delayed-retry-type") or "disabled"
         if kind in ("all", "returned"):
-            return "Its delayed retry would take every message that is looked at out of sight."
+            return "Delayed retry would hide every peeked message, so Delayboard does not peek."
         return ""
     if costs_of(queue, version) is None:
         return (
-            "On a quorum queue of this version a look puts the messages at the end of the "
-            "queue, out of their order."
+            "On this RabbitMQ version, a peek moves messages of a quorum queue to the end "
+            "of the queue."
         )
     return ""

@@ -27,7 +27,7 @@ from topology.snapshot import Snapshot
 
 # Each of the three calls that read a queue and its policies takes at most this long.
 READ_SECONDS = 1.0
-NOT_PEEKED = "Without the queue's delivery limit, a peek may destroy messages: park them instead."
+NOT_PEEKED = "Without the queue's delivery limit, a peek may destroy messages. Park them instead."
 # The broker counts every five seconds: what is said to be empty was so at some time before.
 STATISTICS_LAG = timedelta(seconds=15)
 # So many deliveries are left to whoever the messages are meant for.
@@ -57,12 +57,12 @@ class Budget:
     @property
     def sentence(self) -> str:
         left = (
-            f"{self.left} of {self.limit} deliveries are left to the messages at the head: a look "
-            "costs one, and after the last one they are destroyed."
+            f"The first messages have {self.left} of {self.limit} deliveries left. Each peek uses "
+            "one, and RabbitMQ drops a message after the last one."
         )
         if self.is_short:
-            return f"{left} The last {RESERVE} are not spent on looks."
-        return f"{left} How often others took them is known only of what was looked at."
+            return f"{left} Delayboard reserves the last {RESERVE} for consumers."
+        return f"{left} Delayboard counts other deliveries only of messages that it peeked."
 
 
 def costs_of(queue: Queue, version: tuple[int, ...]) -> int | None:

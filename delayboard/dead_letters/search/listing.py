@@ -53,7 +53,7 @@ class Listed:
     hidden: frozenset[str]
 
 
-def listed(user: User, search: Search, before: int | None) -> Listed:
+def list_page(user: User, search: Search, before: int | None) -> Listed:
     """What fits and is older than `before`, the newest first; `user` is who will see it."""
     found = find(search, before, PAGE)
     number, is_exact = _number(search, found, before)
@@ -118,6 +118,6 @@ def _beginning(body: bytes, hidden: Redaction) -> str:
     """One line of what is text; a body of which a part is missing is hidden whole by any rule."""
     text = hidden.body(body, MASKED_BYTES)[: 4 * LINE].decode("utf-8", "replace")
     if "\ufffd" in text[: LINE // 2] or "\x00" in text:
-        return "(not a text)"
+        return "(binary body)"
     line = " ".join(text.split())
     return line if len(line) <= LINE else f"{line[:LINE]}…"

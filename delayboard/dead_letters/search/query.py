@@ -172,16 +172,16 @@ def number_of(text: str) -> float | None:
 def parse(text: str, now: datetime) -> Query:
     """Read a query. Raises QueryError; `now` is what ages count from."""
     if len(text) > LONGEST:
-        raise QueryError(f"This is longer than {LONGEST} characters.")
+        raise QueryError(f"The search is longer than {LONGEST} characters.")
     if not is_encodable(text):
-        raise QueryError("This holds signs that no text has: they cannot be searched.")
+        raise QueryError("The search contains invalid characters.")
     words: list[Word] = []
     conditions: list[Condition] = []
     states: list[str] = []
     repeats: list[bool] = []
     for number, part in enumerate(_parts(text), start=1):
         if number > MOST_PARTS:
-            raise QueryError(f"This asks for more than {MOST_PARTS} things at once.")
+            raise QueryError(f"The search has more than {MOST_PARTS} conditions.")
         if not part.field:
             words.append(Word(fold(_unescaped(part.value)), part.is_negated))
         elif part.field == "state":
@@ -192,7 +192,7 @@ def parse(text: str, now: datetime) -> Query:
             conditions.append(Condition(part.field, _value(part, now), part.is_negated))
     if len(set(states)) > 1 or len(set(repeats)) > 1:
         name = "state" if len(set(states)) > 1 else "repeat"
-        raise QueryError(f"“{name}:” is said twice, and differently.")
+        raise QueryError(f"“{name}:” has two different values. Use one value.")
     state = states[0] if states else "parked"
     kept = tuple(word for word in words if word.text)
     return Query(kept, tuple(conditions), state, repeats[0] if repeats else None)
@@ -202,7 +202,7 @@ def _parts(text: str) -> Iterator[_Part]:
     for found in _PART.finditer(text):
         if found["open"]:
             place = found.start("open") + 1
-            raise QueryError(f"The quote that begins at sign {place} is not closed.")
+            raise QueryError(f"The quote at character {place} is not closed.")
         name, value, is_negated = found["name"], found["value"], bool(found["minus"])
         if name is None:
             word = found["word"] or _unquoted(found["quoted"]) + _unquoted(found["rest"])
@@ -229,8 +229,8 @@ def _field(name: str, typed: str) -> str:
     if is_content or folded in FIELDS:
         return folded
     raise QueryError(
-        f"In “{typed}” the field is not known. Fields are {', '.join(FIELDS)}. "
-        f'To look for it as a text, put it in quotes: "{typed}".'
+        f"In “{typed}” the field is unknown. Use one of {', '.join(FIELDS)}. "
+        f'To search for the text, put it in quotes: "{typed}".'
     )
 
 
@@ -244,14 +244,14 @@ def _value(part: _Part, now: datetime) -> Value:
         return Compared(part.how, float(found[1]) * _SIZES[found[2]])
     if part.field in NUMBER_FIELDS or part.how is not None:
         if part.field in TEXT_FIELDS:
-            raise part.refused(f"{part.field} is a text: it is not compared.")
+            raise part.refused(f"{part.field} is a text field, which allows no < or >.")
         number = number_of(part.value)
         if number is None:
             raise part.refused(f"a number is expected, such as {part.field}:>3.")
         return Compared(part.how, number)
     pieces = _pieces(part.value)
     if len(pieces) > MOST_STARS + 1:
-        raise part.refused(f"there are more than {MOST_STARS} stars.")
+        raise part.refused(f"there are more than {MOST_STARS} wildcards (*).")
     return Pattern(pieces)
 
 
@@ -259,7 +259,7 @@ def _span(part: _Part, now: datetime) -> Span:
     """An age (`<2h`: less than two hours ago) or a day or moment in UTC (`>2026-11-01`)."""
     is_age = _AGE.fullmatch(part.value)
     if is_age and part.how is None:
-        raise part.refused(f"say < or > before an age: {part.field}:<2h.")
+        raise part.refused(f"an age needs < or >, such as {part.field}:<2h.")
     try:
         if is_age:
             first = after = now - parse_delay(part.value)

@@ -31,17 +31,19 @@ def check(user: User, broker: Broker, query: Query) -> None:
     hidden = redaction.rules_for(user, broker)
     for condition in query.conditions:
         if hides(hidden, condition):
-            raise QueryError(f"“{condition.field}” is hidden from you and cannot be searched.")
+            raise QueryError(
+                f"A redaction rule hides “{condition.field}”, so you cannot search it."
+            )
     if not query.reads_content:
         return
     if not access.may(user, broker, Role.OPERATOR):
         raise QueryError(
-            "Searching in headers and bodies needs the role operator. Other fields can be searched."
+            "Searching in headers and bodies needs the role operator. You can search other fields."
         )
     if query.words and not hidden.is_empty:
         raise QueryError(
-            "Words cannot be searched: some headers or values of bodies are hidden from you. "
-            "Ask for a field, such as reason:rejected or header.tenant:42."
+            "Redaction rules hide headers or body values, so you cannot search for words. "
+            "Search a field, such as reason:rejected or header.tenant:42."
         )
 
 

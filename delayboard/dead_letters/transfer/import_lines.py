@@ -14,7 +14,12 @@ from analytics.events import clean
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parked import store
 from delayboard.dead_letters.parked.states import change_parked_messages
-from delayboard.dead_letters.transfer.parse_lines import Imported, LineError, numbered, read_line
+from delayboard.dead_letters.transfer.parse_lines import (
+    Imported,
+    LineError,
+    number_lines,
+    read_line,
+)
 from delayboard.dead_letters.transfer.serialize import uid_of
 from delayboard.models import MessageGroup, ParkedMessage, ParkedState
 from topology import audit
@@ -72,7 +77,7 @@ def _read(
     lines: Iterable[bytes], tally: Tally, tell: Callable[[int, str], None]
 ) -> Iterator[tuple[Imported, int]]:
     """The messages, each with the length of its line."""
-    for number, line in numbered(lines):
+    for number, line in number_lines(lines):
         tally.lines += 1
         try:
             yield read_line(line), len(line)

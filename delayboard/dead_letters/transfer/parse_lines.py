@@ -53,17 +53,19 @@ class Imported:
 def read_line(line: bytes) -> Imported:
     """Raises LineError."""
     if len(line) > LONGEST_LINE:
-        raise LineError("It is longer than any export’s.")
+        raise LineError("The line is longer than any exported line.")
     try:
         told = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise LineError(f"It is no JSON: {error}.") from error
+        raise LineError(f"The line is not JSON: {error}.") from error
     if not isinstance(told, dict) or told.get("kind") != KIND:
-        raise LineError("It is no dead letter of an export.")
+        raise LineError("The line is not an exported dead letter.")
     if told.get("v") != VERSION:
-        raise LineError(f"Its version {_short(told.get('v'))} is not {VERSION}.")
+        raise LineError(f"The version {_shorten(told.get('v'))} is not {VERSION}.")
     if told.get("masked") is not False:
-        raise LineError("Parts of it were hidden when it was exported, so that it is not whole.")
+        raise LineError(
+            "Redaction rules hid parts of the message in the export, so it is incomplete."
+        )
     message = Message(
         _name(told, "exchange"),
         _name(told, "routing_key"),
@@ -72,7 +74,7 @@ def read_line(line: bytes) -> Imported:
         redelivered=told.get("redelivered") is True,
     )
     if told.get("content_id", message.content_id) != message.content_id:
-        raise LineError("Its content is not what its content_id says: it was changed.")
+        raise LineError("The content does not match the content_id, so the line was changed.")
     group = told.get("group")
     about = group if isinstance(group, dict) else {}
     return Imported(
@@ -86,15 +88,15 @@ def read_line(line: bytes) -> Imported:
     )
 
 
-def _short(value: object) -> str:
-    """How a value is told in a sentence: at most 40 characters of it."""
+def _shorten(value: object) -> str:
+    """Returns at most 40 characters of a value, quoted for a sentence."""
     if isinstance(value, (dict, list)):
-        return "of many parts"
+        return "(a list or object)"
     text = clean(value if not isinstance(value, str) else value[:40])
     return f"“{text[:40]}”"
 
 
-def numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def number_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """The lines that are not empty, counted from 1."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
@@ -106,40 +108,40 @@ def _uid(told: Mapping[str, Any], line: bytes) -> str:
     if uid is None:
         return hashlib.sha256(line.strip()).hexdigest()
     if not isinstance(uid, str) or not uid or len(uid) > LONGEST_UID or not uid.isascii():
-        raise LineError(f"Its uid is no text of at most {LONGEST_UID} ASCII signs.")
+        raise LineError(f"The uid is not a text of at most {LONGEST_UID} ASCII characters.")
     if not uid.isprintable():
-        raise LineError("Its uid holds signs that cannot be seen.")
+        raise LineError("The uid contains characters that are not printable.")
     return uid
 
 
 def _name(told: Mapping[str, Any], name: str, *, is_needed: bool = False) -> str:
     text = _text(told, name)
     if len(text.encode()) > LONGEST_NAME:
-        raise LineError(f"Its {name} has more than {LONGEST_NAME} bytes.")
+        raise LineError(f"The {name} is longer than {LONGEST_NAME} bytes.")
     if is_needed and not text:
-        raise LineError(f"It has no {name}.")
+        raise LineError(f"The line has no {name}.")
     return text
 
 
 def _text(told: Mapping[str, Any], name: str) -> str:
     text = told.get(name, "")
     if not isinstance(text, str):
-        raise LineError(f"Its {name} is no text.")
+        raise LineError(f"The {name} is not a text.")
     return text
 
 
 def _properties(told: Mapping[str, Any]) -> bytes:
     if "properties_base64" not in told:
-        raise LineError("It has no properties_base64.")
+        raise LineError("The line has no properties_base64.")
     raw = _bytes(told, "properties_base64")
     if len(raw) > MOST_PROPERTIES:
-        raise LineError("Its properties are larger than any frame.")
+        raise LineError("The properties are larger than an AMQP frame.")
     return raw
 
 
 def _body(told: Mapping[str, Any]) -> bytes:
     if ("body_text" in told) == ("body_base64" in told):
-        raise LineError("It has to have one of body_text and body_base64.")
+        raise LineError("The line needs exactly one of body_text and body_base64.")
     if "body_base64" in told:
         return _bytes(told, "body_base64")
     return _text(told, "body_text").encode()
@@ -149,7 +151,7 @@ def _bytes(told: Mapping[str, Any], name: str) -> bytes:
     try:
         return b64decode(_text(told, name).encode(), validate=True)
     except binascii.Error as error:
-        raise LineError(f"Its {name} is no base64: {error}.") from error
+        raise LineError(f"The {name} is not valid base64: {error}.") from error
 
 
 def _moment(told: Mapping[str, Any], name: str) -> datetime:
@@ -157,9 +159,9 @@ def _moment(told: Mapping[str, Any], name: str) -> datetime:
         at = datetime.fromisoformat(_text(told, name))
         at = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise LineError(f"Its {name} is no moment.") from error
+        raise LineError(f"The {name} is not a valid time.") from error
     if at < FIRST_YEAR:
-        raise LineError(f"Its {name} is before the year 1000.")
+        raise LineError(f"The {name} is before the year 1000.")
     return at
 
 
@@ -168,6 +170,6 @@ def _state(told: Mapping[str, Any]) -> ParkedState:
     try:
         state = ParkedState(told.get("state", ParkedState.PARKED))
     except ValueError as error:
-        raise LineError(f"Its state is none of {', '.join(ParkedState.values)}.") from error
+        raise LineError(f"The state is not one of {', '.join(ParkedState.values)}.") from error
     is_on_its_way = state in (ParkedState.REPLAYING, ParkedState.HANDED)
     return ParkedState.PARKED if is_on_its_way else state

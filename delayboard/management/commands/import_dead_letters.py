@@ -18,7 +18,7 @@ LEFT_OUT_CODE = 3
 class Command(BaseCommand):
     help = (
         "Import JSON lines that an export wrote. Importing the same file again adds nothing. "
-        "Exits with 0 when every line stands in the journal, 3 when some were left out."
+        "Exits with 0 when every line is stored, 3 when some were skipped."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -31,8 +31,8 @@ class Command(BaseCommand):
         with opened(file) as lines:
             tally = bring(None, broker, name, lines, self._tell)
         self.stdout.write(
-            f"{tally.lines} lines: {tally.added} added, {tally.known} stood there already, "
-            f"{tally.malformed} left out."
+            f"{tally.lines} lines: {tally.added} added, {tally.known} already stored, "
+            f"{tally.malformed} skipped."
         )
         if tally.malformed:
             sys.exit(LEFT_OUT_CODE)

@@ -26,18 +26,16 @@ class Command(BaseCommand):
     help = (
         "Publish timeouts from a file of JSON lines (docs/timeouts.md) into applied delay levels, "
         "so that each arrives when it is due. Importing the same file again adds nothing. Exits "
-        "with 0 when every line went, 3 when some were left out, 1 when nothing could be done."
+        "with 0 when every line was published, 3 when some were skipped, 1 when none was published."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("topology", help="the slug of delay levels, as in its page's address")
         parser.add_argument("file", metavar="FILE", help="JSON lines; - is standard input")
         parser.add_argument(
-            "--dry-run", action="store_true", help="say what would become of each line, only"
+            "--dry-run", action="store_true", help="report the result of each line, publish nothing"
         )
-        parser.add_argument(
-            "--rate", type=float, metavar="N", help="at most so many messages a second"
-        )
+        parser.add_argument("--rate", type=float, metavar="N", help="maximum messages per second")
 
         add_confirmation(parser)
 
@@ -58,7 +56,7 @@ class Command(BaseCommand):
                 else:
                     tally = import_timeouts(topology, name, lines, self._tell, rate=rate)
         except KeyboardInterrupt:
-            self.stderr.write("Stopped. Importing the same file again adds the rest.")
+            self.stderr.write("Stopped. Import the same file again to publish the rest.")
             sys.exit(STOPPED_CODE)
         except (Refusal, BrokerError) as error:
             raise CommandError(f"Nothing was imported. {error}") from error
@@ -90,8 +88,7 @@ class Command(BaseCommand):
         )
         if tally.doubled:
             self.stdout.write(
-                f"{tally.doubled} of them had been begun by an import that did not end, and may "
-                "be in the broker twice."
+                f"An interrupted import began {tally.doubled} of them, so they may be duplicated."
             )
         for destination, counted in sorted(tally.destinations.items()):
             words = ", ".join(f"{number} {mark}" for mark, number in sorted(counted.items()))

@@ -25,8 +25,8 @@ NOTHING_CODE, PARTLY_CODE, STOPPED_CODE = 1, 3, 130
 
 class Command(BaseCommand):
     help = (
-        "Publish dead letters again, without losing one (docs/replay.md). Exits with 0 when all "
-        "of them are done, 3 when some are, 1 when none is, 2 when the command makes no sense."
+        "Publish dead letters again (docs/replay.md). Exits with 0 when all are published, 3 when "
+        "some are, 1 when none is, 2 when the arguments are wrong."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -34,10 +34,12 @@ class Command(BaseCommand):
         replay_arguments.add_choices(parser)
         replay_arguments.add_targets(parser)
         replay_arguments.add_options(parser)
-        parser.add_argument("--dry-run", action="store_true", help="check only, send nothing")
-        parser.add_argument("--yes", action="store_true", help="in spite of bad verdicts")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="check all messages, publish nothing"
+        )
+        parser.add_argument("--yes", action="store_true", help="start despite bad verdicts")
         add_confirmation(parser)
-        parser.add_argument("--user", metavar="NAME", help="with the rights and name of this one")
+        parser.add_argument("--user", metavar="NAME", help="run with the permissions of this user")
         parser.add_argument("--json", action="store_true", help="JSON lines on stdout")
 
     def handle(self, *args: Any, **given: Any) -> None:
@@ -83,7 +85,7 @@ class Command(BaseCommand):
     def _end_of_dry_run(self, batch: ReplayBatch) -> NoReturn:
         good, number = replay_output.count_good(batch)
         self.stderr.write(
-            f"Nothing was sent. Start this very choice with --resume {batch.pk}, or drop it with "
+            f"Nothing was published. Start this replay with --resume {batch.pk}, or cancel it with "
             f"--cancel {batch.pk}."
         )
         sys.exit(_code(good, number))
@@ -109,7 +111,7 @@ class Command(BaseCommand):
         if bad and not despite_verdict:
             raise change_state.BatchError(
                 f"{bad:,} of {replay_output.pluralize(batch.pending)} have a bad verdict. "
-                f"Start them all the same with --resume {batch.pk} --yes, or drop it with "
+                f"Start the replay with --resume {batch.pk} --yes, or cancel it with "
                 f"--cancel {batch.pk}."
             )
         if refusal := unconfirmed(batch.broker, given, f"--resume {batch.pk}"):
@@ -123,7 +125,7 @@ class Command(BaseCommand):
             self._stopped(batch)
         if batch.state == BatchState.PAUSED:
             self.stderr.write(
-                f"Go on with --resume {batch.pk}, or end it with --cancel {batch.pk}."
+                f"Resume with --resume {batch.pk}, or cancel with --cancel {batch.pk}."
             )
         sys.exit(_code(batch.done, batch.to_send))
 
@@ -171,8 +173,8 @@ def refusals(what: str) -> Iterator[None]:
 
 def _goes_on(batch: ReplayBatch) -> str:
     if run_in_process.has_worker():
-        return f"Stopped looking: the worker goes on with it. --cancel {batch.pk} ends it."
-    return f"Stopped, and no worker runs: go on with --resume {batch.pk}."
+        return f"The command stopped, and the worker continues. Cancel with --cancel {batch.pk}."
+    return f"Stopped, and no worker runs. Resume with --resume {batch.pk}."
 
 
 def _code(done: int, selected: int) -> int:

@@ -25,7 +25,7 @@ JOIN_SECONDS = 1.5
 
 
 class Command(BaseCommand):
-    help = "Send orders and reminders through the demo's topologies, and work on them, flakily."
+    help = "Publish and consume messages of the demo topologies, with some failures."
 
     def handle(self, *args: Any, **options: Any) -> None:
         broker = Broker.objects.filter(name=DEMO_BROKER).first()

@@ -13,7 +13,7 @@ from delayboard.worker.tasks import replayer
 
 
 class Command(BaseCommand):
-    help = "Do the replays that were started, one at a time, until stopped."
+    help = "Run started replays, one at a time, until stopped."
 
     def handle(self, *args: Any, **options: Any) -> None:
         run_alone(self, "replayer", replayer(f"{socket.gethostname()}:{os.getpid()}", 1))

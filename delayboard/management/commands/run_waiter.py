@@ -12,7 +12,7 @@ from topology.models import State, Topology
 
 
 class Command(BaseCommand):
-    help = "Pass on what is due in a topology that needs a waiter, until stopped."
+    help = "Forward due messages of a topology that needs a waiter until stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("topology", help="the topology's slug, as in its page's address")
@@ -33,14 +33,14 @@ def _topology(slug: str) -> Topology:
         )
     if topology.is_read_by_others:
         raise CommandError(
-            f"The topology “{slug}” was adopted: the consumer of whoever built it passes its "
-            "messages on, and Delayboard's waiter would work against it."
+            f"The topology “{slug}” is adopted, so a consumer outside Delayboard forwards its "
+            "messages. A second waiter would conflict with that consumer."
         )
     if not topology.waiters:
         kind = topology.pattern.EXPLANATION.title
         raise CommandError(f"The topology “{slug}” ({kind}) needs no waiter.")
     if topology.state != State.APPLIED:
         raise CommandError(
-            f"The topology “{slug}” is {topology.get_state_display()}, not applied: apply it first."
+            f"The topology “{slug}” is {topology.get_state_display()}. Apply it first."
         )
     return topology

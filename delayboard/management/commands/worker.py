@@ -28,6 +28,6 @@ class Command(BaseCommand):
         if not ended:
             # A thread that hangs in a frozen broker cannot be joined; every task is
             # crash-safe, so it is left behind with the process.
-            self.stdout.write("A background task did not end in time and was cut off.")
+            self.stdout.write("A background task did not end in time, so the worker stopped it.")
             self.stdout.flush()
             os._exit(0)

@@ -1,4 +1,4 @@
-"""One parked dead letter: its life, its way, what is in it, what a replay would do."""
+"""One parked dead letter: its build_history, its way, what is in it, what a replay would do."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from django.shortcuts import get_object_or_404, render
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
-from delayboard.dead_letters.message.after_parking import after
-from delayboard.dead_letters.message.history import life
+from delayboard.dead_letters.message.after_parking import build_later_steps
+from delayboard.dead_letters.message.history import build_history
 from delayboard.dead_letters.message.path import MOST_DEATHS, path_picture
 from delayboard.dead_letters.message.presentation import show_whole
 from delayboard.dead_letters.parked.redact_cause import seen_parked_message
@@ -38,7 +38,9 @@ def parked_message(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
         "row": seen_parked_message(row, rules),
         "shown": shown,
         "latest": known,
-        "steps": life(rules.message(seen.message), seen.history, then=after(row, rules)),
+        "steps": build_history(
+            rules.message(seen.message), seen.history, then=build_later_steps(row, rules)
+        ),
         "most_deaths": MOST_DEATHS if len(seen.history.deaths) > MOST_DEATHS else 0,
         "rules": rules,
         "may_admin": access.may(request.user, broker, Role.ADMIN),
@@ -60,7 +62,9 @@ def parked_message_body(request: HttpRequest, broker: Broker, pk: int) -> HttpRe
         audit.record(
             request.user, "body downloaded", broker=broker, what=_what(row), outcome="refused"
         )
-        raise PermissionDenied("A rule hides parts of bodies from you, so no body is handed out.")
+        raise PermissionDenied(
+            "A redaction rule hides parts of bodies, so you cannot download a body."
+        )
     audit.record(request.user, "body downloaded", broker=broker, what=_what(row))
     answer = HttpResponse(bytes(row.body.data), content_type="application/octet-stream")
     answer["Content-Disposition"] = f'attachment; filename="parked-message-{row.pk}.bin"'

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from analytics.events import clean
 from delayboard.dead_letters.parked.groups import by_state
 from delayboard.dead_letters.search import QueryError, rights, search_by
-from delayboard.dead_letters.search.listing import listed
+from delayboard.dead_letters.search.listing import list_page
 from delayboard.dead_letters.search.query import FIELDS, LONGEST, parse
 from delayboard.models import ParkedState, SavedSearch
 from topology import access, audit, redaction
@@ -46,7 +46,7 @@ def parked_messages(request: HttpRequest, broker: Broker) -> HttpResponse:
         search = search_by(request.user, broker, typed)
     except QueryError as error:
         return render(request, "delayboard/parked_messages.html", context | {"problem": str(error)})
-    shown = listed(request.user, search, before)
+    shown = list_page(request.user, search, before)
     if shown.lines and shown.has_content:
         details = {"parked_messages": len(shown.lines), "newest": shown.lines[0].row.pk}
         if not audit.try_record(
@@ -99,9 +99,9 @@ def _keep(request: HttpRequest, broker: Broker) -> str:
     query = clean(request.POST.get("q", "")).strip()
     try:
         if not name or len(name) > LONGEST_NAME:
-            raise QueryError(f"Give it a name of at most {LONGEST_NAME} characters.")
+            raise QueryError(f"Enter a name of at most {LONGEST_NAME} characters.")
         if not query:
-            raise QueryError("There is nothing to keep: the search is empty.")
+            raise QueryError("The search is empty. Enter a search first.")
         parse(query, datetime.now(UTC))
         with transaction.atomic():
             SavedSearch.objects.create(
@@ -110,7 +110,7 @@ def _keep(request: HttpRequest, broker: Broker) -> str:
     except QueryError as error:
         messages.error(request, f"Nothing was saved. {error}")
     except IntegrityError:
-        messages.error(request, f"Nothing was saved. There is a search “{name}” already.")
+        messages.error(request, f"Nothing was saved. A search “{name}” already exists.")
     else:
         audit.record(
             request.user, "search saved", broker=broker, what=name, details={"query": query}
@@ -122,7 +122,7 @@ def _keep(request: HttpRequest, broker: Broker) -> str:
 def _forget(request: HttpRequest, broker: Broker, number: int) -> None:
     row = SavedSearch.objects.filter(broker=broker, pk=number).first()
     if row is None:
-        messages.error(request, "This search is gone already.")
+        messages.error(request, "This search is already deleted.")
         return
     row.delete()
     details = {"query": row.query}

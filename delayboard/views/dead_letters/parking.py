@@ -44,7 +44,7 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
     except park_request.ParkError as error:
         messages.error(request, f"Nothing was changed. {error}")
     else:
-        done = "is watched: what comes into it is parked" if on else "is no longer watched"
+        done = "is watched. Delayboard parks its messages" if on else "is no longer watched"
         messages.success(request, f"“{name}” {done}.")
         if said:
             messages.warning(request, said)
@@ -112,7 +112,7 @@ def _describe_discard(request: HttpRequest, broker: Broker) -> Effect:
         query = sent.get("q", "")
         what = f"All parked messages that match “{query}”" if query else "All parked messages"
     else:
-        what = f"Chosen messages: {len(sent.getlist('parked_message'))}. They"
+        what = f"Selected parked messages ({len(sent.getlist('parked_message'))})"
     back = reverse("parked_messages", args=[broker.slug])
     return Effect(f"{what} are discarded. Discarded messages can be restored.", back)
 
@@ -194,7 +194,7 @@ def _say_silent(request: HttpRequest, broker: Broker, known: Latest) -> None:
     if known.trouble:
         messages.warning(
             request,
-            f"{broker.name} does not answer now. It begins when the broker does. {known.trouble}",
+            f"{broker.name} does not answer. The request waits for the broker. {known.trouble}",
         )
 
 
@@ -202,15 +202,15 @@ def _say(request: HttpRequest, number: int, done: str) -> None:
     if number:
         messages.success(request, f"{number} parked message{'' if number == 1 else 's'} {done}.")
     else:
-        messages.error(request, f"Nothing was {done}: none of them was there to be {done}.")
+        messages.error(request, f"Nothing was {done}, because no selected message can be {done}.")
 
 
 def _say_busy(request: HttpRequest, number: int) -> None:
     if number:
-        them = "1 of them is" if number == 1 else f"{number} of them are"
+        unchanged = "1 message is" if number == 1 else f"{number} messages are"
         messages.warning(
             request,
-            f"{them} in a replay, or handed to a delay and not seen to arrive: left so.",
+            f"{unchanged} unchanged: in a replay, or in a delay without observed delivery.",
         )
 
 

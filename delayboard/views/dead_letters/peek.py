@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from analytics.events import clean
 from delayboard.dead_letters.message.presentation import Shown, show
 from delayboard.dead_letters.parked import groups
-from delayboard.dead_letters.parking.store_batch import JournalFailed
+from delayboard.dead_letters.parking.store_batch import StoreFailed
 from delayboard.dead_letters.parking.store_last import make_store
 from delayboard.dead_letters.queues import peek, peek_limit
 from delayboard.dead_letters.replay.check.targets import find_delay_queues
@@ -28,8 +28,8 @@ from topology.operations.topology_rows import waiters_at
 from topology.routing.matching.index import Index
 
 REPLAYS_COST = (
-    "On a quorum queue of this version a replay out of the queue costs what stays in it "
-    "deliveries, until it is destroyed: park the messages first."
+    "On this RabbitMQ version, a replay from a quorum queue uses deliveries of the remaining "
+    "messages and can destroy them. Park the messages first."
 )
 
 
@@ -37,7 +37,7 @@ REPLAYS_COST = (
 @require_http_methods(["GET", "HEAD", "POST"])
 @access.with_broker(Role.VIEWER)
 def dead_letter_queue(request: HttpRequest, broker: Broker) -> HttpResponse:
-    """The queue's page: what a look would do. A POST makes one and answers with the messages.
+    """The queue's page: what a peek would do. A POST makes one and answers with the messages.
 
     A look is no GET: it marks messages, and may cost them deliveries, which nothing that only
     follows or reloads an address may do.
@@ -60,13 +60,13 @@ def dead_letter_queue(request: HttpRequest, broker: Broker) -> HttpResponse:
 
 
 def _queue(broker: Broker, name: str) -> tuple[Latest, Queue]:
-    """The queue as it is in force. Raises Http404 when the broker has none of this name."""
+    """The queue as it is in force. Raises Http404 when the broker has none with this name."""
     known = latest.fresh(broker)
     if known.snapshot is None:
         return known, Queue(name)
     queue = known.snapshot.definitions.queue(name)
     if queue is None:
-        raise Http404(f"{broker.name} has no queue of this name.")
+        raise Http404(f"{broker.name} has no queue with this name.")
     return known, queue
 
 
@@ -82,12 +82,12 @@ def _looked(request: HttpRequest, broker: Broker, queue: Queue, known: Latest) -
     if known.snapshot is None:
         return {"look_error": known.error}
     try:
-        with audit.recorded(request.user, "queue looked into", broker=broker, what=queue.name):
+        with audit.recorded(request.user, "queue peeked", broker=broker, what=queue.name):
             store = make_store(broker, queue.name, request.user)
             seen = peek.look(broker, queue, known.snapshot, store=store)
     except peek.PeekRefused as error:
         return {"look_error": str(error), "permission": error.permission}
-    except (BrokerError, JournalFailed) as error:
+    except (BrokerError, StoreFailed) as error:
         return {"look_error": str(error)}
     costs = seen.permission.budget is not None
     waits = find_delay_queues(broker)

@@ -57,13 +57,13 @@ def parked_messages_import(request: HttpRequest, broker: Broker) -> HttpResponse
     if file.size > MOST_BYTES:
         messages.error(
             request,
-            "Nothing was imported. The file has more than 20 MB: use "
+            "Nothing was imported. The file is larger than 20 MB. Use "
             f"manage.py import_dead_letters {broker.slug} FILE.",
         )
         return back
     tally = bring(request.user, broker, clean(file.name or ""), file)
     for number, sentence in tally.wrong:
-        messages.error(request, f"Line {number} was left out. {sentence}")
+        messages.error(request, f"Line {number} was skipped. {sentence}")
     say = messages.success if tally.added or not tally.malformed else messages.warning
     say(request, summed_up(tally))
     return back
@@ -71,6 +71,6 @@ def parked_messages_import(request: HttpRequest, broker: Broker) -> HttpResponse
 
 def summed_up(tally: Tally) -> str:
     return (
-        f"Of {tally.lines} lines {tally.added} were added, {tally.known} stood there already, "
-        f"{tally.malformed} were left out."
+        f"{tally.lines} lines: {tally.added} added, {tally.known} already stored, "
+        f"{tally.malformed} skipped."
     )

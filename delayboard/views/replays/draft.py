@@ -34,8 +34,8 @@ LONGEST_QUERY = 500
 MOST_PARKED_MESSAGES = 1000
 REFUSED = (ItemState.RETURNED, ItemState.NACKED, ItemState.FAILED)
 CHANGED = (
-    "The options changed after the dry run, so Delayboard repeated it and started nothing. "
-    "Read the result, then start the replay."
+    "The options changed, so Delayboard repeated the dry run and published nothing. "
+    "Check the new dry run, then start the replay."
 )
 
 
@@ -109,7 +109,7 @@ def replay_rest(request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
     refused = batch.items.filter(state__in=REFUSED, parked_message__isnull=False)
     keys = list(refused.values_list("parked_message_id", flat=True)[: create_draft.MOST_CHOSEN])
     if len(keys) < refused.count():
-        messages.warning(request, f"Only the first {len(keys)}; the others are left for another.")
+        messages.warning(request, f"The draft contains only the first {len(keys)} messages.")
     options = optional.read_batch_options(batch)
     back = reverse("replay_batch", args=[batch.pk])
     return _drafted(
@@ -141,7 +141,7 @@ def _describe_replay(_request: HttpRequest, batch: ReplayBatch) -> Effect:
     )
     sentence = f"{what} in the virtual host {batch.broker.vhost}."
     if batch.excluded:
-        sentence += f" Possible repeats that stay parked: {batch.excluded:,}."
+        sentence += f" Possible repeats that remain parked: {batch.excluded:,}."
     return Effect(sentence, reverse("replay_batch", args=[batch.pk]))
 
 
@@ -177,10 +177,12 @@ def group_redirect(request: HttpRequest, broker: Broker, pk: int) -> HttpRespons
     try:
         if request.POST.get("clear") == "1":
             if redirect_group.clear_redirect(request.user, group):
-                messages.success(request, "Its parked messages go where they came from again.")
+                messages.success(
+                    request, "Redirect deleted. Replays use the original target again."
+                )
         else:
             redirect_group.redirect_group(request.user, group, exchange, key)
-            messages.success(request, "Saved: the next dry run sends its parked messages there.")
+            messages.success(request, "Redirect saved. The next dry run uses the new target.")
     except OptionError as error:
         messages.error(request, f"Nothing was saved. {error}")
     return redirect("message_group", broker.slug, group.pk)

@@ -64,7 +64,7 @@ def _changed(request: HttpRequest, item: ReplayItem) -> str:
     """Do what the form says; a sentence. Raises EditError."""
     if request.POST.get("undo") == "1":
         undo_edit(request.user, item)
-        return f"Message {item.position} goes as it was parked."
+        return f"Message {item.position} has no edits."
     wanted, dropped, body = (
         _headers_sent(request, item),
         _dropped(request),
@@ -74,7 +74,7 @@ def _changed(request: HttpRequest, item: ReplayItem) -> str:
         return f"Nothing was changed in message {item.position}."
     made = edit_message(request.user, item, set_headers=wanted, drop_headers=dropped, body=body)
     if made is None:
-        return f"Message {item.position} goes as it was parked."
+        return f"Message {item.position} has no edits."
     return f"Message {item.position} is edited and checked again."
 
 
@@ -115,7 +115,7 @@ def _lines(headers: Iterable[Header], typed: Mapping[str, str]) -> list[Line]:
         can_be_named = _can_be_typed(header.name) and "\n" not in header.name
         lock = header.lock
         if not lock and not (can_be_named and _can_be_typed(header.text)):
-            lock = "It holds signs that cannot be typed into a form."
+            lock = "The value contains characters that a form cannot show."
         is_long = len(header.text) > 60 or "\n" in header.text
         if not lock:
             header = header._replace(text=typed.get(header.name, header.text))
@@ -138,11 +138,11 @@ def _headers_sent(request: HttpRequest, item: ReplayItem) -> dict[str, Typed]:
     }
     for name, kind, text in _sent_lines(request):
         if name in known:
-            raise EditError({name: "There is a header of this name: change its value above."})
+            raise EditError({name: "This header already exists. Change its value above."})
         if name:
             found[name] = Typed(kind, text)
         elif text:
-            raise EditError({"": "A header needs a name."})
+            raise EditError({"": "Enter a header name."})
     return found
 
 
@@ -165,7 +165,7 @@ def _body_sent(request: HttpRequest, item: ReplayItem) -> bytes | None:
     uploaded = request.FILES.get("file")
     if uploaded is not None and not isinstance(uploaded, list):
         if (uploaded.size or 0) > LARGEST_BODY:
-            raise EditError({"body": f"It has more than {LARGEST_BODY // 1_000_000} MB."})
+            raise EditError({"body": f"The body is larger than {LARGEST_BODY // 1_000_000} MB."})
         return bytes(uploaded.read())
     if "body" not in request.POST:
         return None

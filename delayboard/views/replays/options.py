@@ -13,7 +13,7 @@ from delayboard.models import Order, ReplayBatch, Source, TargetMode
 from topology.delays import format_delay
 from topology.models import State, Topology
 
-NOT_HIS = "Choose one of the list: a topology of this broker that is applied."
+UNKNOWN_TOPOLOGY = "Select an applied topology of this broker."
 # What a form sends of each mode's target; the fields of the others are out of sight.
 _TARGETS = {
     TargetMode.TYPED: ("exchange", "key"),
@@ -64,7 +64,7 @@ def sent_options(request: HttpRequest, batch: ReplayBatch) -> Options:
     """Raises OptionError."""
     found = options.read_options(texts(request, batch))
     if found.topology_id is not None and not _topologies(batch).filter(pk=found.topology_id):
-        raise OptionError({"topology": NOT_HIS})
+        raise OptionError({"topology": UNKNOWN_TOPOLOGY})
     return found
 
 
@@ -101,15 +101,15 @@ def _topologies(batch: ReplayBatch) -> Any:
 def words(known: Options, source: str = Source.JOURNAL) -> str:
     """The options in one line; of what goes straight through those that it heeds."""
     is_straight = source == Source.QUEUE
-    rate = "as fast as it goes" if known.rate is None else f"at most {known.rate:g} a second"
-    order = "in the order of the queue" if is_straight else str(known.order.label)
+    rate = "no rate limit" if known.rate is None else f"at most {known.rate:g} messages per second"
+    order = "queue order" if is_straight else str(known.order.label)
     told = [str(known.mode.label), order, rate]
     if known.canary and not is_straight:
-        told.append(f"{known.canary} go ahead and are watched")
+        told.append(f"canary of {known.canary}")
     if known.undo_seconds:
-        told.append(f"{format_delay(options.SECOND * known.undo_seconds)} to undo it")
+        told.append(f"undo period {format_delay(options.SECOND * known.undo_seconds)}")
     if known.stop_after and not is_straight:
-        told.append(f"stops itself when {known.stop_after} died again")
+        told.append(f"pauses when {known.stop_after} are dead-lettered again")
     if known.include_repeats and not is_straight:
-        told.append("possible repeats are included")
+        told.append("possible repeats included")
     return ", ".join(told)

@@ -50,7 +50,7 @@ def test_a_value_has_few_stars(broker: Broker) -> None:
     parse("id:" + "a*" * MOST_STARS, now)
     parse('id:"' + "a\\\\*" * MOST_STARS + '"', now)
     for query in ("id:" + "a*" * (MOST_STARS + 1), "header.a:" + "*" * (MOST_STARS + 1)):
-        with pytest.raises(QueryError, match=f"more than {MOST_STARS} stars"):
+        with pytest.raises(QueryError, match=f"more than {MOST_STARS} wildcards"):
             parse(query, now)
 
 
@@ -68,5 +68,5 @@ def test_no_expression_is_made_of_what_is_typed(
 
 @pytest.mark.parametrize("text", ["a\x00b", "id:\ud800", "queue:\x00*"])
 def test_signs_that_no_text_has_are_refused(text: str) -> None:
-    with pytest.raises(QueryError, match="cannot be searched"):
+    with pytest.raises(QueryError, match="invalid characters"):
         parse(text, datetime.now(UTC))

@@ -94,7 +94,7 @@ def test_a_parked_message_that_goes_while_it_is_read_is_left_out(
 
 @pytest.mark.django_db
 def test_the_worker_keeps_the_index(broker: Broker) -> None:
-    (task,) = [one for one in tasks.wanted("me").values() if one.key == "parked-message-index"]
+    (task,) = [one for one in tasks.list_tasks("me").values() if one.key == "parked-message-index"]
     parked_message = put(broker, {})
     stop, beats = threading.Event(), []
 

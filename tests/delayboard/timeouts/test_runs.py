@@ -35,9 +35,9 @@ LINES = numbered(
 )
 BECOME = [
     ("waits", "waits 2m7s."),
-    ("due", "due 4m15s ago, at once."),
+    ("due", "due 4m15s ago, published at once."),
     ("refused", "The longest delay of this topology is 4m15s. Enter a shorter delay."),
-    ("malformed", "It is no JSON"),
+    ("malformed", "The line is not JSON"),
     ("refused", "There is no queue nobody"),
     ("waits", "waits 2m7s."),
     ("refused", "This destination ends with “sales”"),
@@ -151,7 +151,7 @@ def test_the_command_tells_with_numbers_and_its_exit_code(
         call_command("import_timeouts", levels.slug, str(file), "--rate", "1000")
     assert ended.value.code == 3
     told_, errors = capsys.readouterr()
-    assert "line 1: malformed: It is no JSON" in errors
+    assert "line 1: malformed: The line is not JSON" in errors
     assert "2 lines: 1 published" in told_
     file.write_bytes(good)
     call_command("import_timeouts", levels.slug, str(file))

@@ -50,7 +50,7 @@ def test_a_line_whose_outcome_is_not_known_ends_the_run_and_may_be_doubled_by_th
     verdicts: list[Verdict] = []
     tally = import_timeouts(levels, "file", lines, verdicts.append)
     assert [verdict.may_be_doubled for verdict in verdicts] == [False, True, False]
-    assert "may be doubled" in verdicts[1].sentence
+    assert "may be duplicated" in verdicts[1].sentence
     assert ImportedTimeout.objects.get(may_be_doubled=True).destination == "sales"
     assert channel.targets == ["orders", "sales", "orders"]
 
@@ -82,7 +82,7 @@ def test_levels_that_fall_meanwhile_end_the_run(channel: Channel, levels: Topolo
         channel.seen = a_snapshot(standing().without([("queue", "shop.delay-level-03")]))
 
     tally = import_timeouts(levels, "file", numbered(a_line(), a_line("sales")), fall)
-    assert (tally.published, tally.stopped[:27]) == (1, "Stopped at line 2: The leve")
+    assert (tally.published, tally.stopped[:39]) == (1, "Stopped at line 2: The delay levels dif")
     assert ImportedTimeout.objects.count() == 1
 
 
@@ -111,7 +111,7 @@ def test_an_interrupted_run_is_in_the_audit_log(channel: Channel, levels: Topolo
     with pytest.raises(KeyboardInterrupt):
         import_timeouts(levels, "file", numbered(a_line()), interrupt)
     entry = AuditEntry.objects.get(action="timeouts imported")
-    assert (entry.outcome, entry.details["lines"]) == ("It was interrupted.", {"waits": 1})
+    assert (entry.outcome, entry.details["lines"]) == ("The import was interrupted.", {"waits": 1})
     assert len(channel.published) == 1
 
 
@@ -121,13 +121,13 @@ def test_only_applied_levels_take_an_import_and_only_one_at_a_time(
     def bring(topology: Topology) -> None:
         import_timeouts(topology, "file", numbered(a_line()), lambda verdict: None)
 
-    with pytest.raises(Refusal, match="no delay levels"):
+    with pytest.raises(Refusal, match="not a delay levels topology"):
         bring(pair)
     with importing._alone_with(levels), pytest.raises(Refusal, match="Another import"):
         bring(levels)
     Topology.objects.filter(pk=levels.pk).update(state=State.TORN_DOWN)
     levels.refresh_from_db()
-    with pytest.raises(Refusal, match="torn down: apply it first"):
+    with pytest.raises(Refusal, match=r"torn down\. Apply it first"):
         bring(levels)
 
 
@@ -142,6 +142,6 @@ def test_an_exchange_behind_which_nothing_is_bound_is_no_destination() -> None:
     bare = Definitions.of([Exchange("endpoint", "fanout"), a_queue("work")])
     found = delay_levels.definitions(params) | bare
     problem = destinations.destination_problem(params, "endpoint", a_snapshot(found))
-    assert problem.startswith("No queue would take it when it is due")
+    assert problem.startswith("No queue receives the message when it is due")
     found |= Definitions.of([Binding("endpoint", "work", "")])
     assert not destinations.destination_problem(params, "endpoint", a_snapshot(found))

@@ -8,8 +8,8 @@ from django.urls import reverse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayboard.dead_letters.message.after_parking import after
-from delayboard.dead_letters.message.history import Step, life
+from delayboard.dead_letters.message.after_parking import build_later_steps
+from delayboard.dead_letters.message.history import Step, build_history
 from delayboard.dead_letters.message.path import MOST_DEATHS, path_graph, path_picture
 from delayboard.models import BatchState, ItemState, ParkedMessage, ParkedState, ReplayBatch
 from delayboard.models.replay import Outcome, ReplayEdit
@@ -28,7 +28,7 @@ LATER = NOON + timedelta(seconds=9)
 
 
 def steps(message: Message, **stated: Any) -> tuple[Step, ...]:
-    return life(message, read_history(message.headers), **stated)
+    return build_history(message, read_history(message.headers), **stated)
 
 
 def died(*deaths: Death, **headers: Any) -> Message:
@@ -43,7 +43,7 @@ def ways(message: Message, queue: str = "dead") -> dict[tuple[str, str], str]:
 @pytest.mark.parametrize(
     ("headers", "stated", "at", "told"),
     [
-        ({}, {}, None, "Nothing tells when."),
+        ({}, {}, None, "The time is not recorded."),
         ({}, {"timestamp": 1_700_000_000}, datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC), "AMQP"),
         (
             {"delayboard-published-at-ms": 1_700_000_000_500, "timestamp_in_ms": 5},
@@ -64,7 +64,7 @@ def test_it_begins_with_its_publication_and_who_says_when(
 ) -> None:
     first = steps(a_message(headers=headers, **stated))[0]
     assert (first.what, first.at, first.is_inferred) == ("published", at, at is None)
-    assert told in first.told
+    assert told in first.detail
 
 
 def test_rounds_have_a_first_and_a_last_that_has_no_time() -> None:
@@ -79,17 +79,17 @@ def test_rounds_have_a_first_and_a_last_that_has_no_time() -> None:
         ("published", "orders", None),
         ("rejected", "orders", NOON),
         ("expired", "retry", LATER),
-        ("rejected for the last time", "orders", None),
-        ("lies", "dead", None),
+        ("last rejected", "orders", None),
+        ("currently", "dead", None),
     ]
-    assert f"Not before {LATER:%Y-%m-%d %H:%M:%S} UTC" in found[3].told
+    assert f"Not before {LATER:%Y-%m-%d %H:%M:%S} UTC" in found[3].detail
     assert not found[3].is_inferred
 
 
 def test_before_4_0_the_last_death_is_inferred_from_the_list() -> None:
     message = died(a_death(count=2), a_death("retry", "expired", first_at=LATER))
     last = steps(message)[-1]
-    assert (last.what, last.is_inferred) == ("rejected for the last time", True)
+    assert (last.what, last.is_inferred) == ("last rejected", True)
 
 
 def test_one_that_died_once_each_has_no_last_time_apart() -> None:
@@ -156,7 +156,7 @@ def test_every_history_has_a_life_and_a_way(headers: dict[str, Any], queue: str)
     message = Message("", "dead", a_message(headers={}).properties, b"")
     object.__setattr__(message.properties, "headers", headers)
     history = read_history(headers)
-    assert life(message, history, queue=queue)
+    assert build_history(message, history, queue=queue)
     graph = path_graph(message, history, queue)
     ids = {node.id for node in graph.nodes}
     assert all({edge.source, edge.target} <= ids for edge in graph.edges)
@@ -173,16 +173,16 @@ def test_what_came_of_it_is_told_in_order() -> None:
     first.save()
     second.repeat_of = first
     second.save()
-    assert [(s.what, s.place) for s in after(first)] == [
+    assert [(s.what, s.place) for s in build_later_steps(first)] == [
         ("parked", "dead"),
         (f"parked as {second.pk} with the same content", "dead"),
         (f"replayed in replay {batch.pk}", "orders"),
         ("discarded", ""),
     ]
-    assert "By ada." in after(first)[-1].told
-    assert "may stand here twice" in after(second)[1].told
+    assert "By ada." in build_later_steps(first)[-1].detail
+    assert "may have parked the same message twice" in build_later_steps(second)[1].detail
     second.state_at = LATER
-    assert after(second)[-1].what == "restored"
+    assert build_later_steps(second)[-1].what == "restored"
 
 
 def a_replay(*states: ItemState, **stated: Any) -> tuple[ParkedMessage, ReplayBatch]:
@@ -195,17 +195,17 @@ def a_replay(*states: ItemState, **stated: Any) -> tuple[ParkedMessage, ReplayBa
 
 
 def told(parked_message: ParkedMessage, rules: Redaction = NOTHING) -> list[str]:
-    return [step.what for step in after(parked_message, rules)[1:]]
+    return [step.what for step in build_later_steps(parked_message, rules)[1:]]
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("outcome", "what"),
     [
-        (Outcome.DELIVERED, "seen to arrive"),
-        (Outcome.HANDED, "handed to a delay"),
-        (Outcome.DIED, "died again"),
-        (Outcome.UNSEEN, "not seen again"),
+        (Outcome.DELIVERED, "delivered (observed)"),
+        (Outcome.HANDED, "sent to a delay"),
+        (Outcome.DIED, "dead-lettered again"),
+        (Outcome.UNSEEN, "not observed"),
     ],
 )
 def test_what_was_seen_after_a_replay_is_told(outcome: Outcome, what: str) -> None:
@@ -219,15 +219,15 @@ def test_what_was_seen_after_a_replay_is_told(outcome: Outcome, what: str) -> No
 @pytest.mark.parametrize(
     ("state", "what"),
     [
-        (ItemState.RETURNED, "not sent in replay {}: returned: no queue took it"),
+        (ItemState.RETURNED, "not sent in replay {}: returned (unroutable)"),
         (ItemState.CANCELLED, "not sent in replay {}: cancelled"),
-        (ItemState.PUBLISHING, "in replay {}: being published"),
+        (ItemState.PUBLISHING, "in replay {}: publishing"),
     ],
 )
 def test_what_was_not_sent_is_told_with_the_reason(state: ItemState, what: str) -> None:
     parked_message, batch = a_replay(state, error="Because.", may_be_duplicated=True)
     assert told(parked_message) == [what.format(batch.pk)]
-    assert after(parked_message)[1].told == "It may have been published twice. Because."
+    assert build_later_steps(parked_message)[1].detail == "The message may be duplicated. Because."
 
 
 @pytest.mark.django_db
@@ -250,17 +250,20 @@ def test_a_message_that_died_again_and_its_parked_message_lead_to_each_other() -
     parked_message, batch = a_replay(ItemState.DONE, ended_at=NOON)
     item = batch.items.get()
     (again,) = parked(parked_message.broker, a_message(headers={REPLAY_HEADER: item.replay_id}))
-    step = after(parked_message)[2]
-    assert (step.what, step.link) == (f"died again, as parked message {again.pk}", page_of(again))
-    first = after(again)[0]
+    step = build_later_steps(parked_message)[2]
+    assert (step.what, step.link) == (
+        f"dead-lettered again as parked message {again.pk}",
+        page_of(again),
+    )
+    first = build_later_steps(again)[0]
     assert (
-        f"It is the parked message {parked_message.pk}, which replay {batch.pk} sent, come back."
-        in first.told
+        f"It is parked message {parked_message.pk}, dead-lettered again after replay {batch.pk}."
+        in first.detail
     )
     assert first.link == page_of(parked_message)
     parked_message.delete()
-    first = after(again)[0]
-    assert (f"a message of replay {batch.pk}" in first.told, first.link) == (
+    first = build_later_steps(again)[0]
+    assert (f"Dead-lettered again after replay {batch.pk}." in first.detail, first.link) == (
         True,
         reverse("replay_batch", args=[batch.pk]),
     )
@@ -272,11 +275,11 @@ def test_a_message_that_names_a_replay_and_is_another_is_told_as_that() -> None:
     name = batch.items.get().replay_id
     (other,) = parked(parked_message.broker, a_message(b"other", headers={REPLAY_HEADER: name}))
     assert told(parked_message) == [f"replayed in replay {batch.pk}"]
-    first = after(other)[0]
-    assert f"It names replay {batch.pk}, but its content is another" in first.told
+    first = build_later_steps(other)[0]
+    assert f"The header names replay {batch.pk}, but the content differs" in first.detail
     assert first.link == reverse("replay_batch", args=[batch.pk])
     parked_message.delete()
-    assert "no longer kept to compare it with" in after(other)[0].told
+    assert "is deleted and cannot be compared" in build_later_steps(other)[0].detail
 
 
 def page_of(parked_message: ParkedMessage) -> str:
@@ -289,9 +292,9 @@ def test_an_edit_is_told_and_a_hidden_history_hides_the_target() -> None:
     ReplayEdit.objects.create(
         item=batch.items.get(), properties=b"", body=parked_message.body, edited_at=NOON
     )
-    step = after(parked_message)[1]
-    assert "with the key orders" in step.told
-    assert "Edited" in step.told
-    step = after(parked_message, Redaction(header_patterns=("x-death",)))[1]
-    assert "orders" not in step.told + step.place
-    assert "secret" not in step.told
+    step = build_later_steps(parked_message)[1]
+    assert "with routing key orders" in step.detail
+    assert "Edited" in step.detail
+    step = build_later_steps(parked_message, Redaction(header_patterns=("x-death",)))[1]
+    assert "orders" not in step.detail + step.place
+    assert "secret" not in step.detail

@@ -1,4 +1,4 @@
-"""The demo's topologies as rows: made and applied when they are first wanted."""
+"""The demo's topologies as rows: created and applied when the demo first needs them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from topology.operations.topology_rows import create_topology
 from topology.patterns.table import PATTERNS
 
 
-def standing(broker: Broker, kind: str, params: Any) -> Topology | None:
-    """The topology, made and applied if it never was; None when it was torn down.
+def apply_topology(broker: Broker, kind: str, params: Any) -> Topology | None:
+    """The topology, created and applied if it never was; None after its teardown.
 
     Raises BrokerError, and Refusal when other things have the names.
     """

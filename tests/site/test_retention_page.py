@@ -24,7 +24,7 @@ def log(settings: Settings, tmp_path: Path) -> Path:
 
 
 def page() -> str:
-    return text_of(signed_in().get(reverse("kept")))
+    return text_of(signed_in().get(reverse("retention")))
 
 
 def test_the_page_shows_the_table_and_what_there_is(
@@ -42,7 +42,7 @@ def test_the_page_shows_the_table_and_what_there_is(
 def test_where_the_log_lies_is_told_to_those_who_see_every_broker(
     log: Path, role: Role | None
 ) -> None:
-    text = text_of(signed_in(role).get(reverse("kept")))
+    text = text_of(signed_in(role).get(reverse("retention")))
     assert (str(log) in text) == (role is not None)
 
 
