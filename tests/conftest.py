@@ -25,8 +25,6 @@ for profile, number in (("few", 30), ("full", 200)):
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
 hypothesis.settings.load_profile("few")
-# Apps whose tables are made as they are today, not by their migrations.
-OF_OTHERS = ("admin", "auth", "axes", "contenttypes", "sessions")
 PERMISSIONS = "django.contrib.auth.management.create_permissions"
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_serialized_rollback"}
 
@@ -59,8 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make what whitenoise warns about when it is absent, and leave out what no test is about.
 
     That is what hashing a password costs, a third of a second and more; what a power cut leaves
-    of a file of SQLite; the history of the tables of others; the permissions of Django's admin,
-    made anew after each test that empties the tables; a look at all static files by each client.
+    of a file of SQLite; the permissions of Django's admin, made anew after each test that empties
+    the tables; a look at all static files by each client.
     """
     from django.conf import settings
     from django.db.models.signals import post_migrate
@@ -68,7 +66,6 @@ def pytest_configure(config: pytest.Config) -> None:
     Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
     settings.PASSWORD_HASHERS = [CHEAP_HASHER, *settings.PASSWORD_HASHERS]
     settings.WHITENOISE_AUTOREFRESH = True
-    settings.MIGRATION_MODULES = dict.fromkeys(OF_OTHERS)
     assert post_migrate.disconnect(dispatch_uid=PERMISSIONS)
     options = settings.DATABASES["default"]["OPTIONS"]
     if "init_command" in options:
