@@ -56,6 +56,6 @@ def test_a_line_in_the_place_of_an_entry_says_all_that_the_entry_would(
     (line,) = caplog.records
     assert line.getMessage().startswith(
         "The audit entry “parked messages listed x” of ann at Old, "
-        '{"parked messages": 3, "address": "192.0.2.1"}, was not written: '
+        '{"parked_messages": 3, "address": "192.0.2.1"}, was not written: '
     )
     assert getattr(line, "is_audit", False)
