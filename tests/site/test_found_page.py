@@ -275,7 +275,7 @@ def test_what_has_foreign_names_is_listed_and_says_why_it_is_not_adopted(broker:
     )
     text = page(broker)
     assert "Not adoptable" in text
-    assert "Nothing missing" in text
+    assert "No missing objects" in text
     assert ">Adopt topology</button>" not in text
     assert '<td class="number">7</td>' in text
     text = one(broker, name="mail")
