@@ -68,7 +68,7 @@ def test_a_chunk_that_fails_is_taken_again_as_a_whole(
 
     with monkeypatch.context() as patched:
         patched.setattr(minutes, "count", broken)
-        with pytest.raises(RecordingFailed, match=r"disk I/O error.*read again"):
+        with pytest.raises(RecordingFailed, match=r"disk I/O error.*tries again"):
             follow_log(event_log)
     assert not ScheduledMessage.objects.exists()
     assert not LogPosition.objects.exists()

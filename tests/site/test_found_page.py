@@ -274,8 +274,8 @@ def test_what_has_foreign_names_is_listed_and_says_why_it_is_not_adopted(broker:
         **{"mail.waiting": 7},
     )
     text = page(broker)
-    assert "Shown only" in text
-    assert "Nothing missing" in text
+    assert "Not adoptable" in text
+    assert "No missing objects" in text
     assert ">Adopt topology</button>" not in text
     assert '<td class="number">7</td>' in text
     text = one(broker, name="mail")
@@ -313,7 +313,7 @@ def test_a_name_that_nobody_sees_has_something_to_see_beside_it(broker: Broker) 
     odd = a_queue("  ", dlx="", key="a\u202eb"), a_queue("a\u202eb", ttl=5, dlx="", key="  ")
     know(broker, *odd, Queue("\u3000"), Exchange("a\u200b"))
     text = page(broker)
-    for told in ("(blank: U+0020)", "(blank: U+3000)", "(holds U+200B)"):
+    for told in ("(blank: U+0020)", "(blank: U+3000)", "(contains U+200B)"):
         assert f'<span class="unseen">{told}</span>' in text
     assert "(blank: U+0020)" in one(broker, name="  ")
 
@@ -367,7 +367,7 @@ def test_record_it_makes_the_tap_and_the_page_no_longer_offers_it(broker: Broker
     answer = signed_in(Role.OPERATOR).post(address, {"tap_type": "stream"}, follow=True)
     text = text_of(answer)
     assert "Recording enabled." in text
-    assert "Recording" not in text
+    assert "does not record messages" not in text
     topology.refresh_from_db()
     assert topology.tap_type == "stream"
     assert "This topology records into a stream, which can harm it." in text

@@ -53,5 +53,5 @@ def test_what_others_named_oddly_is_listed_and_not_offered(
     know(broker, *found)
     text = text_of(signed_in(Role.ADMIN).get(reverse("topology:found", args=[broker.slug])))
     assert escape(title.replace("NAME", name)) in text
-    assert "Shown only" in text
+    assert "Not adoptable" in text
     assert ">Adopt topology</button>" not in text

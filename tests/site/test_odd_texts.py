@@ -113,5 +113,5 @@ def test_a_pattern_that_is_much_too_long_is_refused_shortly(admin: Client) -> No
     text = admin.get(
         reverse("redaction", args=["test-broker"]), {"kind": "body", "pattern": "[" * 100_000}
     ).content.decode()
-    assert "A pattern has at most 255 signs" in text
+    assert "A pattern has at most 255 characters" in text
     assert len(text) < 50_000

@@ -42,8 +42,8 @@ def test_a_rule_is_added_told_deleted_and_audited(broker: Broker) -> None:
     [
         ({"kind": "other"}, "Select a header or a body value"),
         ({"pattern": "  "}, "Enter the name of a header"),
-        ({"pattern": "x" * 256}, "at most 255 signs"),
-        ({"pattern": "a\x00b"}, "at most 255 signs"),
+        ({"pattern": "x" * 256}, "at most 255 characters"),
+        ({"pattern": "a\x00b"}, "at most 255 characters"),
         ({"kind": "body", "pattern": "a["}, "is not a valid path from"),
         ({"kind": "body", "pattern": "items[0]"}, "or ..email for any depth."),
         ({"least_role": "9"}, "Select the roles"),

@@ -85,7 +85,7 @@ def test_an_action_on_a_broker_that_does_not_answer_changes_nothing(
     client = signed_in(Role.ADMIN)
     address = reverse(f"topology:{action}", args=[pair.slug])
     text = text_of(client.post(address, {"name": "orders"}, follow=True))
-    assert "Not " in text
+    assert "Topology not " in text
     assert "http://127.0.0.1:9" in text
     pair.refresh_from_db()
     assert pair.state == State.PLANNED

@@ -267,7 +267,7 @@ def test_malformed_lines_are_told_with_file_and_number(
     assert told == [*lines, *rows]
     assert outcome.malformed == len(BROKEN_NUMBERS) + 20
     assert "not JSON" in outcome.problems[0].why
-    assert "lacks event_id" in outcome.problems[1].why
+    assert "has no event_id" in outcome.problems[1].why
     assert "must be a integer, not a float" in outcome.problems[3].why
     assert "has no time zone" in outcome.problems[4].why
     assert outcome.problems[6].why == "The row has 2 cells, but the header has 34."

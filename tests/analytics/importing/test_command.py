@@ -81,7 +81,7 @@ def test_an_import_says_what_it_did_and_asks_for_the_reports(
     assert ended.value.code == 1
     assert "2 lines read: 1 added, 0 already known, 1 malformed and skipped." in out.getvalue()
     assert "The worker will compute the reports of 2026-11-20 again." in out.getvalue()
-    assert f"{lines}, line 2: The line is no JSON" in complaints.getvalue()
+    assert f"{lines}, line 2: The line is not JSON" in complaints.getvalue()
     assert Run.objects.get(day=NOON.date()).state == RunState.WANTED
     assert len(logged(event_log)) == 1
 

@@ -46,9 +46,9 @@ def test_a_line_stands_where_its_row_begins() -> None:
         ("deaths", "1.0", "deaths must be a integer"),
         ("deaths", " 1", "deaths must be a integer"),
         ("caught_up", "yes", "caught_up must be a boolean"),
-        ("caught_up", "", "lacks fields"),
+        ("caught_up", "", "has no fields"),
         ("recorded_at", "2026-11-20 12:00", "recorded_at has no time zone"),
-        ("recorded_at", "", "lacks recorded_at"),
+        ("recorded_at", "", "has no recorded_at"),
     ],
 )
 def test_a_cell_that_is_none_of_its_field_is_refused_with_it(
@@ -89,8 +89,8 @@ def test_columns_in_another_order_too_few_or_unknown_ones_do_not_matter() -> Non
 
 def test_a_row_of_another_width_or_with_a_broken_quote_is_a_problem_of_its_own() -> None:
     found = lines('event_id,kind,recorded_at\n1,2\n"a"b,c,d\n1,2,3\n"never ends,\n,\n')
-    assert found[1] == PROBLEM_MARK + b"The row has 2 cells and the header 3."
-    assert found[2].startswith(PROBLEM_MARK + b"The row cannot be read")
+    assert found[1] == PROBLEM_MARK + b"The row has 2 cells, but the header has 3."
+    assert found[2].startswith(PROBLEM_MARK + b"The row is not readable")
     assert found[3].startswith(b"{")
     assert found[4].startswith(PROBLEM_MARK)
 

@@ -38,9 +38,9 @@ def beside_hold_queues(params: hold_queues_params.Params) -> Definitions:
 CASE = Case(
     hold_params(),
     (
-        ({"exchange": "x" * 249}, "exchange", "more than 255 bytes"),
+        ({"exchange": "x" * 249}, "exchange", "exceed 255 bytes"),
         ({"exchange": "a\x00b"}, "exchange", "control characters"),
-        ({"keys": "k" * 249}, "keys", "more than 255 bytes"),
+        ({"keys": "k" * 249}, "keys", "exceed 255 bytes"),
         ({"keys": "[1]"}, "keys", "a JSON list of texts"),
         ({"keys": '["'}, "keys", "a JSON list of texts"),
         ({"keys": '["\\ud800"]'}, "keys", "U+D800, which is not a valid Unicode character"),

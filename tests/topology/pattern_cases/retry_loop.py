@@ -48,7 +48,7 @@ BY_HEADER = {"name": "a", "split": "header", "header": "kind"}
 CASE = Case(
     loop_params(),
     (
-        ({}, "name", "The name is missing. Enter the name, or all object names below."),
+        ({}, "name", "A name is missing. Enter the name, or all object names below."),
         ({"name": "n" * 250}, "input_exchange", "at most 255 bytes"),
         ({"name": "a\x00b"}, "name", "control characters"),
         ({"name": "  "}, "name", "at least one visible character"),
@@ -101,7 +101,7 @@ CASE = Case(
         (BY_KEY | {"timeouts": '[["a", "5s", "\\ud800"]]'}, "timeouts", "U+D800, which is no"),
         (BY_HEADER | {"timeouts": '[["\\ud800", "5s"]]'}, "timeouts", "U+D800, which is no"),
         ({"name": "a", "dead_queue": "  "}, "dead_queue", "at least one visible character"),
-        (BY_KEY | {"timeouts": "#.a.#.b.# 5s"}, "timeouts", "at most 2 words “#”"),
+        (BY_KEY | {"timeouts": "#.a.#.b.# 5s"}, "timeouts", "“#” at most 2 times"),
         (BY_KEY | {"timeouts": "a.* 5s, *.b 9s"}, "timeouts", "both “a.*” and “*.b”"),
         (
             BY_KEY | {"timeouts": "# 5s"},
