@@ -40,11 +40,7 @@ def check_host(host: str) -> None:
     else:
         return
     # The codec lets these pass.
-    if (
-        not host
-        or not host.isprintable()
-        or any(parked_message.isspace() for parked_message in host)
-    ):
+    if not host or not host.isprintable() or any(character.isspace() for character in host):
         raise forms.ValidationError("A host's name has no blanks and no control characters.")
     try:
         host.encode("idna")

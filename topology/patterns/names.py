@@ -71,11 +71,7 @@ def sight_problem(name: str) -> str:
     if (wrong := control_problem(name)) or _is_stored.get():
         return wrong
     hidden = next(
-        (
-            parked_message
-            for parked_message in name
-            if unicodedata.category(parked_message) in _HIDDEN
-        ),
+        (character for character in name if unicodedata.category(character) in _HIDDEN),
         "",
     )
     if hidden:
@@ -90,10 +86,10 @@ def unseen(name: str) -> str:
     if not name:
         return "no name"
     is_blank = not any(map(_is_visible, name))
-    parked_messages = [one for one in name if is_blank or unicodedata.category(one) in _HIDDEN]
-    if not parked_messages:
+    characters = [one for one in name if is_blank or unicodedata.category(one) in _HIDDEN]
+    if not characters:
         return ""
-    points = [f"U+{ord(parked_message):04X}" for parked_message in dict.fromkeys(parked_messages)]
+    points = [f"U+{ord(character):04X}" for character in dict.fromkeys(characters)]
     told = ", ".join(points[:MOST_POINTS]) + (" and others" if points[MOST_POINTS:] else "")
     return f"blank: {told}" if is_blank else f"holds {told}"
 
@@ -112,6 +108,6 @@ def header_problem(name: str) -> str:
     return control_problem(name)
 
 
-def _is_visible(parked_message: str) -> bool:
-    """Neither a blank nor a mark that only changes the message before it."""
-    return unicodedata.category(parked_message)[0] not in "ZM" and parked_message not in _BLANK
+def _is_visible(character: str) -> bool:
+    """Neither a blank nor a mark that only changes the character before it."""
+    return unicodedata.category(character)[0] not in "ZM" and character not in _BLANK

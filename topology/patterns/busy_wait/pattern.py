@@ -9,7 +9,7 @@ most, as long as a waiter runs. The waiter confirms before it acks: a crash may 
 Cost: every waiting message makes one lap for each divisor: laps a second = waiting / divisor.
 Hazard: without a waiter nothing comes through. Dead-lettering into the busy-waiting queue is at
 most once. Every lap is a publish without x-death, so that no rule against cycles drops it.
-Source: seed 003, second half ("Delayed processing in RabbitMQ with Dead PeekedMessage Exchanges").
+Source: seed 003, second half ("Delayed processing in RabbitMQ with Dead Letter Exchanges").
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _EXPLANATION = Explanation(
         "The waiter publishes anew: x-death and the property user_id are taken off. Consumers "
         "count their attempts in a header of their own.",
     ),
-    source="“Delayed processing in RabbitMQ with Dead PeekedMessage Exchanges”, its second half",
+    source="“Delayed processing in RabbitMQ with Dead Letter Exchanges”, its second half",
 )
 
 

@@ -56,7 +56,7 @@ class Chain:
         """What the names of its exchanges begin with, without what would go on to a number."""
         first, *_, last = sorted(level.exchange for level in self.levels)
         pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-        return "".join(parked_message for parked_message, _ in pairs).rstrip("-_.0123456789")
+        return "".join(character for character, _ in pairs).rstrip("-_.0123456789")
 
     def claims(self, found: Definitions) -> frozenset[Identity]:
         """Its levels, and what they deliver to with the bindings of its destinations."""

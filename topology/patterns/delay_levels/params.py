@@ -30,7 +30,7 @@ FIELDS = (
     Field(
         "preset",
         "Preset",
-        "Whose names and arguments, to the parked message.",
+        "Whose names and arguments, exactly.",
         "nsb-v2",
         choices=tuple(PRESETS.items()),
     ),

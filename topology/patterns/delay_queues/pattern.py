@@ -8,7 +8,7 @@ Cost: one queue for each delay, one publish and one hop of about a millisecond f
 Hazard: nobody counts the attempts but the consumer, in a header of its own: a message that is
 published again begins a new x-death from 4.0 on (tried: 15 laps give a count of 15 on 3.10.8, and
 1 on 4.0.5 and 4.3.6).
-Source: seed 003 ("Delayed processing in RabbitMQ with Dead PeekedMessage Exchanges").
+Source: seed 003 ("Delayed processing in RabbitMQ with Dead Letter Exchanges").
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _EXPLANATION = Explanation(
         "Publishes go through the default exchange, where no tap can see them: only what "
         "Delayboard itself publishes is known before it arrives.",
     ),
-    source="“Delayed processing in RabbitMQ with Dead PeekedMessage Exchanges”",
+    source="“Delayed processing in RabbitMQ with Dead Letter Exchanges”",
 )
 
 

@@ -68,7 +68,7 @@ _EXPLANATION = Explanation(
         "back early.",
         "The delays are fixed when the queues are declared: others need another ladder.",
     ),
-    source="RabbitMQ documentation, “Dead PeekedMessage Exchanges”; tried on 3.10, 4.0 and 4.3",
+    source="RabbitMQ documentation, “Dead Letter Exchanges”; tried on 3.10, 4.0 and 4.3",
 )
 
 
