@@ -8,7 +8,7 @@ from analytics.models.scheduled_message import ScheduledMessage
 class ScheduledText(models.Model):
     """What of a waiting message is searched: its ids, headers and text body, case folded.
 
-    The database keeps an index of every three messages of it beside (`SEARCH_INDEX` of the
+    The database keeps an index of every three characters of it beside (`SEARCH_INDEX` of the
     migrations). Written and removed by `analytics.scheduled.queries.texts` some time after
     the message itself, which `check_at` is the next time for.
     """

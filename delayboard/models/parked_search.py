@@ -13,7 +13,7 @@ class ParkedText(models.Model):
     """Ids, headers and the beginning of a text body, case folded; and what is searched by size.
 
     The message's own columns stand here once more, since their indexes cost too much while a
-    message is parked. The database keeps an index of every three messages of `text` beside
+    message is parked. The database keeps an index of every three characters of `text` beside
     (`SEARCH_INDEX` of the migrations).
     """
 

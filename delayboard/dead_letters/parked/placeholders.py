@@ -28,7 +28,7 @@ LONGEST = 255
 READ_CHARACTERS = 500
 FIRST_CLIENT_PORT = 32_768
 _DIGIT_OR_AT = re.compile(r"[0-9@]")
-# No message or digit before, none behind.
+# No letter or digit before, none behind.
 _BEFORE, _AFTER = r"(?<![0-9A-Za-z])", r"(?![0-9A-Za-z])"
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
 _CLOCK = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,9})?)?(?:\ ?[AP]M)?"
@@ -135,7 +135,7 @@ RULES: tuple[Rule, ...] = (
         rf"{_BEFORE}(?=[A-Fa-f]{{0,128}}[0-9])(?=[0-9]{{0,128}}[A-Fa-f])"
         rf"[0-9A-Fa-f]{{8,128}}{_AFTER}",
     ),
-    # ULID, KSUID, xid, tokens: long, of messages and digits; shorter ones where they take turns.
+    # ULID, KSUID, xid, tokens: long, of letters and digits; shorter ones where they take turns.
     _rule(
         "id",
         rf"{_BEFORE}(?=[A-Za-z]{{0,64}}[0-9][A-Za-z]{{0,64}}[0-9])(?=[0-9]{{0,64}}[A-Za-z])"

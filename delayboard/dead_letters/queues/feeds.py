@@ -76,7 +76,7 @@ def reasons(queue: Queue, numbers: QueueNumbers, version: tuple[int, ...]) -> tu
     """For which reasons messages can die in it, as far as its arguments and consumers tell.
 
     A queue with a time to live and without consumers is a delay: nobody rejects there. A
-    message's own expiration is not seen here. Source: reference of RabbitMQ, “Dead PeekedMessage
+    message's own expiration is not seen here. Source: reference of RabbitMQ, “Dead Letter
     Exchanges”; reject-publish refuses what is new, and dead-letters nothing.
     """
     if queue.type == "stream":
