@@ -37,8 +37,6 @@ def test_a_stream_takes_dead_letters_before_3_12_only_at_least_once(
     (outcome,) = walk(found, "", "hold", version=version_of(vhost)).outcomes
     with publisher(address_of(vhost), "test") as channel:
         channel.declare(found)
-        # A stream that is just starting loses what is handed on at least once for three minutes.
-        channel.publish(Publish("", "log", body=b"the first"))
         channel.publish(Publish("", "hold"))
     with getter(address_of(vhost), "hold") as source:
         eventually(lambda: source.get() is None, "it has left the queue hold")
@@ -50,7 +48,7 @@ def test_a_stream_takes_dead_letters_before_3_12_only_at_least_once(
         )
     with publisher(address_of(vhost), "test") as channel:
         channel.publish(Publish("", "log", body=b"the last"))
-    expected = [b"", b"the first", b"the last"] if is_delivered else [b"the first", b"the last"]
+    expected = [b"", b"the last"] if is_delivered else [b"the last"]
     with StreamReader(address_of(vhost), "log", start="first") as stream:
         bodies: list[bytes] = []
 
@@ -59,7 +57,7 @@ def test_a_stream_takes_dead_letters_before_3_12_only_at_least_once(
             bodies.extend(delivery.message.body for delivery in batch)
             return len(bodies) >= len(expected)
 
-        # The broker tries again after three minutes where the stream did not confirm at once.
+        # A hand-over that is not confirmed is tried again after three minutes.
         eventually(has_all, "the stream gives all", seconds=240)
     assert sorted(bodies) == expected
 
