@@ -26,6 +26,7 @@ BROKERS = ("tests/real_broker", "tests/flood")
 KILLS = ("tests/faults/test_replay.py", "tests/faults/test_parking.py")
 MATRIX = ("-m", "long or not long", "--hypothesis-profile", "full")
 SLOWEST = 10
+MESSAGE = 600
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,22 @@ FOR_POSTGRES = ("-m", "not long and (postgres or both_databases)")
 
 
 @dataclass(frozen=True)
+class Test:
+    """One case of pytest's report: its seconds, and what failed, empty for what was green."""
+
+    seconds: float
+    name: str
+    failure: str
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """Whether a part was green, its seconds, and those of each of its tests."""
+    """Whether a part was green, its seconds, and its tests."""
 
     part: Part
     is_green: bool
     seconds: float
-    tests: Sequence[tuple[float, str]]
+    tests: Sequence[Test]
 
 
 def main() -> int:
@@ -97,6 +107,7 @@ def main() -> int:
         if not outcome.is_green:
             print(f"\n{outcome.part.name}\n{outcome.part.log.read_text(errors='replace')}")
     print(table(outcomes, time.monotonic() - began))
+    print(*failures(outcomes), sep="\n")
     return 0 if all(outcome.is_green for outcome in outcomes) else 1
 
 
@@ -167,14 +178,19 @@ def command_of(part: Part, *, is_full: bool) -> Sequence[str]:
     return (*python, "-m", "pytest", *part.asked, *chosen, "-q", f"--junitxml={part.report}")
 
 
-def tests_of(part: Part) -> list[tuple[float, str]]:
-    """Return seconds and name of each test by pytest's report; nothing without one."""
+def tests_of(part: Part) -> list[Test]:
+    """Return the tests of pytest's report; nothing without one."""
     if not part.report.exists():
         return []
-    cases = ElementTree.parse(part.report).iter("testcase")
     return [
-        (float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}")
-        for case in cases
+        Test(
+            float(case.get("time", 0)),
+            f"{case.get('classname')}::{case.get('name')}",
+            "\n".join(
+                text.get("message", "") for text in (*case.iter("failure"), *case.iter("error"))
+            ),
+        )
+        for case in ElementTree.parse(part.report).iter("testcase")
     ]
 
 
@@ -187,17 +203,31 @@ def line(outcome: Outcome) -> str:
 def table(outcomes: Sequence[Outcome], seconds: float) -> str:
     """Return part, tests and seconds of each, and the slowest tests."""
     rows = [line(outcome) for outcome in sorted(outcomes, key=lambda one: -one.seconds)]
-    slowest = sorted((test for outcome in outcomes for test in outcome.tests), reverse=True)
-    count = sum(len(outcome.tests) for outcome in outcomes)
+    tests = [test for outcome in outcomes for test in outcome.tests]
+    slowest = sorted(tests, key=lambda test: -test.seconds)[:SLOWEST]
     return "\n".join(
         (
             f"\n{'part':15} {'tests':>6} {'seconds':>8}",
             *rows,
-            f"{'all':15} {count:>6} {seconds:>8.0f}",
+            f"{'all':15} {len(tests):>6} {seconds:>8.0f}",
             "\nThe slowest tests, in seconds:",
-            *(f"{took:8.1f}  {name}" for took, name in slowest[:SLOWEST]),
+            *(f"{test.seconds:8.1f}  {test.name}" for test in slowest),
         )
     )
+
+
+def failures(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield each failed test with the start of its message: last on the screen, seen first.
+
+    Of a part that failed without a failed test, the end of its output.
+    """
+    for outcome in outcomes:
+        failed = [test for test in outcome.tests if test.failure]
+        for test in failed:
+            yield f"\nFAILED {test.name}\n{test.failure[:MESSAGE]}"
+        if not outcome.is_green and not failed:
+            output = outcome.part.log.read_text(errors="replace")
+            yield f"\nFAILED {outcome.part.name}\n{output[-MESSAGE:]}"
 
 
 if __name__ == "__main__":

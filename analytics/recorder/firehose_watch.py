@@ -38,7 +38,7 @@ BEFORE = "The firehose queue was dropping copies when the recorder stopped."
 
 
 @dataclass(frozen=True)
-class Peek:
+class FirehoseState:
     """`why` copies are lost, "" when none are; `trouble` is why that could not be put right.
 
     `full` is the share of our queue's bound in hundredths, None when the broker does not say.
@@ -49,7 +49,7 @@ class Peek:
     full: int | None
 
 
-def look(address: Address, tap: str, is_wanted: Callable[[], bool]) -> Peek:
+def look(address: Address, tap: str, is_wanted: Callable[[], bool]) -> FirehoseState:
     """Ask the broker and put back what is missing. Raises BrokerError when it cannot be asked.
 
     What was switched off meanwhile is not left behind.
@@ -61,25 +61,25 @@ def look(address: Address, tap: str, is_wanted: Callable[[], bool]) -> Peek:
         except NotFound:
             why, full = NOT_COPYING, None
         if not why:
-            return Peek(DROPPED if (full or 0) >= FULL else "", "", full)
+            return FirehoseState(DROPPED if (full or 0) >= FULL else "", "", full)
         try:
             firehose.keep_on(management, tap)
             if not is_wanted():
                 firehose.switch_off(management, tap)
         except BrokerError as error:
-            return Peek(why, str(error), full)
-        return Peek(why, "", full)
+            return FirehoseState(why, str(error), full)
+        return FirehoseState(why, "", full)
 
 
 class Watch:
     """Looks at one firehose again and again; used by its recorder's thread."""
 
     def __init__(self, row: Firehose) -> None:
-        self.last = Peek("", "", None)
+        self.last = FirehoseState("", "", None)
         self._row = row
         self._call = partial(look, row.broker.address, tap_of(row), self._is_wanted)
         self._sure_at = row.read_at or row.switched_on_at
-        self._asked: Future[Peek] | None = None
+        self._asked: Future[FirehoseState] | None = None
         self._looked = 0.0
         self._why = BEFORE if row.lost_since else ""
 
@@ -105,9 +105,9 @@ class Watch:
         try:
             self._take(asked.result())
         except BrokerError as error:
-            self.last = Peek(self.last.why, str(error), None)
+            self.last = FirehoseState(self.last.why, str(error), None)
 
-    def _look_beside(self) -> Peek:
+    def _look_beside(self) -> FirehoseState:
         try:
             return self._call()
         finally:
@@ -120,7 +120,7 @@ class Watch:
         self._row.read_at = datetime.now(UTC)
         Firehose.objects.filter(pk=self._row.pk).update(read_at=self._row.read_at)
 
-    def _take(self, found: Peek) -> None:
+    def _take(self, found: FirehoseState) -> None:
         self.last = found
         if found.why:
             self._lose(found.why)

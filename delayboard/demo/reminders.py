@@ -114,8 +114,8 @@ def send(channel: Publisher, way: Way, delay: timedelta) -> None:
         type="reminder.due",
         app_id="demo-shop",
     )
-    parked_message = Publish(route.exchange, route.routing_key, properties, body.encode())
-    channel.publish_by(route, parked_message)
+    message = Publish(route.exchange, route.routing_key, properties, body.encode())
+    channel.publish_by(route, message)
 
 
 def random_delay(way: Way) -> timedelta:

@@ -60,7 +60,7 @@ def questions() -> dict[str, Mapping[str, str]]:
         "a common text": {"text": COMMON},
         "an absent text": {"text": ABSENT},
         "a text for one destination": {"text": "customer-4711", "destination": "queue-7"},
-        "two parked messages": {"text": "or"},
+        "two words": {"text": "or"},
     }
 
 

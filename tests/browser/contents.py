@@ -80,8 +80,8 @@ def delayed(vhost: Vhost, topology: Topology, delays: Sequence[str], target: str
         for delay in delays:
             route = topology.pattern.route(topology.parsed, parse_delay(delay), target)
             properties = build_properties(delivery_mode=2)
-            parked_message = Publish(route.exchange, route.routing_key, properties, b"{}")
-            channel.publish_by(route, parked_message)
+            message = Publish(route.exchange, route.routing_key, properties, b"{}")
+            channel.publish_by(route, message)
 
 
 def held_up(vhost: Vhost, levels: Topology, target: str) -> None:

@@ -166,21 +166,19 @@ def test_a_publish_and_a_look_that_are_caught_in_the_middle_end_in_time(
     address, seconds = address_of(vhost), REQUEST_HEARTBEAT_SECONDS
     with publisher(address, "test") as channel:
         channel.declare(Definitions.of([Queue("q")]))
-    parked_message = Publish("", "q", build_properties(), b"x")
+    message = Publish("", "q", build_properties(), b"x")
 
     watches: list[Stopwatch] = []
 
     @contextmanager
     def timing() -> Iterator[None]:
         with frozen(broker_node), stopwatch() as watch:
-            try:
-                yield
-            finally:
-                watches.append(watch)
+            watches.append(watch)
+            yield
 
     def publish() -> None:
         with publisher(address, "test", heartbeat=seconds) as channel, timing():
-            channel.publish(parked_message)
+            channel.publish(message)
 
     def look() -> None:
         with getter(address, "q", heartbeat=seconds) as source, timing():

@@ -76,7 +76,7 @@ class Watch:
 
 
 def course_of(watch: Watch, traffic: Traffic, worker: Popen[bytes], stack: ExitStack) -> None:
-    """Listing while messages flow; kill the worker, see that it is told, start another."""
+    """Look while messages flow; kill the worker, see that it is told, start another."""
     begun = time.monotonic()
     for at in traffic.course.kills:
         watch.look_until(begun + at)

@@ -8,6 +8,7 @@ from django.urls import reverse
 from delayboard.models import Publication
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
+from topology.definitions import Exchange
 from topology.models import Broker, Role, State, Topology
 from topology.operations.topology_rows import create_topology
 from topology.patterns.delay_levels import params as delay_levels_params
@@ -56,6 +57,14 @@ def test_a_prediction_names_every_stay_and_sends_nothing(pair: Topology) -> None
     assert "The message arrives in orders after 15s." in text
     assert 'Waits 15s in <span class="name">orders-retry</span>' in text
     assert Publication.objects.count() == 0
+
+
+def test_a_prediction_of_what_reaches_no_queue_names_where_it_was_published(broker: Broker) -> None:
+    know(broker, Exchange("shop"))
+    values = {"broker": broker.slug, "exchange": "shop", "routing_key": "paid", "predict": "1"}
+    text = text_of(signed_in(Role.OPERATOR).post(reverse("publish"), values))
+    published = 'Published to <span class="name">shop</span> with <span class="name">paid</span>'
+    assert published in text
 
 
 @pytest.mark.parametrize("also", ["broker", "exchange", "routing_key"])

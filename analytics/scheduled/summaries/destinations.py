@@ -39,8 +39,8 @@ MOST_STUCK = 50_000
 
 
 @dataclass(frozen=True)
-class Peek:
-    """What one look at a topology found out.
+class DestinationCheck:
+    """What one check of a topology found out.
 
     `earlier_at` is when the look before was, None for the first of the worker. `stuck` is how many
     messages the broker keeps by queue, None where it does not say.
@@ -69,7 +69,7 @@ def update_missing_bindings(
 ) -> list[MissingBinding]:
     """Bring the rows of a topology up to a snapshot; the rows that there are now.
 
-    `earlier` is the snapshot of the last look, some seconds older: with None nothing is taken for
+    `earlier` is the snapshot of the last check, some seconds older: with None nothing is taken for
     stuck yet. Raises ParamsError and KeyError for a row that no longer reads.
     """
     params = topology.parsed
@@ -79,7 +79,7 @@ def update_missing_bindings(
     waiting = _destinations(topology)
     owned = _owned(topology)
     names = [name for name in {*waiting, *owned, *rows} if name]
-    look = Peek(
+    check = DestinationCheck(
         topology,
         snapshot.taken_at,
         earlier.taken_at if earlier else None,
@@ -89,7 +89,7 @@ def update_missing_bindings(
         else None,
         rows,
     )
-    wanted = _rows(look, owned)
+    wanted = _rows(check, owned)
     if not rows and not wanted:
         return []
     with transaction.atomic():
@@ -114,113 +114,113 @@ def _owned(topology: Topology) -> set[str]:
     return {one[3] for one in topology.owned_identities if one[0] == "binding" and one not in own}
 
 
-def _rows(look: Peek, owned: Collection[str]) -> list[MissingBinding]:
+def _rows(check: DestinationCheck, owned: Collection[str]) -> list[MissingBinding]:
     """The rows as they should be from now on; not saved."""
     rows = [
-        *(_missing(look, name, problem) for name, problem in look.unroutable.items()),
+        *(_missing(check, name, problem) for name, problem in check.unroutable.items()),
         *(
-            _restored(look, row)
-            for name, row in look.before.items()
-            if name and name not in look.unroutable and not row.is_dropped
+            _restored(check, row)
+            for name, row in check.before.items()
+            if name and name not in check.unroutable and not row.is_dropped
         ),
     ]
-    oldest = _oldest_stuck(look, rows)
+    oldest = _oldest_stuck(check, rows)
     found = []
     for row in rows:
-        _count(look, row, oldest.get(row.destination))
-        if _is_worth_keeping(look, row, is_owned=row.destination in owned):
+        _count(check, row, oldest.get(row.destination))
+        if _is_worth_keeping(check, row, is_owned=row.destination in owned):
             found.append(row)
-    unknown = _unknown(look, [row for row in found if row.from_at is not None])
+    unknown = _unknown(check, [row for row in found if row.from_at is not None])
     return [*found, *([unknown] if unknown else [])]
 
 
-def _missing(look: Peek, name: str, problem: Unroutable) -> MissingBinding:
-    row = look.before.get(name)
+def _missing(check: DestinationCheck, name: str, problem: Unroutable) -> MissingBinding:
+    row = check.before.get(name)
     if row is None or row.restored_at is not None:
         pk = row.pk if row else None
         row = MissingBinding(
             pk=pk,
-            topology=look.topology,
+            topology=check.topology,
             destination=name,
-            since_at=look.at,
-            from_at=look.earlier_at or look.at,
+            since_at=check.at,
+            from_at=check.earlier_at or check.at,
         )
     row.is_bound, row.is_dropped = problem.is_bound, problem.is_dropped
     return row
 
 
-def _restored(look: Peek, row: MissingBinding) -> MissingBinding:
-    row.restored_at = row.restored_at or look.at
+def _restored(check: DestinationCheck, row: MissingBinding) -> MissingBinding:
+    row.restored_at = row.restored_at or check.at
     return row
 
 
-def _oldest_stuck(look: Peek, rows: Iterable[MissingBinding]) -> dict[str, datetime]:
+def _oldest_stuck(check: DestinationCheck, rows: Iterable[MissingBinding]) -> dict[str, datetime]:
     """Destination -> the due time of the first of its messages that are stuck, as far as known."""
     now = Q(pk__in=[])
     ending = [row.destination for row in rows if row.restored_at is None and not row.is_dropped]
-    now |= Q(destination__in=ending, due_at__lt=look.at)
+    now |= Q(destination__in=ending, due_at__lt=check.at)
     for row in rows:
         if row.restored_at is not None:
             now |= Q(destination=row.destination, due_at__lt=row.restored_at)
-    newest = _due(look).filter(now).order_by("-due_at", "-id")
+    newest = _due(check).filter(now).order_by("-due_at", "-id")
     oldest: dict[str, datetime] = {}
     for destination, due_at in newest.values_list("destination", "due_at")[
-        : min(look.total, MOST_STUCK)
+        : min(check.total, MOST_STUCK)
     ]:
         if due_at is not None:
             oldest[destination] = due_at
     return oldest
 
 
-def _due(look: Peek) -> QuerySet[ScheduledMessage]:
+def _due(check: DestinationCheck) -> QuerySet[ScheduledMessage]:
     return ScheduledMessage.objects.filter(
-        topology=look.topology, left_at=None, entered_at__isnull=False, due_at__lt=look.at
+        topology=check.topology, left_at=None, entered_at__isnull=False, due_at__lt=check.at
     )
 
 
-def _count(look: Peek, row: MissingBinding, oldest: datetime | None) -> None:
+def _count(check: DestinationCheck, row: MissingBinding, oldest: datetime | None) -> None:
     """Since when its messages are stuck, how many, and how many more wait.
 
     What fell due since the broker counted is taken to be stuck as well.
     """
     if row.is_dropped:
         row.from_at = None
-    elif look.stuck is not None:
-        lately = max(row.from_at or look.at, look.at - COUNTED_WITHIN)
-        if row.restored_at is not None and look.at - row.restored_at > COUNTED_WITHIN:
+    elif check.stuck is not None:
+        lately = max(row.from_at or check.at, check.at - COUNTED_WITHIN)
+        if row.restored_at is not None and check.at - row.restored_at > COUNTED_WITHIN:
             row.from_at = oldest
         else:
             row.from_at = min(oldest or lately, lately)
-    scope = counts.scope_of([look.topology], look.at, destination=row.destination)
-    until, past = counts.before(scope, [None, look.at])
+    scope = counts.scope_of([check.topology], check.at, destination=row.destination)
+    until, past = counts.before(scope, [None, check.at])
     # Exits may be recorded between the queries.
     row.waiting = max(0, until - past) if row.restored_at is None else 0
     row.stuck = 0
     if row.from_at is not None:
-        due = _due(look).filter(destination=row.destination, due_at__gte=row.from_at)
-        row.stuck = due.filter(due_at__lt=row.restored_at or look.at).count()
+        due = _due(check).filter(destination=row.destination, due_at__gte=row.from_at)
+        row.stuck = due.filter(due_at__lt=row.restored_at or check.at).count()
 
 
-def _is_worth_keeping(look: Peek, row: MissingBinding, *, is_owned: bool) -> bool:
+def _is_worth_keeping(check: DestinationCheck, row: MissingBinding, *, is_owned: bool) -> bool:
     """Whether a message is stuck or waits, or may still turn out to be; or the binding is ours."""
-    is_young = look.at - (row.restored_at or row.since_at) <= COUNTED_WITHIN
+    is_young = check.at - (row.restored_at or row.since_at) <= COUNTED_WITHIN
     if row.restored_at is not None:
         return bool(row.stuck) or (is_young and row.pk is not None)
     return bool(row.stuck or row.waiting) or is_owned or (is_young and row.pk is not None)
 
 
-def _unknown(look: Peek, named: Iterable[MissingBinding]) -> MissingBinding | None:
+def _unknown(check: DestinationCheck, named: Iterable[MissingBinding]) -> MissingBinding | None:
     """The row of what is stuck beyond the messages that are listed; None where nothing is."""
-    row = look.before.get("")
-    if look.stuck is None:
+    row = check.before.get("")
+    if check.stuck is None:
         return row
-    surplus = look.total - sum(one.stuck for one in named)
+    surplus = check.total - sum(one.stuck for one in named)
     if surplus <= 0:
         return None
-    row = row or MissingBinding(topology=look.topology, destination="", since_at=look.at)
+    row = row or MissingBinding(topology=check.topology, destination="", since_at=check.at)
     row.stuck, row.from_at = surplus, None
-    if look.is_stopped:
-        others = _due(look).filter(due_at__gte=row.since_at - COUNTED_WITHIN)
+    if check.is_stopped:
+        others = _due(check).filter(due_at__gte=row.since_at - COUNTED_WITHIN)
         others = others.exclude(destination__in=[one.destination for one in named])
         dues = others.order_by("-due_at").values_list("due_at", flat=True)
         row.from_at = min((at for at in dues[: min(surplus, MOST_STUCK)] if at), default=None)

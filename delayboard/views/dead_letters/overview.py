@@ -42,7 +42,7 @@ def dead_letters(request: HttpRequest) -> HttpResponse:
             "asked": asked,
             "queues": _queues(broker, known, asked.text, now),
             "may_operate": access.may(request.user, broker, Role.OPERATOR),
-            "may_redaction_rule": access.may(request.user, broker, Role.ADMIN),
+            "may_redact": access.may(request.user, broker, Role.ADMIN),
             "next": request.get_full_path(),
         }
         rules = redaction.rules_for(request.user, broker)
