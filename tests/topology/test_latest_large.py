@@ -51,7 +51,7 @@ def test_the_first_reading_of_a_broker_that_answers_is_no_trouble(
     assert found.reading_since is not None
     assert (found.is_reachable, found.trouble) == (True, "")
     assert re.fullmatch(
-        "The broker answers. The first read is in progress (so far [0-9]+s).", found.error
+        r"The broker answers. The first read is in progress \(so far [0-9]+s\)\.", found.error
     )
     assert latest.silent([broker]) == []
     assert latest.latest(broker.pk) is None
