@@ -272,7 +272,7 @@ def test_only_queues_that_failures_feed_and_nobody_consumes_are_proposed(broker:
         batch, observers.make_scene(batch, a_snapshot(FANNED, numbers))
     )
     assert "into “dead” are not observed: confirm and watch it" in said
-    assert "Deaths into “audit” (has consumers: a work queue) are not observed" in said
+    assert "Deaths into “audit” (work queue: has consumers) are not observed" in said
     watch(broker)
     said = observers.explain_unseen_deaths(
         batch, observers.make_scene(batch, a_snapshot(FANNED, numbers))
@@ -289,11 +289,11 @@ def test_a_subscriber_from_which_messages_were_parked_is_not_proposed(broker: Br
         [Exchange("events", "fanout"), a_queue("audit"), Binding("events", "audit", "")]
     )
     scene = observers.make_scene(batch, a_snapshot(shop(*events), numbers))
-    assert "“audit” (has consumers" in observers.explain_unseen_deaths(batch, scene)
+    assert "“audit” (work queue: has consumers)" in observers.explain_unseen_deaths(batch, scene)
     DeadLetterQueue.objects.create(
         broker=broker, queue="audit", is_confirmed=True, decided_at=timezone.now()
     )
-    assert "“audit” (has consumers" in observers.explain_unseen_deaths(batch, scene)
+    assert "“audit” (work queue: has consumers)" in observers.explain_unseen_deaths(batch, scene)
     silent = {**CONSUMED, "audit": QueueNumbers(messages=2000, consumers=0)}
     scene = observers.make_scene(batch, a_snapshot(shop(*events), silent))
     assert "“audit”, “dead” are not observed: " in observers.explain_unseen_deaths(batch, scene)

@@ -60,8 +60,8 @@ def test_a_database_that_cannot_be_reached_is_one_sentence(tmp_path: Path) -> No
     code, _, err = ended(listing(tmp_path, nowhere))
     assert code == 1
     assert err == (
-        "Delayboard cannot connect to the database server. Check that it runs, has free "
-        "connections, and that DATABASE_URL is right.\n"
+        "Delayboard cannot connect to the database server. Check that the server runs, has "
+        "free connections, and that DATABASE_URL is right.\n"
     )
 
 

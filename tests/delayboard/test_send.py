@@ -236,9 +236,9 @@ def test_what_a_parked_message_declares_is_ours_from_before_until_the_broker_ref
 @pytest.mark.parametrize(
     ("target", "there", "said"),
     [
-        ("gone", [], "There is no queue gone"),
-        ("work", [Binding("shop.delay-delivery", "x", "#.old.work")], "dotted end"),
-        ("delayboard.tap.orders", [], "Delayboard's own tap"),
+        ("gone", [], "The queue gone does not exist"),
+        ("work", [Binding("shop.delay-delivery", "x", "#.old.work")], "“old.work” ends with this name"),
+        ("delayboard.tap.orders", [], "uses this queue as a tap"),
     ],
 )
 def test_a_destination_that_became_wrong_since_the_prediction_is_refused_and_not_bound(
@@ -252,7 +252,8 @@ def test_a_destination_that_became_wrong_since_the_prediction_is_refused_and_not
 ) -> None:
     channel.seen = a_snapshot(channel.seen.definitions | Definitions.of(there))
     row = send(user, broker, to_levels(levels, target), good())
-    assert (row.sent, said in row.error) == (Sent.REFUSED, True)
+    assert row.sent == Sent.REFUSED
+    assert said in row.error
     assert channel.declared == []
     levels.refresh_from_db()
     assert levels.owned == []

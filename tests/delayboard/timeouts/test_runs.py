@@ -38,7 +38,7 @@ BECOME = [
     ("due", "due 4m15s ago, published at once."),
     ("refused", "The longest delay of this topology is 4m15s. Enter a shorter delay."),
     ("malformed", "The line is not JSON"),
-    ("refused", "There is no queue nobody"),
+    ("refused", "The queue nobody does not exist"),
     ("waits", "waits 2m7s."),
     ("refused", "This destination ends with “sales”"),
     ("refused", "Line 1 has the same message id and destination."),
@@ -131,7 +131,7 @@ def test_half_of_a_surrogate_pair_refuses_its_line_alone(
     import_timeouts(levels, "file", numbered(a_line(**values), a_line()), verdicts.append)
     assert [verdict.mark for verdict in verdicts] == ["refused", "due"]
     assert "\\ud" in verdicts[0].sentence
-    assert "none in Unicode" in verdicts[0].sentence
+    assert "an invalid Unicode character" in verdicts[0].sentence
 
 
 def test_the_command_tells_with_numbers_and_its_exit_code(
