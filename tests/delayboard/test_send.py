@@ -237,7 +237,11 @@ def test_what_a_parked_message_declares_is_ours_from_before_until_the_broker_ref
     ("target", "there", "said"),
     [
         ("gone", [], "The queue gone does not exist"),
-        ("work", [Binding("shop.delay-delivery", "x", "#.old.work")], "“old.work” ends with this name"),
+        (
+            "work",
+            [Binding("shop.delay-delivery", "x", "#.old.work")],
+            "“old.work” ends with this name",
+        ),
         ("delayboard.tap.orders", [], "uses this queue as a tap"),
     ],
 )

@@ -206,7 +206,10 @@ def test_a_replay_into_a_busy_wait_of_others_says_who_brings_it_on() -> None:
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("orders", "Stored by the exchange “later” for 40ms, then arrives in orders after 40ms. An"),
+        (
+            "orders",
+            "Stored by the exchange “later” for 40ms, then arrives in orders after 40ms. An",
+        ),
         ("odd", "No route: stored by the exchange “later” for 40ms, then the exchange “later” has"),
     ],
 )

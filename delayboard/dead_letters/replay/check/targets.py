@@ -135,13 +135,15 @@ class Delay:
         pattern = self.topology.pattern
         offered = pattern.delays(self.params)
         if self.topology.is_read_by_others:
-            said = "Its consumer is not Delayboard's, so that nothing tells how long it waits."
+            said = "Another consumer reads this topology, so Delayboard cannot know how long a message waits."
             raise OptionError({"topology": said})
         if offered and not any(offered):
-            raise OptionError({"topology": "It retries, and offers no delay of new messages."})
+            raise OptionError(
+                {"topology": "This topology only retries: it cannot delay new messages."}
+            )
         if any(offered) and self.delay not in offered:
             few = ", ".join(format_delay(one) for one in offered)
-            raise OptionError({"delay": f"The delays on offer are {few}."})
+            raise OptionError({"delay": f"The available delays are {few}."})
         target = self.typed or (self.targets[0] if self.targets else "")
         if not target:
             return
