@@ -135,8 +135,12 @@ class Delay:
         pattern = self.topology.pattern
         offered = pattern.delays(self.params)
         if self.topology.is_read_by_others:
-            said = "Another consumer reads this topology, so Delayboard cannot know how long a message waits."
-            raise OptionError({"topology": said})
+            raise OptionError(
+                {
+                    "topology": "Another consumer reads this topology, so Delayboard cannot know "
+                    "how long a message waits."
+                }
+            )
         if offered and not any(offered):
             raise OptionError(
                 {"topology": "This topology only retries: it cannot delay new messages."}
