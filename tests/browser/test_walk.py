@@ -99,9 +99,9 @@ def publish_and_follow(page: Page, album: Album) -> None:
     expect(page.locator("#prediction")).to_contain_text("2s")
     album.take(page, "prediction")
     page.locator("#prediction button").click()
-    expect(page.locator('[data-live="publication/status"]')).to_contain_text(
-        re.compile(r"The message arrived at .* (ms late|on time)"), timeout=30_000
-    )
+    # How late is unknown when the recorder is behind, as on a busy machine.
+    status = page.locator('[data-live="publication/status"]')
+    expect(status).to_contain_text("The message arrived at ", timeout=120_000)
     reloaded(page)
     album.take(page, "publication")
 
