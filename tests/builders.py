@@ -117,5 +117,5 @@ def running(part: Callable[[threading.Event], None]) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(15)
+        thread.join(60)
     assert not thread.is_alive()

@@ -123,4 +123,4 @@ def running(programs: Path, folder: Path, name: str | None, port: int) -> Iterat
     finally:
         # SIGINT is its fast shutdown: sessions are ended, not waited for.
         server.send_signal(signal.SIGINT)
-        server.wait(30)
+        server.wait(60)

@@ -93,7 +93,7 @@ class Album:
         """Charts follow a resize a moment later, so a page that does not fit is waited for."""
         fits = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
         try:
-            eventually(lambda: page.evaluate(fits), f"{name} fits into its window", seconds=2)
+            eventually(lambda: page.evaluate(fits), f"{name} fits into its window")
         except AssertionError as problem:
             self.defects.append(str(problem))
         self.defects += [f"{name}: {defect}" for defect in page.evaluate(DEFECTS)]

@@ -50,5 +50,5 @@ def _at_work(stop: threading.Event, runs: Sequence[Callable[[], None]]) -> Itera
     finally:
         stop.set()
         for thread in threads:
-            thread.join(15)
+            thread.join(60)
         assert not any(thread.is_alive() for thread in threads)

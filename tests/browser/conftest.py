@@ -62,7 +62,7 @@ def site_url(transactional_db: None) -> Iterator[str]:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(15)
+            thread.join(60)
     assert not thread.is_alive(), "the site does not stop"
 
 

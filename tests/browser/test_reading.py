@@ -37,7 +37,7 @@ class Slow(ThreadingHTTPServer):
         if path == "/api/overview":
             return {"rabbitmq_version": "4.3.6", "node": "a@b"}
         if path.startswith("/api/queues/"):
-            self.let.wait(30)
+            self.let.wait(60)
             return [
                 {"name": f"q{number:04}", "type": "classic", "messages": self.depth, "consumers": 0}
                 for number in range(QUEUES)
@@ -67,7 +67,7 @@ def slow() -> Iterator[Slow]:
         yield server
         server.let.set()
         server.shutdown()
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def fail_and_park(vhost: Vhost) -> None:
     given_up = 0
     with publisher(address, "test") as channel, Consumer(address, "orders") as consumer:
         while given_up < 2:
-            for delivery in consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0):
+            for delivery in consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0):
                 message = delivery.message
                 if message.body not in (b"0", b"1"):
                     consumer.ack_through(delivery)

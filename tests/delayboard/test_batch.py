@@ -230,7 +230,7 @@ def at_once(*presses: Callable[[], None]) -> list[str]:
 
     def act(press: Callable[[], None]) -> None:
         try:
-            barrier.wait(10)
+            barrier.wait(60)
             press()
         except BatchError as error:
             refused.append(str(error))
@@ -284,7 +284,7 @@ def test_whoever_changes_one_that_was_just_started_holds_its_new_work(
             with transaction.atomic():
                 change_state._lock_batch(batch)
                 held.set()
-                is_over.wait(30)
+                is_over.wait(60)
         finally:
             connection.close()
 
@@ -293,11 +293,11 @@ def test_whoever_changes_one_that_was_just_started_holds_its_new_work(
         change_state.start(user, batch, despite_verdict=False)
         thread.start()
         eventually(somebody_waits, "the other waits for the batch")
-    assert held.wait(30)
+    assert held.wait(60)
     with transaction.atomic():
         free = list(Work.objects.select_for_update(skip_locked=True))
     is_over.set()
-    thread.join(30)
+    thread.join(60)
     assert free == []
 
 

@@ -118,7 +118,7 @@ def test_a_broker_that_is_late_is_judged_as_it_was_seen_last_and_that_is_said(
     answers = Event()
 
     def observe(management: object) -> Snapshot:
-        answers.wait(10)
+        answers.wait(60)
         return a_snapshot(TAPPED)
 
     monkeypatch.setattr(latest, "observe", observe)

@@ -101,7 +101,7 @@ def hostile_management(attack: Attack) -> Iterator[Hostile]:
         finally:
             hostile.stop.set()
             server.shutdown()
-            thread.join(10)
+            thread.join(60)
 
 
 def forever(piece: bytes) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from tests.faults.test_run import free_port
 def ended(*arguments: str, variables: dict[str, str]) -> list[str]:
     """The lines that it wrote before it ended with 1."""
     with started(*arguments, variables=variables) as process:
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=120)
         assert process.returncode == 1
     return said.decode().strip().splitlines()
 
@@ -53,7 +53,7 @@ def test_what_is_asked_to_end_ends_with_0(command: str) -> None:
         assert process.stdout is not None
         assert b"runs." in process.stdout.readline()
         process.terminate()
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert b"has ended." in said
 

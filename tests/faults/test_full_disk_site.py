@@ -123,7 +123,7 @@ def installed(parked_message_address: str, tmp_path: Path) -> Iterator[Installat
         eventually(found.is_up, "the site answers", seconds=180)
         eventually(lambda: "The worker runs.\n" in found.lines, "the worker runs", seconds=180)
         yield found
-    reading.join(10)
+    reading.join(60)
 
 
 def test_people_sign_in_and_read_and_are_told_why_they_cannot_act(

@@ -62,18 +62,18 @@ def test_it_starts_everything_once_restarts_a_killed_worker_and_stops_all(tmp_pa
         )
         second = started("run", "--port", str(port), variables=variables)
         with second as again:
-            said, _ = again.communicate(timeout=30)
+            said, _ = again.communicate(timeout=120)
             assert b"already runs from here" in said
             assert again.returncode != 0
         run.send_signal(signal.SIGINT)
-        said, _ = run.communicate(timeout=40)
+        said, _ = run.communicate(timeout=120)
     passwords = re.findall(rb"password\s+(\S+)", said)
     assert len(passwords) == 1
     eventually(lambda: not living(tmp_path, ""), "nothing of it is left")
     with started("run", "--port", str(port), variables=variables) as run:
         eventually(lambda: answers(site), "it comes up again", seconds=90)
         run.send_signal(signal.SIGTERM)
-        said, _ = run.communicate(timeout=40)
+        said, _ = run.communicate(timeout=120)
     assert b"password" not in said
 
 

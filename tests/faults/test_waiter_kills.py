@@ -112,7 +112,7 @@ def test_a_waiter_that_is_asked_to_end_does_so_at_once_and_doubles_nothing(
             eventually(partial(seen.has, 100), "the waiter is at work", seconds=60)
             delay_all(vhost, later)
             waiter.send_signal(signal.SIGTERM)
-            said, _ = waiter.communicate(timeout=15)
+            said, _ = waiter.communicate(timeout=120)
         assert waiter.returncode == 0
         assert b"The waiter has ended." in said
         assert b"Traceback" not in said

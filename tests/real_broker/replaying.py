@@ -218,4 +218,4 @@ def recorded(topology: Topology) -> Iterator[None]:
     finally:
         stop.set()
         for thread in threads:
-            thread.join(15)
+            thread.join(60)

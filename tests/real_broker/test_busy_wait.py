@@ -73,7 +73,7 @@ def waiting(vhost: Vhost) -> Iterator[Passing]:
     thread.start()
     yield passing
     stop.set()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert not failed, failed
 
@@ -256,7 +256,7 @@ def test_a_waiter_whose_own_queue_goes_says_so(vhost: Vhost, management: Managem
     thread.start()
     eventually(lambda: told, "it is at work")
     management.delete_queue(WAITER.queue, only_if_empty=False)
-    thread.join(20)
+    thread.join(60)
     (error,) = failed
     assert isinstance(error, NotFound)
     assert "“work-busy-wait” was deleted" in str(error)

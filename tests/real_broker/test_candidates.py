@@ -72,12 +72,12 @@ def fail(vhost: Vhost, version: tuple[int, ...]) -> None:
         for queue in ("rejecting", "full", "full", "crashing", "hold"):
             channel.publish(Publish("", queue, body=queue.encode()))
     with Consumer(address_of(vhost), "rejecting", prefetch=1) as consumer:
-        (got,) = consumer.batch(limit=1, limit_bytes=10_000, wait=10, linger=0)
+        (got,) = consumer.batch(limit=1, limit_bytes=10_000, wait=60, linger=0)
         consumer.reject(got)
     for _ in range(failures_until_death(CRASHING, "crashes", 0, version) or 0):
         # A consumer that is gone gives back what it had taken.
         with Consumer(address_of(vhost), "crashing", prefetch=1) as consumer:
-            assert consumer.batch(limit=1, limit_bytes=10_000, wait=10, linger=0)
+            assert consumer.batch(limit=1, limit_bytes=10_000, wait=60, linger=0)
 
 
 def take_deaths(vhost: Vhost, seen: set[tuple[str, str]]) -> None:

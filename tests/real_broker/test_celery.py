@@ -105,7 +105,7 @@ def test_delayboard_publishes_for_a_worker_s_queue_as_celery_does(
         management.bind(Binding("celery_delayed_27", COPIES.name, "#"))
         with Consumer(address_of(vhost), COPIES.name) as consumer:
             delay_a_note(vhost, noted)
-            (copy,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+            (copy,) = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
         route = delay_levels.route(use.params, DELAY, "orders")
         assert where(copy.message) == (route.exchange, route.routing_key)
         assert list(route.declares) == [BOUND]

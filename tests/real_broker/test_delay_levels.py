@@ -103,7 +103,7 @@ def test_any_delay_arrives_after_its_steps_and_never_before(
             for asked_ms in (0, 20, 50, 210, 1000, 1550):
                 asked = timedelta(milliseconds=asked_ms)
                 sent = publish(vhost, params, asked)
-                (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+                (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
                 took = time.monotonic() - sent
                 consumer.ack_through(delivery)
                 assert took >= delay_levels.achievable(params, asked).total_seconds()
@@ -167,7 +167,7 @@ def test_each_delayed_message_is_copied_once_wherever_it_is_published(
         copies = [
             delivery.message
             for _ in range(4)
-            for delivery in consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+            for delivery in consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
         ]
         assert not consumer.batch(limit=1, limit_bytes=10**6, wait=0.3)
     readings = [

@@ -68,7 +68,7 @@ def arrivals(consumer: Consumer, number: int) -> list[tuple[Delivery, float]]:
     """The next messages with the moments of their arrival, acknowledged."""
     found = []
     for _ in range(number):
-        (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+        (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
         found.append((delivery, time.monotonic()))
         consumer.ack_through(delivery)
     return found

@@ -235,7 +235,7 @@ def take(vhost: Vhost, queue: str, number: int, *, acks: bool = True) -> list[An
     taken: list[Any] = []
     with Consumer(address_of(vhost), queue) as consumer:
         while len(taken) < number:
-            batch = consumer.batch(limit=number, limit_bytes=10**6, wait=5)
+            batch = consumer.batch(limit=number, limit_bytes=10**6, wait=60)
             assert batch, f"{len(taken)} of {number} came"
             taken += batch
         if acks:
@@ -306,7 +306,7 @@ def test_what_was_recorded_but_not_acknowledged_comes_again_and_is_marked(
             hold(channel, "", f"m{number}")
     crashed = FirehoseRecorder(broker)
     with Consumer(broker.address, firehose.tap_of(row)) as consumer:
-        crashed.put_away(consumer.batch(limit=10, limit_bytes=10**6, wait=5))
+        crashed.put_away(consumer.batch(limit=10, limit_bytes=10**6, wait=60))
     crashed.close()
     with recording(broker):
         eventually(lambda: len(seen(event_log, topology=topology.slug)) == 20, "all came again")

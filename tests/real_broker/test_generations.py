@@ -48,7 +48,7 @@ def send(vhost: Vhost, queue: str, *message_ids: str) -> None:
 
 
 def next_message(consumer: Consumer) -> Delivery:
-    (delivery,) = consumer.batch(limit=1, limit_bytes=10_000, wait=10, linger=0)
+    (delivery,) = consumer.batch(limit=1, limit_bytes=10_000, wait=60, linger=0)
     return delivery
 
 

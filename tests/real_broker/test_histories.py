@@ -52,7 +52,7 @@ def arrived(vhost: Vhost, queue: str) -> Message:
 
 
 def next_of(consumer: Consumer) -> Delivery:
-    (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=20, linger=0)
+    (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
     return delivery
 
 

@@ -65,7 +65,7 @@ def test_a_held_message_arrives_after_its_delay_and_never_before(
     asked = timedelta(milliseconds=asked_ms)
     with Consumer(address_of(vhost), "work") as consumer:
         sent = publish(vhost, ORDERS, asked)
-        (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+        (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
         assert time.monotonic() - sent >= asked.total_seconds()
         assert (delivery.message.exchange, delivery.message.routing_key) == ("orders", "created")
         consumer.ack_through(delivery)
@@ -96,7 +96,7 @@ def test_what_comes_out_is_copied_and_read_with_its_delay(
     topology = applied(vhost, ORDERS)
     publish(vhost, ORDERS, timedelta(milliseconds=200))
     with Consumer(address_of(vhost), topology.tap_queue) as consumer:
-        (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+        (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
     message = delivery.message
     reading = hold_queues.read(ORDERS, Copy(message.exchange, message.routing_key, message.headers))
     assert reading is not None
@@ -115,7 +115,7 @@ def test_a_hold_queue_outlives_its_messages_and_a_declare_renews_its_lease(
         last = 0.0
         for _ in range(3):
             last = publish(vhost, params, delay)
-            assert consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+            assert consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
 
     def is_gone() -> bool:
         try:

@@ -72,7 +72,7 @@ def taken(vhost: Vhost, queue: str, number: int) -> list[Delivery]:
     with Consumer(address_of(vhost), queue) as consumer:
         found: list[Delivery] = []
         while len(found) < number:
-            batch = consumer.batch(limit=number, limit_bytes=10**6, wait=15, linger=0.2)
+            batch = consumer.batch(limit=number, limit_bytes=10**6, wait=60, linger=0.2)
             assert batch, f"{len(found)} of {number} came"
             consumer.ack_through(batch[-1])
             found += batch

@@ -205,7 +205,7 @@ def test_what_died_of_too_many_deliveries_begins_anew_where_looks_cost_some(vhos
         channel.publish(Publish("", "work", build_properties(delivery_mode=2), b"body"))
     with Consumer(address, "work") as consumer:
         for _ in range(19):
-            (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+            (delivery,) = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
             consumer.reject(delivery, requeue=True)
     queue, snapshot = seen(broker, "dead")
     found: list[Message] = []

@@ -213,7 +213,7 @@ def test_leftover_processes_are_stopped_before_the_start(node: PrivateNode) -> N
     # For a moment after its start a program's environment cannot be read yet.
     eventually(lambda: list(marked_processes(node.folder)), "the leftover is recognised")
     node.start()
-    assert leftover.wait(5) == -signal.SIGTERM
+    assert leftover.wait(60) == -signal.SIGTERM
 
 
 def test_second_program_is_refused(broker_node: PrivateNode) -> None:

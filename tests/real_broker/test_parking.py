@@ -122,7 +122,7 @@ def watched(row: DeadLetterQueue) -> Iterator[list[BaseException]]:
         yield raised
     finally:
         stop.set()
-        thread.join(15)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -53,7 +53,7 @@ def recorded(topology: Topology) -> Iterator[None]:
     finally:
         stop.set()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
 
 
 def test_a_delayed_message_is_predicted_sent_and_seen_to_arrive(vhost: Vhost) -> None:

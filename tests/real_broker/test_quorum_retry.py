@@ -67,15 +67,15 @@ def send(vhost: Vhost, body: bytes = b"{}") -> float:
 
 
 def deliveries(channel: Any, queue: str = "orders") -> Iterator[tuple[Any, Any, bytes, float]]:
-    """Method, properties, body and time of each; fails when none comes for 10 seconds."""
-    for method, properties, body in channel.consume(queue, inactivity_timeout=10):
+    """Method, properties, body and time of each; fails when none comes for a minute."""
+    for method, properties, body in channel.consume(queue, inactivity_timeout=60):
         assert method is not None, "nothing arrived"
         yield method, properties, body, time.monotonic()
 
 
 def parked(vhost: Vhost) -> Message:
     with Consumer(address_of(vhost), "orders-parking") as consumer:
-        got = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+        got = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
     assert got, "nothing was parked"
     return got[0].message
 
@@ -215,7 +215,7 @@ def test_its_tap_tells_the_first_arrival_and_no_retry(vhost: Vhost, management: 
         return
     gaps_of(vhost, 3, lambda channel, tag: channel.basic_reject(tag, True))
     with Consumer(address_of(vhost), topology.tap_queue) as consumer:
-        (copy,) = consumer.batch(limit=5, limit_bytes=10**6, wait=10, linger=0.5)
+        (copy,) = consumer.batch(limit=5, limit_bytes=10**6, wait=60, linger=0.5)
     message = copy.message
     reading = quorum_retry.read(PARAMS, Copy(message.exchange, message.routing_key, {}))
     assert reading is not None

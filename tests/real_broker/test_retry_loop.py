@@ -75,7 +75,7 @@ def send(
 
 
 def next_message(consumer: Consumer) -> tuple[Delivery, float]:
-    got = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+    got = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
     assert got, "nothing arrived"
     return got[0], time.monotonic()
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def next_message(consumer: Consumer) -> tuple[Delivery, float]:
-    got = consumer.batch(limit=1, limit_bytes=1_000_000, wait=10, linger=0)
+    got = consumer.batch(limit=1, limit_bytes=1_000_000, wait=60, linger=0)
     assert got, "nothing arrived"
     return got[0], time.monotonic()
 

@@ -32,7 +32,7 @@ SECONDS = 30.0
 
 def reject_one(vhost: Vhost, queue: str) -> None:
     with Consumer(address_of(vhost), queue, prefetch=1) as consumer:
-        (got,) = consumer.batch(limit=1, limit_bytes=10**6, wait=10, linger=0)
+        (got,) = consumer.batch(limit=1, limit_bytes=10**6, wait=60, linger=0)
         consumer.reject(got)
 
 

@@ -119,7 +119,7 @@ def running(batch: ReplayBatch) -> Iterator[None]:
     try:
         yield
     finally:
-        thread.join(30)
+        thread.join(60)
     assert not thread.is_alive()
     batch.refresh_from_db()
 
@@ -191,7 +191,7 @@ def test_each_goes_to_where_it_came_from_and_what_does_not_tell_stays(vhost: Vho
     declared(vhost, Queue("dead"), Queue("orders", arguments=dying))
     filled(vhost, "orders", 3)
     with Consumer(address_of(vhost), "orders") as consumer:
-        for one in consumer.batch(limit=3, limit_bytes=10**6, wait=5, linger=5):
+        for one in consumer.batch(limit=3, limit_bytes=10**6, wait=60, linger=5):
             consumer.reject(one)
         eventually(lambda: depth(vhost, "dead") == 3, "all died")
     filled(vhost, "dead", 2)

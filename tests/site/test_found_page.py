@@ -245,7 +245,7 @@ def test_of_thousands_a_page_does_not_wait_until_they_are_recognised(
 
     def slow(snapshot: Snapshot) -> Recognition:
         asked.append(snapshot)
-        assert may_end.wait(30)
+        assert may_end.wait(60)
         return recognise(snapshot)
 
     monkeypatch.setattr("topology.views.discovered.recognise", slow)

@@ -31,7 +31,7 @@ def test_of_a_newer_snapshot_the_last_is_shown_for_a_while_and_not_elsewhere() -
     eventually(lambda: soon.get(1, FIRST, lambda: 7), "it is ready")
 
     def slow() -> int:
-        assert may_end.wait(30)
+        assert may_end.wait(60)
         return 8
 
     for snapshot, seen in ((NEXT, Worked(FIRST, 7)), (MUCH_LATER, None)):

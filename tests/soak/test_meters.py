@@ -46,7 +46,7 @@ def test_descendants_are_children_and_their_children() -> None:
         sleeper = int(shell.stdout.readline())
         assert {shell.pid, sleeper} <= set(meters.descendants(os.getpid()))
         os.kill(sleeper, 9)
-        shell.wait(10)
+        shell.wait(60)
 
 
 def test_the_site_and_the_worker_are_known_by_their_commands() -> None:

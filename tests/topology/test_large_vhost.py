@@ -147,7 +147,7 @@ class Slow:
 
     def __call__(self, management: Management) -> Snapshot:
         self.asked += 1
-        assert self.let.wait(20)
+        assert self.let.wait(60)
         return Snapshot("4.3.6", NOON, Definitions(), Definitions(), poll_seconds=6.0)
 
 

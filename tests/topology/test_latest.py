@@ -104,14 +104,14 @@ def test_many_who_ask_at_once_ask_the_broker_once(broker: Broker) -> None:
     found: list[latest.Latest] = []
 
     def look() -> None:
-        barrier.wait(10)
+        barrier.wait(60)
         found.append(latest.fresh(broker, LONG))
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(found) == 4
     assert len({id(one) for one in found}) == 1
     assert len(responses.calls) == 5
@@ -127,7 +127,7 @@ class Silent:
 
     def __call__(self, management: Management) -> Snapshot:
         self.asked += 1
-        self.answers.wait(10)
+        self.answers.wait(60)
         self.answered.release()
         return SEEN
 
@@ -235,7 +235,7 @@ def test_a_trial_that_never_ends_is_given_up(
     release = threading.Event()
 
     def hang(address: Address) -> list[Trial]:
-        release.wait(10)
+        release.wait(60)
         return []
 
     monkeypatch.setattr(connect, "TRIAL_SECONDS", 0.1)

@@ -132,7 +132,7 @@ def test_of_two_that_are_created_at_once_one_is_refused() -> None:
 
     def create() -> None:
         try:
-            barrier.wait(10)
+            barrier.wait(60)
             make_pair(broker)
         except Refusal as refusal:
             refused.append(str(refusal))
@@ -143,7 +143,7 @@ def test_of_two_that_are_created_at_once_one_is_refused() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert (Topology.objects.count(), len(refused)) == (1, 1)
 
 

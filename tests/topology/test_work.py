@@ -38,7 +38,7 @@ def in_threads(number: int, act: Callable[[int], None]) -> None:
 
     def run(place: int) -> None:
         try:
-            barrier.wait(10)
+            barrier.wait(60)
             act(place)
         except BaseException as error:
             errors.append(error)
@@ -49,7 +49,7 @@ def in_threads(number: int, act: Callable[[int], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     if errors:
         raise errors[0]
 
