@@ -198,7 +198,7 @@ def tear_down(page: Page) -> None:
     page.locator("summary", has_text="Delete topology").click()
     page.locator("#typed").fill("orders")
     page.locator("button.danger", has_text="Delete topology").click()
-    expect(page.get_by_text(re.compile(r"orders: \d+ deleted"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"orders: \d+ objects deleted"))).to_be_visible()
     assert Topology.objects.get().state == State.TORN_DOWN
 
 

@@ -76,7 +76,7 @@ def test_every_page_answers_in_time_and_says_so(
         for name, address in pages.items():
             answer = client.get(address, {"name": "orders"} if "queue" in name else {})
             if answer.status_code == 200 and name not in ("login", "parked_message_body"):
-                assert "does not answer" in answer.content.decode(), name
+                assert "not answer" in answer.content.decode(), name
     assert {name: seconds for name, seconds in took.items() if seconds > PAGE_SECONDS} == {}
     eventually(lambda: latest.poll(pair.broker).is_reachable, "it answers again")
 
@@ -130,7 +130,7 @@ def test_every_action_ends_in_time_with_a_sentence(
         }
         ended = {name: future.result(20) for name, future in tried.items()}
     for name, (took, told) in ended.items():
-        assert "does not answer" in told, name
+        assert "not answer" in told, name
         assert took < ACTION_SECONDS, name
 
 
@@ -184,7 +184,7 @@ def test_a_publish_and_a_look_that_are_caught_in_the_middle_end_in_time(
         with getter(address, "q", heartbeat=seconds) as source, timing():
             source.get()
 
-    for act, sentence in ((publish, "may have been published"), (look, "does not answer")):
+    for act, sentence in ((publish, "before RabbitMQ confirmed"), (look, "does not answer")):
         with pytest.raises(BrokerError, match=sentence):
             act()
         assert watches.pop().seconds < ACTION_SECONDS

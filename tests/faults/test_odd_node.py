@@ -31,7 +31,7 @@ def test_a_feature_flag_that_is_off_is_named_with_what_switches_it_on(
     odd: OddNode, kind: str
 ) -> None:
     queue = Queue("q", arguments=Arguments({"x-queue-type": kind}))
-    sentence = f"feature flag {kind}_queue is not enabled .*rabbitmqctl enable_feature_flag all"
+    sentence = f"feature flag {kind}_queue is not enabled.*rabbitmqctl enable_feature_flag all"
     with Management(odd.plain) as management, pytest.raises(Unsupported, match=sentence):
         management.declare_queue(queue)
     with pytest.raises(Unsupported, match=sentence), publisher(odd.plain, "test") as channel:

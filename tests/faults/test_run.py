@@ -53,7 +53,7 @@ def test_it_starts_everything_once_restarts_a_killed_worker_and_stops_all(tmp_pa
     variables = {**os.environ, "DELAYBOARD_VAR": str(tmp_path)}
     variables.pop("DATABASE_URL", None)
     with started("run", "--port", str(port), variables=variables) as run:
-        eventually(lambda: answers(site), "the site answers", seconds=90)
+        eventually(lambda: answers(site), "the site answers", seconds=300)
         (worker,) = eventually(lambda: living(tmp_path, WORKER), "the worker runs")
         os.kill(worker, signal.SIGKILL)
         eventually(
@@ -71,7 +71,7 @@ def test_it_starts_everything_once_restarts_a_killed_worker_and_stops_all(tmp_pa
     assert len(passwords) == 1
     eventually(lambda: not living(tmp_path, ""), "nothing of it is left")
     with started("run", "--port", str(port), variables=variables) as run:
-        eventually(lambda: answers(site), "it comes up again", seconds=90)
+        eventually(lambda: answers(site), "it comes up again", seconds=300)
         run.send_signal(signal.SIGTERM)
         said, _ = run.communicate(timeout=120)
     assert b"password" not in said

@@ -139,7 +139,7 @@ def test_without_the_processing_queue_the_background_task_says_why_and_goes_on_w
             return row.last_error if row else ""
 
         with forked("run_waiter", topology.slug):
-            assert "There is no queue “work”" in eventually(error, "it says why")
+            assert "The queue “work” does not exist" in eventually(error, "it says why")
             management.declare_queue(Queue("work"))
             with Consumer(address_of(vhost), "work") as consumer:
                 eventually(partial(Arrivals(consumer).has, 1), "it goes on", seconds=60)
