@@ -290,7 +290,7 @@ def test_another_set_under_the_same_names_is_a_conflict_that_changes_nothing(
     broker = make_broker(vhost, name="Other")
     faster = replace(SHORT, unit=2 * UNIT)
     topology = create_topology(None, broker, delay_levels.KIND, faster)
-    with pytest.raises(Refusal, match="nothing was changed"):
+    with pytest.raises(Refusal, match="Delayboard changed nothing"):
         provision.apply(None, topology)
     plan = provision.plan_for(topology, observe(management))
     (differences,) = {change.differences for change in plan.signed("conflict")[:1]}

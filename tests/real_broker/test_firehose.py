@@ -131,7 +131,7 @@ def test_a_vhost_that_is_not_there_is_not_made_by_it(
     broker = make_broker(vhost)
     broker.vhost = f"{vhost.name}-typo"
     broker.save()
-    with pytest.raises(Refused, match="no virtual host"):
+    with pytest.raises(Refused, match="The virtual host"):
         firehose.switch_on(admin, broker)
     names = [one["name"] for one in call_api(broker_node, "GET", "vhosts")]
     assert broker.vhost not in names

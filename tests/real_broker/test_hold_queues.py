@@ -166,7 +166,7 @@ def test_a_hold_queue_that_we_declared_goes_with_the_topology_but_not_with_messa
 def test_a_namespace_of_an_exchange_that_does_not_exist_is_a_conflict(
     vhost: Vhost, management: Management
 ) -> None:
-    with pytest.raises(Refusal, match="nothing was changed"):
+    with pytest.raises(Refusal, match="Delayboard changed nothing"):
         applied(vhost, Params("nowhere", ("k",)))
     assert {queue.name for queue in observe(management).declared.queues} == {"work"}
 

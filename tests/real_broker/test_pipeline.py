@@ -188,8 +188,8 @@ def test_an_exchange_deleted_in_the_middle_leaves_each_with_an_answer(vhost: Vho
     ("publish", "said"),
     [
         (Publish("", "x" * 256), "more than 255 bytes"),
-        (Publish("", "\ud800"), "no text"),
-        (Publish("", "q", Properties(raw=b"\x00\x00" + b"x" * 200_000)), "in one frame"),
+        (Publish("", "\ud800"), "not valid Unicode"),
+        (Publish("", "q", Properties(raw=b"\x00\x00" + b"x" * 200_000)), "one AMQP frame"),
     ],
 )
 def test_what_amqp_cannot_carry_fails_and_breaks_nothing(

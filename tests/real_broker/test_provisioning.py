@@ -83,7 +83,7 @@ def test_another_ttl_is_a_conflict_shown_side_by_side_and_nothing_is_changed(
     assert [(d.name, d.wanted, d.found) for d in conflict.differences] == [
         ("x-message-ttl", "500", "9000")
     ]
-    with pytest.raises(Refusal, match="nothing was changed"):
+    with pytest.raises(Refusal, match="Delayboard changed nothing"):
         provision.apply(None, topology)
     assert names(observe(management)) == {"orders", "orders-retry"}
     failed = AuditEntry.objects.get(action="topology applied")

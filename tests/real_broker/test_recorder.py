@@ -204,7 +204,7 @@ def test_what_could_not_be_written_stays_in_the_tap_and_is_recorded_later(
     for number in range(3):
         send(address_of(vhost), "orders-retry", f"m{number}")
     event_log.write_text("in the way")
-    with pytest.raises(LogError, match=r"cannot be (written|locked)"):
+    with pytest.raises(LogError, match="cannot write the event log"):
         record_until(topology, lambda counters: False)
     event_log.unlink()
 

@@ -196,7 +196,7 @@ def test_a_rung_that_exists_with_another_delay_is_a_conflict_and_nothing_is_chan
     there = Queue("orders-rung-2", arguments=Arguments({"x-message-ttl": 9000}))
     management.declare_queue(there)
     topology = create_topology(None, make_broker(vhost), retry_ladder.KIND, PARAMS)
-    with pytest.raises(Refusal, match="nothing was changed"):
+    with pytest.raises(Refusal, match="Delayboard changed nothing"):
         provision.apply(None, topology)
     assert _own(observe(management).declared) == {"orders-rung-2"}
 

@@ -233,7 +233,7 @@ def test_with_a_shared_dead_exchange_what_b_rejects_goes_to_a_and_that_is_told(
     applied(broker, a)
     applied(broker, b)
     said = retry_loop.remarks(a, observe(management).definitions)
-    assert any("What “b_input_q” rejects" in sentence for sentence in said)
+    assert any("Messages that “b_input_q” rejects" in sentence for sentence in said)
     with (
         Consumer(address_of(vhost), a.input_queue) as of_a,
         Consumer(address_of(vhost), b.input_queue) as of_b,
