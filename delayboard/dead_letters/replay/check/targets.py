@@ -147,7 +147,7 @@ class Delay:
             )
         if any(offered) and self.delay not in offered:
             few = ", ".join(format_delay(one) for one in offered)
-            raise OptionError({"delay": f"The available delays are {few}."})
+            raise OptionError({"delay": f"Choose one of these delays: {few}."})
         target = self.typed or (self.targets[0] if self.targets else "")
         if not target:
             return
