@@ -91,7 +91,7 @@ def state(
     one that was parked or discarded.
     """
     properties = message.properties
-    told = Stated(
+    content = Stated(
         message,
         content_id(kept_by_streams(properties), message.body),
         len(message.body),
@@ -100,7 +100,7 @@ def state(
         exchange,
         routing_key,
     )
-    event = MessageEvent(**_shared(broker, kind, at), **_own(f"fact:{uuid4().hex}", queue, told))
+    event = MessageEvent(**_shared(broker, kind, at), **_own(f"fact:{uuid4().hex}", queue, content))
     event.topology = topology.slug if topology else ""
     event.pattern = topology.kind if topology else ""
     event.destination = destination

@@ -161,8 +161,8 @@ def _what_went_wrong(code: int, complaints: TextIO) -> str:
     complaints.seek(0)
     lines = [line.strip() for line in complaints if line.strip()]
     end = f"signal {-code}" if code < 0 else f"exit code {code}"
-    said = " / ".join(lines[-5:])[-2000:] or "no output"
-    return f"The job failed with {end}: {said}"
+    output = " / ".join(lines[-5:])[-2000:] or "no output"
+    return f"The job failed with {end}: {output}"
 
 
 def _become_job(parent: int, module: str) -> None:

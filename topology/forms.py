@@ -249,16 +249,16 @@ class TopologyForm(forms.Form):
 
 
 def _form_field(field: Field) -> forms.Field:
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "label": field.label,
         "help_text": field.help,
         "initial": field.initial,
         "required": field.required,
     }
     if field.choices:
-        return forms.ChoiceField(choices=field.choices, **told)
+        return forms.ChoiceField(choices=field.choices, **settings)
     widget = forms.TextInput(attrs={"class": "name"})
-    return forms.CharField(max_length=2000, strip=False, widget=widget, **told)
+    return forms.CharField(max_length=2000, strip=False, widget=widget, **settings)
 
 
 class QuestionForm(forms.Form):

@@ -304,8 +304,8 @@ def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:
 def _being_read(poll: _Poll) -> Latest:
     now = datetime.now(UTC)
     spent = timedelta(seconds=max(1, int(time.monotonic() - poll.began)))
-    said = f"The broker answers. The first read is in progress (so far {in_words(spent)})."
-    return Latest(None, now, said, reading_since=now - spent)
+    sentence = f"The broker answers. The first read is in progress (so far {in_words(spent)})."
+    return Latest(None, now, sentence, reading_since=now - spent)
 
 
 def _usual(known: Latest | None) -> float:

@@ -161,15 +161,15 @@ def content_id(properties: Properties, body: bytes) -> str:
     The same message has the same id in every queue it passes; two published with equal
     properties and body share it.
     """
-    told = []
+    parts = []
     for name in _HASHED:
         if (value := getattr(properties, name)) is not None:
-            told.append(f"[{_canonical_name(name)}{_canonical(value)}]")
+            parts.append(f"[{_canonical_name(name)}{_canonical(value)}]")
     headers = properties.headers
     for name in sorted(headers):
         if name not in CHANGED_ON_THE_WAY and not name.startswith("x-opt-"):
-            told.append(f"[{_canonical_name(name)}{_canonical(headers[name])}]")
-    stated = "".join(told).encode("utf-8", "surrogatepass")
+            parts.append(f"[{_canonical_name(name)}{_canonical(headers[name])}]")
+    stated = "".join(parts).encode("utf-8", "surrogatepass")
     return hashlib.sha256(b"%b\x00body%b" % (stated, body)).hexdigest()[:32]
 
 

@@ -193,8 +193,8 @@ def _outcome(
 ) -> Outcome:
     entered = map(date.fromisoformat, summary["entered"])
     problems = [
-        Problem(staged.name_of(told["file"]), told["number"], told["why"])
-        for told in summary["problems"]
+        Problem(staged.name_of(problem["file"]), problem["number"], problem["why"])
+        for problem in summary["problems"]
     ]
     return Outcome(
         files=files,

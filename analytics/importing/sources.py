@@ -69,7 +69,7 @@ def _of(path: Path, given: Format | None) -> Iterator[Source]:
     elif not path.stat().st_size:
         raise Refused(f"{path} is empty.")
     else:
-        yield Source(path, _told(path, given))
+        yield Source(path, _kind_of(path, given))
 
 
 def _of_folder(folder: Path, given: Format | None) -> Iterator[Source]:
@@ -80,8 +80,8 @@ def _of_folder(folder: Path, given: Format | None) -> Iterator[Source]:
             f"{', '.join(SUFFIXES)}, or one of these with .gz."
         )
     for path in files:
-        told = _told(path, given)
-        yield Source(_table(path, folder) if told == "parquet" else path, told)
+        kind = _kind_of(path, given)
+        yield Source(_table(path, folder) if kind == "parquet" else path, kind)
 
 
 def _table(path: Path, folder: Path) -> Path:
@@ -98,7 +98,7 @@ def _is_data(path: Path, folder: Path) -> bool:
     return is_shown and suffix in SUFFIXES and path.is_file() and path.stat().st_size > 0
 
 
-def _told(path: Path, given: Format | None) -> Format:
+def _kind_of(path: Path, given: Format | None) -> Format:
     """The format that was given, unless the file is surely of another; else what it looks like."""
     try:
         looks = _looks_like(path)
@@ -106,8 +106,8 @@ def _told(path: Path, given: Format | None) -> Format:
         raise Refused(f"{path} is not a valid gzip file: {error}.") from error
     if given and looks and given != looks:
         raise Refused(f"{path} looks like {WORDS[looks]}, but --format is {WORDS[given]}.")
-    if told := given or looks or _named(path):
-        return told
+    if kind := given or looks or _named(path):
+        return kind
     raise Refused(f"Delayboard cannot detect the format of {path}. Set it with --format.")
 
 

@@ -48,24 +48,24 @@ def event_of_line(line: bytes, desk: Desk) -> MessageEvent | None:
     Never `caught_up`: the file does not say whether the plugin kept up, and reports say when they
     measure by its clock. The id is a hash of the line, so that equal lines share it.
     """
-    told = read_object(line)
-    copy = _copy(told)
+    values = read_object(line)
+    copy = _copy(values)
     trace = read_trace(copy)
     if trace is None:
         raise EventError("The line has no routing keys or properties.")
-    if told.get("vhost") != desk.vhost:
-        raise EventError(f"The message belongs to the virtual host {told.get('vhost')!r}.")
-    return None if is_own(copy) else _event(line, told, trace, desk)
+    if values.get("vhost") != desk.vhost:
+        raise EventError(f"The message belongs to the virtual host {values.get('vhost')!r}.")
+    return None if is_own(copy) else _event(line, values, trace, desk)
 
 
-def _event(line: bytes, told: Mapping[str, Any], trace: Trace, desk: Desk) -> MessageEvent:
+def _event(line: bytes, values: Mapping[str, Any], trace: Trace, desk: Desk) -> MessageEvent:
     event = event_of_trace(
         trace,
         desk.watched,
         broker=desk.broker,
         vhost=desk.vhost,
         event_id=f"{TRACE_ID}{hashlib.sha256(line).hexdigest()[:32]}",
-        recorded_at=_moment(told.get("timestamp")),
+        recorded_at=_moment(values.get("timestamp")),
         caught_up=False,
         keeps_deaths=False,
     )
@@ -95,22 +95,22 @@ def _out_of_unknown_queue(event: MessageEvent, trace: Trace, desk: Desk) -> Mess
     return replace(event, attempt=min(trips, LARGEST_NUMBER), requested_delay_ms=delay_ms)
 
 
-def _copy(told: Mapping[str, Any]) -> Message:
+def _copy(values: Mapping[str, Any]) -> Message:
     """The firehose's copy that the plugin wrote down."""
-    match told.get("type"), told.get("exchange"), told.get("queue"):
+    match values.get("type"), values.get("exchange"), values.get("queue"):
         case "published", str(exchange), _:
             key = PUBLISH + exchange
         case "received", _, str(queue):
             key = DELIVER + queue
         case kind, _, _:
             raise EventError(f"The type of the line is neither published nor received: {kind!r}.")
-    headers = {**told, "exchange_name": told.get("exchange")}
-    return Message("amq.rabbitmq.trace", key, Properties(headers=headers), _payload(told))
+    headers = {**values, "exchange_name": values.get("exchange")}
+    return Message("amq.rabbitmq.trace", key, Properties(headers=headers), _payload(values))
 
 
-def _payload(told: Mapping[str, Any]) -> bytes:
+def _payload(values: Mapping[str, Any]) -> bytes:
     try:
-        return b64decode(told["payload"], validate=True)
+        return b64decode(values["payload"], validate=True)
     except (KeyError, TypeError, ValueError) as error:
         raise EventError("The payload is missing or not base64.") from error
 

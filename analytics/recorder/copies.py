@@ -167,8 +167,8 @@ SOURCES = {PUBLISHED_AT_HEADER: "delayboard"}
 
 def _publisher(properties: Properties) -> str:
     """Who published it, as the message itself says; "" when it does not."""
-    told = properties.app_id or _first_text(properties.headers, PUBLISHER_HEADERS)
-    return bounded(told or properties.user_id or "")
+    name = properties.app_id or _first_text(properties.headers, PUBLISHER_HEADERS)
+    return bounded(name or properties.user_id or "")
 
 
 def _first_text(headers: Mapping[str, Any], names: tuple[str, ...]) -> str:

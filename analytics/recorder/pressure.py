@@ -27,7 +27,7 @@ def is_on() -> bool:
     """Whether any recorder is behind."""
     since = monotonic() - FORGOTTEN_AFTER_SECONDS
     with _lock:
-        return any(told > since for told in _behind.values())
+        return any(reported_at > since for reported_at in _behind.values())
 
 
 def give_way(stop: Event) -> None:

@@ -229,8 +229,8 @@ def mark_of_event(event: MessageEvent) -> str:
 
 
 def _mark(exchange: str, routing_key: str, content_id: str, deaths: int) -> str:
-    told = [clean(exchange), clean(routing_key), content_id, str(deaths)]
-    return hashlib.sha256("\x00".join(told).encode()).hexdigest()[:32]
+    parts = [clean(exchange), clean(routing_key), content_id, str(deaths)]
+    return hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:32]
 
 
 def _offset(delivery: Delivery) -> int:

@@ -84,28 +84,28 @@ def read_trace(copy: Message) -> Trace | None:
     RabbitMQ states properties by their names, without those that are absent, and header
     values by their types (rabbit_trace.erl; tried on 3.10.8, 4.0.5 and 4.3.6).
     """
-    told = copy.headers
-    keys, properties = told.get("routing_keys"), told.get("properties")
+    report = copy.headers
+    keys, properties = report.get("routing_keys"), report.get("properties")
     is_delivery = copy.routing_key.startswith(DELIVER)
     if not (is_delivery or copy.routing_key.startswith(PUBLISH)):
         return None
     if not isinstance(keys, Sequence) or not keys or not isinstance(properties, Mapping):
         return None
-    reached = told.get("routed_queues")
+    reached = report.get("routed_queues")
     routed = [_text(queue) for queue in reached] if isinstance(reached, list) else []
     return Trace(
         is_delivery=is_delivery,
         queue=copy.routing_key.removeprefix(DELIVER) if is_delivery else "",
         message=Message(
-            exchange=_text(told.get("exchange_name")),
+            exchange=_text(report.get("exchange_name")),
             routing_key=_text(keys[0]),
             properties=_properties(properties),
             body=copy.body,
-            redelivered=copy.redelivered or told.get("redelivered") == 1,
+            redelivered=copy.redelivered or report.get("redelivered") == 1,
         ),
         routed=tuple(queue for queue in routed if not is_tap(queue)),
-        user=_text(told.get("user")),
-        connection=_text(told.get("connection")),
+        user=_text(report.get("user")),
+        connection=_text(report.get("connection")),
     )
 
 
@@ -138,8 +138,8 @@ def event_of_trace(
         caught_up=caught_up,
         keep_bytes=topology.keep_bytes if topology and not trace.is_delivery else -1,
     )
-    said = "" if trace.is_delivery else _publisher(trace)
-    return replace(event, source="firehose", published_by=said or event.published_by)
+    sentence = "" if trace.is_delivery else _publisher(trace)
+    return replace(event, source="firehose", published_by=sentence or event.published_by)
 
 
 def _owner(
@@ -212,10 +212,10 @@ def _publisher(trace: Trace) -> str:
     return bounded(f"{trace.user} at {host}" if host else trace.user)
 
 
-def _properties(told: Mapping[str, Any]) -> Properties:
-    headers = told.get("headers")
-    stated: dict[str, Any] = {name: _text(told[name]) for name in _TEXTS if name in told}
-    stated |= {name: told[name] for name in _NUMBERS if isinstance(told.get(name), int)}
+def _properties(report: Mapping[str, Any]) -> Properties:
+    headers = report.get("headers")
+    stated: dict[str, Any] = {name: _text(report[name]) for name in _TEXTS if name in report}
+    stated |= {name: report[name] for name in _NUMBERS if isinstance(report.get(name), int)}
     return Properties(headers=dict(headers) if isinstance(headers, Mapping) else {}, **stated)
 
 

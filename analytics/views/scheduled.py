@@ -58,8 +58,8 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(rows, pk=pk)
     access.require(request.user, row.broker, Role.VIEWER)
     hidden = redaction.rules_for(request.user, row.broker)
-    shown = message_page.told(row, datetime.now(UTC), hidden)
-    context: dict[str, Any] = {"broker": row.broker, "row": row, "told": shown}
+    shown = message_page.make_page(row, datetime.now(UTC), hidden)
+    context: dict[str, Any] = {"broker": row.broker, "row": row, "page": shown}
     if request.GET.get("look") == "1" and shown.has_body:
         what = f"{row.topology or row.broker}: {shown.line.name}"
         with audit.recorded(request.user, "body viewed", broker=row.broker, what=what):

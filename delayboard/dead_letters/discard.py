@@ -134,8 +134,10 @@ def run(claimed: Work, *, stop: Event, alive: Callable[[], None] = lambda: None)
         if change.asked is None:
             number = _unsearched(change, kind)
             if number and timezone.now() - change.created_at < INDEX_WAIT:
-                said = "1 parked message is" if number == 1 else f"{number:,} parked messages are"
-                lease.give_back(f"{said} not searchable yet.", after=LOOK_AGAIN_AFTER)
+                sentence = (
+                    "1 parked message is" if number == 1 else f"{number:,} parked messages are"
+                )
+                lease.give_back(f"{sentence} not searchable yet.", after=LOOK_AGAIN_AFTER)
                 return
             change.asked = change.changed + _counted(rows.filter(state=kind.before), change, lease)
             change.left_out = number

@@ -78,7 +78,7 @@ class Depth:
     is_inside: bool
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """What is known of it, in words."""
         if self.is_inside:
             return "Depth only: messages wait for the next attempt inside the queue."
@@ -203,12 +203,12 @@ def _failed(line: Line) -> str:
     if any(map(line.hidden.hides_header, TOLD_BY)):
         return HIDDEN
     deaths = read_history(line.headers).deaths
-    told = [
+    parts = [
         f"{death.reason} {'once' if death.count == 1 else f'{death.count} times'} in {death.queue}"
         for death in deaths
         if death.reason in REASONS and death.reason != "expired"
     ]
-    return ", ".join(told)
+    return ", ".join(parts)
 
 
 def _depths(

@@ -65,11 +65,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
     async def receive(self, text_data: Any = None, bytes_data: Any = None, **kwargs: Any) -> None:
         if self._subject is None:
             return
-        said = None
+        request = None
         with suppress(ValueError, RecursionError):
-            said = json.loads(text_data or bytes_data)
+            request = json.loads(text_data or bytes_data)
         shown = self._shown or Shown()
-        if not shown.watch(said):
+        if not shown.watch(request):
             await self.close(NOT_UNDERSTOOD)
             return
         self._shown = shown

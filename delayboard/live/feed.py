@@ -85,15 +85,15 @@ class _Watched:
             return not self._watchers
 
     def _run(self) -> None:
-        told = 0.0
+        sent_at = 0.0
         try:
             while not self.stop.is_set():
                 began = time.monotonic()
                 close_old_connections()
                 state = self._read()
                 took = time.monotonic() - began
-                if state is not None and (self._is_news(state) or began - told > REPEAT_SECONDS):
-                    told = began
+                if state is not None and (self._is_news(state) or began - sent_at > REPEAT_SECONDS):
+                    sent_at = began
                     self._tell(state)
                 pause = min(LONGEST_SECONDS, took / SHARE_OF_INTERVAL - took)
                 self.stop.wait(max(self._subject.seconds - took, pause))

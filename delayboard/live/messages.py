@@ -57,11 +57,11 @@ class Shown:
         self._cells: dict[str, str] = {}
         self._marks: dict[str, str] = {}
 
-    def watch(self, said: object) -> bool:
+    def watch(self, request: object) -> bool:
         """Take what the page said; whether it was a Watch. Of more than MOST_KEYS the first."""
-        if not isinstance(said, dict) or said.get("type") != "watch":
+        if not isinstance(request, dict) or request.get("type") != "watch":
             return False
-        keys = said.get("keys")
+        keys = request.get("keys")
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             return False
         self._keys = frozenset(key for key in keys[:MOST_KEYS] if len(key) <= LONGEST_KEY)

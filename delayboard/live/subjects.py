@@ -164,8 +164,8 @@ def _now(name: str) -> Subject | None:
     brokers = tuple(Broker.objects.filter(pk__in=keys))
     if not brokers:
         return None
-    told = ",".join(str(broker.pk) for broker in sorted(brokers, key=lambda row: row.pk))
-    return Subject(f"now/{told}", None, partial(_read_now, brokers), NOW_SECONDS, brokers)
+    sentence = ",".join(str(broker.pk) for broker in sorted(brokers, key=lambda row: row.pk))
+    return Subject(f"now/{sentence}", None, partial(_read_now, brokers), NOW_SECONDS, brokers)
 
 
 def _read_now(brokers: tuple[Broker, ...]) -> State:

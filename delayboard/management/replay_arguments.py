@@ -110,8 +110,8 @@ def create_draft_of(
     try:
         return _create_draft(user, broker, chosen, given, _read_options(broker, given))
     except options.OptionError as error:
-        said = [f"--{_name_flag(name)}: {why}" for name, why in error.problems.items()]
-        raise make_usage_error(" ".join(said)) from error
+        problems = [f"--{_name_flag(name)}: {why}" for name, why in error.problems.items()]
+        raise make_usage_error(" ".join(problems)) from error
 
 
 def _create_draft(
@@ -216,8 +216,8 @@ def find_batch(broker: Broker, key: int) -> ReplayBatch:
     return found
 
 
-def make_usage_error(said: str) -> CommandError:
-    return CommandError(said, returncode=USAGE_CODE)
+def make_usage_error(sentence: str) -> CommandError:
+    return CommandError(sentence, returncode=USAGE_CODE)
 
 
 def find_broker(slug: str) -> Broker:

@@ -1,4 +1,4 @@
-"""What the command says of a replay: sentences for people, JSON lines for programs."""
+"""What the command says of a replay: counts for people, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pluralize(number: int, one: str = "message") -> str:
 def describe_dry_run(batch: ReplayBatch) -> Iterator[str]:
     """The summary, then each target with its verdict."""
     found = summary.summarize_dry_run(batch)
-    yield f"Replay {batch.pk}: {pluralize(found.number)}, of {make_printable(batch.said)}."
+    yield f"Replay {batch.pk}: {pluralize(found.number)}, of {make_printable(batch.description)}."
     yield from describe_repeats(batch)
     for ending in found.endings:
         yield f"  {'' if ending.is_good else '! '}{ending.number:,} {ending.words}"
@@ -120,21 +120,21 @@ def count_good(batch: ReplayBatch) -> tuple[int, int]:
 
 def describe_progress(batch: ReplayBatch) -> str:
     """One line; with what hinders it, where something does."""
-    told = [f"{batch.done:,} of {batch.to_send:,} done"]
-    told += [
+    counts = [f"{batch.done:,} of {batch.to_send:,} done"]
+    counts += [
         f"{number:,} {name}" for name, number in _list_counts(batch) if name != "done" and number
     ]
     hindered = batch.work.error if batch.work and not batch.work.is_ended else ""
     why = f" ({make_printable(hindered)})" if hindered else ""
-    return f"Replay {batch.pk} is {_describe_state(batch)}: {', '.join(told)}{why}"
+    return f"Replay {batch.pk} is {_describe_state(batch)}: {', '.join(counts)}{why}"
 
 
 def describe_outcome(batch: ReplayBatch) -> Iterator[str]:
     """The counts, then why those that are not done are not, the most frequent reason first."""
     why = f": {make_printable(batch.state_why)}" if batch.state_why else "."
     yield f"Replay {batch.pk} is {batch.get_state_display()}{why}"
-    told = ", ".join(f"{number:,} {name}" for name, number in _list_counts(batch))
-    yield f"  {batch.selected:,} selected = {told}"
+    sentence = ", ".join(f"{number:,} {name}" for name, number in _list_counts(batch))
+    yield f"  {batch.selected:,} selected = {sentence}"
     if batch.doubled and batch.source == Source.QUEUE:
         yield f"  At most {batch.doubled:,} may be duplicated: sent again, with another replay id."
     elif batch.doubled:

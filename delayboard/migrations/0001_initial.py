@@ -661,15 +661,15 @@ class Migration(migrations.Migration):
                     "source",
                     models.CharField(
                         choices=[
-                            ("journal", "parked messages"),
+                            ("parked", "parked messages"),
                             ("queue", "queue (move)"),
                         ],
-                        default="journal",
+                        default="parked",
                         max_length=10,
                     ),
                 ),
                 ("queue", models.CharField(blank=True, max_length=255)),
-                ("said", models.TextField()),
+                ("description", models.TextField()),
                 ("parked_messages", models.JSONField(null=True)),
                 ("query", models.CharField(blank=True, max_length=500)),
                 ("newest", models.BigIntegerField(null=True)),

@@ -8,8 +8,8 @@ from delayboard.models.dead_letter_queue import DeadLetterQueue, QueueDepth
 from delayboard.models.message_group import GroupHour, MessageGroup
 from delayboard.models.parked_search import ParkedField, ParkedPosition, ParkedText, SavedSearch
 from delayboard.models.parking import ParkedChange, Parking, ParkSession
+from delayboard.models.peek_count import PeekCount
 from delayboard.models.publication import Publication
-from delayboard.models.redaction_rule import PeekCount
 from delayboard.models.replay import (
     BatchState,
     ItemState,

@@ -41,7 +41,7 @@ class ParkedState(models.TextChoices):
 
 
 class ParkedMessage(models.Model):
-    """A message in the journal.
+    """A message that Delayboard stores until it is replayed or discarded.
 
     `properties` are the content header's bytes as they came. `exchange`, `routing_key` and
     `queue` say where it lay. `repeat_of` is set when it may be the same message as an earlier

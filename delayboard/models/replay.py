@@ -74,9 +74,9 @@ class Outcome(models.TextChoices):
 
 
 class Source(models.TextChoices):
-    """What a batch publishes: messages of the journal, or straight what is in a live queue."""
+    """What a batch publishes: parked messages, or straight what is in a live queue."""
 
-    JOURNAL = "journal", "parked messages"
+    PARKED = "parked", "parked messages"
     QUEUE = "queue", "queue (move)"
 
 
@@ -98,7 +98,7 @@ class ReplayBatch(models.Model):
     Items stand in the order of their messages' ids; `order` says from which end they are sent.
 
     What was chosen is one of `messages` (ids), `parking` (what that parks), `group` or `query`; of
-    the last two only messages up to the id `newest`, and at most `limit`. `said` tells it in
+    the last two only messages up to the id `newest`, and at most `limit`. `description` says it in
     words. `prepared_to` is the last message that has an item; items up to the position `claimed_to`
     had their messages claimed. With the source `queue` there are
     no items: all of `queue` goes straight through, and only the counts tell how far.
@@ -110,9 +110,9 @@ class ReplayBatch(models.Model):
 
     broker = models.ForeignKey(Broker, models.CASCADE)
     uid = models.UUIDField(default=uuid.uuid4, editable=False, unique=True)
-    source = models.CharField(max_length=10, choices=Source.choices, default=Source.JOURNAL)
+    source = models.CharField(max_length=10, choices=Source.choices, default=Source.PARKED)
     queue = models.CharField(max_length=255, blank=True)
-    said = models.TextField()
+    description = models.TextField()
     parked_messages = models.JSONField(null=True)
     parking = models.OneToOneField(Parking, models.PROTECT, null=True)
     group = models.ForeignKey(MessageGroup, models.SET_NULL, null=True)
@@ -190,7 +190,7 @@ class ReplayBatch(models.Model):
         verbose_name_plural = "replay batches"
 
     def __str__(self) -> str:
-        return f"replay {self.pk} of {self.said}"
+        return f"replay {self.pk} of {self.description}"
 
     @property
     def is_draft(self) -> bool:

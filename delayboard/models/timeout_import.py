@@ -1,4 +1,4 @@
-"""What an import of timeouts has published: the journal that keeps a second run from doubling."""
+"""What an import of timeouts has published: rows that keep a second run from publishing twice."""
 
 from __future__ import annotations
 

@@ -153,28 +153,30 @@ def _line(broker: Broker, known: Latest) -> BrokerLine:
 def _troubles(
     lines: Sequence[BrokerLine], background_tasks: Sequence[BackgroundTask], disk: Room | None
 ) -> list[str]:
-    told = []
+    sentences = []
     is_dead = not background_tasks or all(
         background_task.is_late for background_task in background_tasks
     )
     if disk and disk.is_full:
-        told.append(
+        sentences.append(
             f"The disk of the event log is full ({settings.EVENT_LOG}), so Delayboard records "
             "nothing. Taps store new copies until they are full. Recording resumes automatically "
             "when the disk has space."
         )
     if is_dead:
-        told.append(
+        sentences.append(
             "The worker is not running, so Delayboard records, replays and reports nothing."
         )
-    told += [f"{line.broker.name}: {line.latest.trouble}" for line in lines if line.latest.trouble]
+    sentences += [
+        f"{line.broker.name}: {line.latest.trouble}" for line in lines if line.latest.trouble
+    ]
     for line in lines:
         if line.latest.snapshot and line.latest.snapshot.alarms:
-            told.append(f"{line.broker.name}: {alarm_sentence(line.latest.snapshot.alarms)}")
+            sentences.append(f"{line.broker.name}: {alarm_sentence(line.latest.snapshot.alarms)}")
     if is_dead:
-        return told
+        return sentences
     silent = {line.broker.pk for line in lines if line.latest.trouble}
-    told += _failures(
+    sentences += _failures(
         [one for one in background_tasks if one.is_failing and one.broker_id not in silent]
     )
     late = [
@@ -182,11 +184,11 @@ def _troubles(
         for background_task in background_tasks
         if background_task.is_late and not background_task.is_failing
     ]
-    told.extend(
+    sentences.extend(
         f"{background_task.name} is late: no heartbeat for more than {in_words(LATE)}."
         for background_task in late
     )
-    return told
+    return sentences
 
 
 def _failures(failing: Sequence[BackgroundTask]) -> list[str]:
@@ -207,19 +209,19 @@ def _readings(lines: Sequence[BrokerLine]) -> list[str]:
 
 
 def _warnings(background_tasks: Sequence[BackgroundTask], disk: Room | None) -> list[str]:
-    told = []
+    sentences = []
     if disk and disk.is_short and not disk.is_full:
-        told.append(
+        sentences.append(
             f"The disk of the event log is nearly full: {bytesize(disk.free)} of "
             f"{bytesize(disk.total)} are free. Delayboard records nothing while the disk is full."
         )
     for task in background_tasks:
         behind = find_lag(task)
         if behind > BEHIND and not task.is_late:
-            told.append(
+            sentences.append(
                 f"{task.name} is {in_words(_whole(behind))} behind, so its data is that old."
             )
-    return told
+    return sentences
 
 
 def _whole(span: timedelta) -> timedelta:

@@ -83,14 +83,14 @@ class FlowLine:
     @property
     def description(self) -> str:
         """The drawing in words."""
-        told = [
+        parts = [
             f"{number} {WORDS[name]}"
             for name, number in asdict(self.flow.hour).items()
             if SIDES[name] not in self.unseen
         ]
-        if not self.flow.minutes or not told:
+        if not self.flow.minutes or not parts:
             return "No data for the last hour."
-        sentence = f"Last hour: {', '.join(told)}; at most {self.flow.most} a minute."
+        sentence = f"Last hour: {', '.join(parts)}; at most {self.flow.most} a minute."
         missing = SHOWN - len(self.flow.minutes)
         return f"{sentence} No data for the last {missing} minutes." if missing else sentence
 

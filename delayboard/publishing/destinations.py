@@ -33,8 +33,8 @@ def levels_problem(params: Params, snapshot: Snapshot) -> str:
     if plan.is_empty:
         return ""
     missing = [change.title for change in plan.signed("create")]
-    said = [f"There is no {title}." for title in missing[:3]] + conflict_sentences(plan)[:3]
-    return f"The delay levels differ from their definition. Apply them again. {' '.join(said)}"
+    sentences = [f"There is no {title}." for title in missing[:3]] + conflict_sentences(plan)[:3]
+    return f"The delay levels differ from their definition. Apply them again. {' '.join(sentences)}"
 
 
 def destination_problem(params: Params, target: str, snapshot: Snapshot) -> str:

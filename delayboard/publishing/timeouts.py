@@ -108,10 +108,10 @@ def line_key(timeout: Timeout, file_name: str, digest: str, nth: int) -> str:
     Its message id with its destination, since one message can wait for several; without an id
     the file's name and the line's digest, `nth` (from 0) of its equals.
     """
-    told = ["line", file_name, digest, str(nth)]
+    parts = ["line", file_name, digest, str(nth)]
     if timeout.message_id:
-        told = ["message", timeout.message_id, timeout.destination]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        parts = ["message", timeout.message_id, timeout.destination]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def route_at(params: Params, timeout: Timeout, now: datetime) -> Route:

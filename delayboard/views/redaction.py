@@ -48,11 +48,11 @@ def redaction(request: HttpRequest, broker: Broker) -> HttpResponse:
 def redaction_rule_change(request: HttpRequest, broker: Broker) -> HttpResponse:
     """Add a rule, or delete the one whose id is posted as `delete`."""
     try:
-        said = _delete(request, broker) if "delete" in request.POST else _add(request, broker)
+        sentence = _delete(request, broker) if "delete" in request.POST else _add(request, broker)
     except PatternError as error:
         messages.error(request, f"Nothing was changed. {error}")
     else:
-        messages.success(request, said)
+        messages.success(request, sentence)
     return redirect("redaction", broker_slug=broker.slug)
 
 

@@ -218,7 +218,7 @@ def await_that(look: Callable[[], bool]) -> None:
 
 def started(batch: ReplayBatch, kind: str = "straight") -> ReplayBatch:
     batch.state, batch.state_at = BatchState.RUNNING, timezone.now()
-    batch.target_mode, batch.said = TargetMode.TYPED, "all"
+    batch.target_mode, batch.description = TargetMode.TYPED, "all"
     batch.save()
     batch.work = work.ask(kind, batch.pk, broker=batch.broker, user=None)
     batch.save()

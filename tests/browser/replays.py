@@ -107,7 +107,7 @@ def _add_straight(scene: Scene, broker: Broker, queue: str) -> None:
             (),
             source=Source.QUEUE,
             queue=queue,
-            said=f"all of {queue}",
+            description=f"all of {queue}",
             selected=1_234_567,
             doubled=12 if state == BatchState.DONE else 0,
             state_why=STAYED if state == BatchState.DONE else "",

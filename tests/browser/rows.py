@@ -174,7 +174,7 @@ def batch(
         state,
         items,
         created_by=user,
-        said=f"{len(names)} chosen parked messages",
+        description=f"{len(names)} chosen parked messages",
         state_why=error,
         doubled=1,
         canary=3,

@@ -231,7 +231,7 @@ def _add_rows(
 
 
 def _add_parked_messages(scene: Scene, broker: Broker, queue: str, names: list[str]) -> None:
-    """The journal: the list as it is searched, single messages, and what is done with many."""
+    """Parked messages: the list as it is searched, single messages, and what is done with many."""
     parked_message = died.storied(broker, queue, names)
     died.rules(broker, scene.user, names[:10])
     scene.add("parked_messages", "parked_messages", broker.slug)

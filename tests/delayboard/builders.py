@@ -120,7 +120,7 @@ def frozen(
     """A draft of these messages; they go to the targets in turn, to `orders` without any."""
     batch = ReplayBatch.objects.create(
         broker=broker,
-        said=f"{len(found)} messages",
+        description=f"{len(found)} messages",
         parked_messages=[peeked_message.pk for peeked_message in found],
         selected=len(found),
         state=BatchState.DRAFT,
@@ -172,6 +172,6 @@ def states(batch: ReplayBatch) -> list[str]:
 def parked(
     broker: Broker, *messages: Message, queue: str = "dead", at: datetime = NOON
 ) -> list[ParkedMessage]:
-    """Rows of the journal, as parking writes them."""
+    """Parked messages, as parking writes them."""
     with transaction.atomic():
         return store.put(broker, queue, messages, at=at)

@@ -73,7 +73,7 @@ def a_batch(
     now = timezone.now()
     is_started = state not in (BatchState.PREPARING, BatchState.DRAFT)
     values: dict[str, Any] = {
-        "said": "parked messages that were chosen",
+        "description": "parked messages that were chosen",
         "state": state,
         "state_at": now,
         "selected": len(parked_messages),

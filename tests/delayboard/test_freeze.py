@@ -55,7 +55,7 @@ def test_chosen_parked_messages_are_frozen_in_the_order_of_their_ids(
     batch = create_draft.draft_messages(user, broker, [keys[2], keys[0], keys[3], keys[0]], PLAIN)
     assert batch.state == BatchState.DRAFT
     assert parked_messages_of(batch) == [keys[0], keys[2], keys[3]]
-    assert (batch.selected, batch.pending, batch.said) == (3, 3, "3 chosen parked messages")
+    assert (batch.selected, batch.pending, batch.description) == (3, 3, "3 chosen parked messages")
     assert routes_of(batch) == {("orders", "orders", "delivered"): 3}
     entry = AuditEntry.objects.get(action="replay prepared")
     assert (entry.what, entry.details["messages"]) == ("3 chosen parked messages", 3)
@@ -143,7 +143,7 @@ def test_a_group_is_frozen_up_to_the_newest_that_was_seen(user: User, broker: Br
     some(broker, 2)
     batch = create_draft.draft_group(user, group, PLAIN, newest=keys[2])
     assert parked_messages_of(batch) == keys
-    assert (batch.said, batch.group) == (f"the group {group.pk}", group)
+    assert (batch.description, batch.group) == (f"the group {group.pk}", group)
     everything = create_draft.draft_group(user, group, PLAIN)
     assert everything.selected == 5
 
@@ -231,7 +231,7 @@ def test_an_index_that_stands_still_is_not_waited_for_and_it_says_how_many_are_l
     batch.refresh_from_db()
     work_off(batch)
     said = describe_unindexed(1200)
-    assert said.startswith("1,200 messages are left out: no search finds them yet")
+    assert said.startswith("1,200 messages are excluded: not searchable yet")
     assert (batch.state, batch.state_why) == (BatchState.DRAFT, said)
     assert parked_messages_of(batch) == early
     change_draft.change_options(user, batch, TYPED)
@@ -289,7 +289,7 @@ def test_what_is_in_another_replay_already_is_said_so(user: User, broker: Broker
     work_off(batch)
     assert (batch.state, batch.state_why) == (
         BatchState.FAILED,
-        "None of the chosen messages could be parked: they are in the journal already, in "
+        "None of the chosen messages could be parked: they are parked already, in "
         f"replay {earlier.pk}.",
     )
 

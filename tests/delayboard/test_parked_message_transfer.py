@@ -312,7 +312,7 @@ def test_the_parts_that_are_sent_are_the_lines() -> None:
     assert [len(part) for part in parts] == [80_000, 80_000, 40_003]
 
 
-def test_the_commands_move_a_journal(
+def test_the_commands_move_parked_messages(
     broker: Broker, other: Broker, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     parked(broker, *odd_messages(), at=NOON - timedelta(days=1))

@@ -36,7 +36,7 @@ def test_chosen_messages_of_a_queue_are_parked_first(user: User, broker: Broker)
     confirm(user, broker)
     some(broker, 1)
     batch = create_draft.draft_peeked(user, broker, "dead", HANDLES, PLAIN)
-    assert (batch.state, batch.said) == (BatchState.PREPARING, "3 chosen messages of dead")
+    assert (batch.state, batch.description) == (BatchState.PREPARING, "3 chosen messages of dead")
     assert batch.parking is not None
     assert batch.parking.handles == HANDLES
     waits = work_off(batch)
@@ -122,7 +122,7 @@ def test_straight_into_a_queue_that_cannot_hold_them_is_told(user: User, broker:
 
 
 def test_a_message_that_lay_in_a_queue_is_read_as_it_came(user: User, broker: Broker) -> None:
-    """The one that the journal keeps decides, not the group that it is counted in."""
+    """The one that the parked message keeps decides, not the group that it is counted in."""
     (row,) = parked(broker, Message("", "dead", a_message().properties, b"1"), queue="audit")
     options = Options(mode=TargetMode.TYPED, key="audit")
     assert routes_of(create_draft.draft_messages(user, broker, [row.pk], options)) == {

@@ -140,7 +140,7 @@ def test_of_what_no_tap_sees_the_depth_is_said(broker: Broker) -> None:
     shown = desk(broker, snapshot)
     (depth,) = shown.depths
     assert (depth.is_watched, depth.queued) == (False, 2 * len(numbers))
-    assert "Depth only" in depth.said
+    assert "Depth only" in depth.description
     assert shown.is_all_unwatched
     assert desk(broker).depths[0].queued is None
     Firehose.objects.create(broker=broker, switched_on_at=NOW)
@@ -157,7 +157,7 @@ def test_a_quorum_retry_waits_inside_its_queue(broker: Broker) -> None:
     numbers = {name: QueueNumbers(messages=4) for name in topology.pattern.targets(topology.parsed)}
     (depth,) = desk(broker, a_snapshot(topology.definitions, numbers)).depths
     assert (depth.queued, depth.is_watched) == (4, False)
-    assert "inside the queue" in depth.said
+    assert "inside the queue" in depth.description
 
 
 def test_what_was_torn_down_is_left_out(broker: Broker) -> None:

@@ -181,7 +181,7 @@ def taken(source: Getter) -> Message:
 
 
 def parked(broker: Broker, message: Message) -> Message:
-    """Through the journal and out of the database again."""
+    """Parked, and read from the database again."""
     with transaction.atomic():
         (row,) = store.put(broker, "dead", [message], at=NOON)
     return ParkedMessage.objects.select_related("body").get(pk=row.pk).message

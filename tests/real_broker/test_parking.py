@@ -154,9 +154,7 @@ def done(parking: Parking) -> Parking:
         park_queue.park(claimed, stop=Event())
 
 
-def test_a_watched_queue_moves_into_the_journal_as_it_comes(
-    vhost: Vhost, row: DeadLetterQueue
-) -> None:
+def test_a_watched_queue_is_parked_as_its_messages_come(vhost: Vhost, row: DeadLetterQueue) -> None:
     send(vhost, *(f"a{number}" for number in range(50)))
     with watched(row) as raised:
         eventually(lambda: ParkedMessage.objects.count() == 50, "what was there", seconds=SECONDS)

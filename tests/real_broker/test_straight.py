@@ -82,7 +82,7 @@ def a_batch(vhost: Vhost, queue: str, **stated: Any) -> ReplayBatch:
         "target_key": "target",
         "state": BatchState.RUNNING,
         "state_at": now,
-        "said": "all",
+        "description": "all",
         **stated,
     }
     batch = ReplayBatch(broker=make_broker(vhost), queue=queue, **values)

@@ -58,7 +58,7 @@ def test_from_a_queue_with_a_delivery_limit_nothing_is_taken(vhost: Vhost) -> No
     run(batch)
     assert batch.state == BatchState.PAUSED
     assert "“dead” has the delivery limit 3" in batch.state_why
-    assert "Park the queue, and replay out of the journal instead." in batch.state_why
+    assert "Park the queue and replay the parked messages instead." in batch.state_why
     assert counts(batch) == {"pending": 50}
     assert depth(vhost, "target") == 0
     assert not any(one.message.redelivered for one in drained(vhost, "dead", 50))
@@ -77,7 +77,7 @@ def test_a_message_that_few_crashes_would_destroy_pauses_it(vhost: Vhost) -> Non
     run(batch)
     assert batch.state == BatchState.PAUSED
     assert "delivery limit" in batch.state_why
-    assert batch.state_why.endswith("Park the queue, and replay out of the journal instead.")
+    assert batch.state_why.endswith("Park the queue and replay the parked messages instead.")
     found = counts(batch)
     assert found["pending"] > 0
     eventually(lambda: depth(vhost, "dead") == found["pending"], "the others are back")

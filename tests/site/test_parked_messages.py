@@ -40,7 +40,7 @@ def three(broker: Broker) -> list[ParkedMessage]:
     return rows
 
 
-def test_an_empty_journal_says_how_to_begin(broker: Broker) -> None:
+def test_an_empty_list_says_how_to_begin(broker: Broker) -> None:
     text = page(signed_in(Role.VIEWER))
     assert "No parked messages" in text
     assert "Import parked messages" not in text

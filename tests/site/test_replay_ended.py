@@ -40,7 +40,7 @@ def straight(broker: Broker, state: BatchState, **stated: Any) -> ReplayBatch:
     values: dict[str, Any] = {
         "source": Source.QUEUE,
         "queue": "dead",
-        "said": "all of dead",
+        "description": "all of dead",
         "selected": 2000,
     }
     return a_batch(broker, (), state, **(values | stated))
@@ -159,19 +159,19 @@ def test_no_other_number_becomes_a_link(broker: Broker, error: str) -> None:
     assert "<b>1" not in text
 
 
-def test_what_is_gone_is_not_said_to_be_in_the_journal(broker: Broker) -> None:
+def test_what_is_deleted_is_not_said_to_be_parked(broker: Broker) -> None:
     states = [ItemState.CANCELLED, ItemState.CANCELLED, ItemState.FAILED]
     parked_messages = some(broker, 3)
     batch = a_batch(broker, parked_messages, BatchState.DONE, states)
     batch.items.filter(position=1).update(error="It was discarded.")
     batch.items.filter(position=2).update(
-        error="It was deleted from the journal.", parked_message=None
+        error="The parked message was deleted.", parked_message=None
     )
     batch.items.filter(position=3).update(parked_message=None)
     told = words(page(batch))
     assert "remains parked" not in told
     assert "1 message was excluded: it was discarded." in told
-    assert told.count("1 message was excluded: it was deleted from the journal.") == 2
+    assert told.count("1 message was excluded: it was deleted.") == 2
 
 
 def test_paused_within_the_undo_window_says_until_when_it_can_be_taken_back(

@@ -185,7 +185,7 @@ def test_straight_through_there_are_only_counters(broker: Broker) -> None:
         queue="dead",
         selected=100_000,
         done=70_000,
-        said="all of dead",
+        description="all of dead",
     )
     text = page(batch)
     assert "70\u202f000" in text
@@ -237,7 +237,7 @@ def test_the_list_tells_how_far_each_is_and_can_be_of_those_not_ended(broker: Br
 def test_hostile_names_stay_texts(broker: Broker) -> None:
     name = "<script>alert(1)</script>\u202eodd"
     parked_message = parked(broker, a_message(b"1", message_id=name))[0]
-    batch = a_batch(broker, [parked_message], said=name, state_why=name)
+    batch = a_batch(broker, [parked_message], description=name, state_why=name)
     a_bad_route(batch, exchange=name, routing_key=name, why=name, items_number=1)
     batch.routes.update(verdict=name)
     batch.items.update(error=name)
@@ -262,7 +262,7 @@ def test_where_they_go_is_hidden_from_whom_a_rule_hides_deaths(broker: Broker) -
 
 
 def test_a_search_that_tells_what_is_hidden_is_hidden(broker: Broker) -> None:
-    batch = a_batch(broker, some(broker), query="header.token:s3cret", said="a search")
+    batch = a_batch(broker, some(broker), query="header.token:s3cret", description="a search")
     RedactionRule.objects.create(kind=RedactionKind.HEADER, pattern="token", least_role=Role.ADMIN)
     for role, is_shown in ((Role.OPERATOR, False), (Role.ADMIN, True)):
         client = signed_in(role, broker)

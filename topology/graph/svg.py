@@ -180,13 +180,13 @@ def _signs(box: Box) -> str:
     return signs(box.left + box.width - (28 if box.node.kind == "exchange" else 18), box.top)
 
 
-def _pill(box: Box, y: float, words: str, told: str, hands: str) -> str:
+def _pill(box: Box, y: float, words: str, sentence: str, hands: str) -> str:
     """A badge with a round sign; y is the baseline of its line."""
     width = len(words) * (SMALL_CELL + 1) + 28
     left = box.left + box.width - width - 6
     face = left + 11
     return (
-        f'<g class="badge"><title>{content(told)}</title>'
+        f'<g class="badge"><title>{content(sentence)}</title>'
         f'<rect x="{n(left)}" y="{n(y - 11.5)}" width="{n(width)}" height="16" rx="8"/>'
         f'<path d="M{n(face)} {n(y - 4)}{hands}"/>'
         f'<text x="{n(face + 9)}" y="{n(y)}">{words}</text></g>'

@@ -40,7 +40,7 @@ class Sighting:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What a whole one has besides, in words; sentences where no plan names the things."""
+        """What a whole one has besides, in words; notes where no plan names the things."""
         plan = self.found.plan
         if plan is None or not plan.changes:
             return self.found.use.missing
@@ -58,17 +58,19 @@ class Sighting:
             return [("off", "not adoptable"), *(lacks + named if self.missing else whole)]
         wrong = [one for one in self.departures if not one.is_made_up_for]
         made_up = len(self.departures) - len(wrong)
-        said = list(named)
+        notes = list(named)
         if plan.changes and self.missing:
-            said.append(("warn", f"{len(self.missing)} of {len(plan.changes)} objects missing"))
+            notes.append(("warn", f"{len(self.missing)} of {len(plan.changes)} objects missing"))
         elif self.missing:
-            said.append(("warn", f"{_count(len(self.missing), 'queue')} different from the others"))
+            notes.append(
+                ("warn", f"{_count(len(self.missing), 'queue')} different from the others")
+            )
         if wrong:
             verb = "differs" if len(wrong) == 1 else "differ"
-            said.append(("error", f"{_count(len(wrong), 'argument')} {verb}"))
+            notes.append(("error", f"{_count(len(wrong), 'argument')} {verb}"))
         if made_up:
-            said.append(("note", f"{_count(made_up, 'argument')} set by policy"))
-        return said or [("ok", "complete")]
+            notes.append(("note", f"{_count(made_up, 'argument')} set by policy"))
+        return notes or [("ok", "complete")]
 
 
 def sightings(broker: Broker, found: Sequence[Found], snapshot: Snapshot) -> Sequence[Sighting]:

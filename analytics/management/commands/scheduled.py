@@ -71,7 +71,7 @@ class Command(BaseCommand):
             self.stderr.write(f"{standing.topology.slug}: {standing.sentence}")
         if options["json"]:
             total = summary.of_counts(scope, wanted)
-            said = {
+            values = {
                 "kind": "summary",
                 "waiting": total.waiting,
                 "overdue": total.overdue,
@@ -79,7 +79,7 @@ class Command(BaseCommand):
                 "asked": None if wanted.text else total.asked,
                 "incomplete": [standing.record for standing in doubts],
             }
-            self.stdout.write(compact_json(said))
+            self.stdout.write(compact_json(values))
 
 
 def _wanted(options: dict[str, Any], now: datetime) -> Filter:

@@ -24,7 +24,7 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Told:
+class MessagePage:
     """`headers` are (name, text, whether the text is JSON of several lines).
 
     `is_masked`: something of it is hidden from the reader by a rule.
@@ -37,11 +37,11 @@ class Told:
     is_masked: bool
 
 
-def told(row: ScheduledMessage, now: datetime, hidden: Redaction) -> Told:
+def make_page(row: ScheduledMessage, now: datetime, hidden: Redaction) -> MessagePage:
     reader = Reader({row.broker_id: hidden})
     line = reader.line(row, now)
     has_body = ScheduledBody.objects.filter(message=row).exists()
-    return Told(
+    return MessagePage(
         line=line,
         headers=tuple(
             (make_encodable(name), *_value(value)) for name, value in line.headers.items()

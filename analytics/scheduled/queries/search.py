@@ -66,11 +66,11 @@ def allowed(wanted: Filter, brokers: Collection[Broker], hidden: Mapping[int, Re
 
 
 def _refusal(names: Sequence[str]) -> str:
-    told = ", ".join(f"“{name}”" for name in names[:NAMED])
+    sentence = ", ".join(f"“{name}”" for name in names[:NAMED])
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return (
         "Text search is not available because redaction rules hide headers or body values "
-        f"on {told}{more} from you. Clear the text field."
+        f"on {sentence}{more} from you. Clear the text field."
     )
 
 

@@ -58,9 +58,9 @@ def project(topology: Topology, events: Iterable[MessageEvent]) -> list[Trip]:
     Within the caller's transaction. A tracked or replayed message published past every delay
     leaves a row that has left at once, so that its arrival can be observed too.
     """
-    told = [event for event in events if _is_projected(event)]
-    trips = Trips(topology, {event.key for event in told})
-    for event in told:
+    shown = [event for event in events if _is_projected(event)]
+    trips = Trips(topology, {event.key for event in shown})
+    for event in shown:
         if event.kind == "scheduled":
             trips.enter(event)
         elif event.kind == "delivered":

@@ -31,7 +31,7 @@ LONGEST_TRACKING_ID = 100
 class Trip:
     """One trip of a message through a delay, as far as it is known.
 
-    `row_id` is None until it is saved; `told` is the event that tells of its message, where
+    `row_id` is None until it is saved; `event` is the one that carries its message, where
     that is not saved yet.
     """
 
@@ -43,7 +43,7 @@ class Trip:
     due_at: datetime | None = None
     left_at: datetime | None = None
     row_id: int | None = None
-    told: MessageEvent | None = None
+    event: MessageEvent | None = None
 
     @property
     def lateness(self) -> timedelta | None:
@@ -79,7 +79,7 @@ class Trips:
         if trip is None:
             trip = self._begun(event)
             self._count(event.destination, event.due_at, 1)
-        trip.told = event
+        trip.event = event
         trip.entered_at, trip.due_at = at, event.due_at
         trip.caught_up = trip.caught_up and event.caught_up
 
@@ -110,9 +110,9 @@ class Trips:
                 row = ScheduledMessage.objects.create(**self._values(trip))
                 ScheduledBody.objects.create(message=row, body=body)
         for trip in known:
-            if trip.told is not None and trip.row_id is not None:
+            if trip.event is not None and trip.row_id is not None:
                 ScheduledMessage.objects.filter(pk=trip.row_id).update(**self._values(trip))
-        _leave(trip for trip in known if trip.told is None)
+        _leave(trip for trip in known if trip.event is None)
         due.change(self._topology, self._due)
 
     def _half_with(self, event: MessageEvent, fits: Any) -> Trip | None:
@@ -125,7 +125,7 @@ class Trips:
         return trip
 
     def _begun(self, event: MessageEvent) -> Trip:
-        trip = Trip(event.key, event.attempt, event.destination, event.caught_up, told=event)
+        trip = Trip(event.key, event.attempt, event.destination, event.caught_up, event=event)
         self._half[event.key, event.attempt].append(trip)
         self._touched[id(trip)] = trip
         return trip
@@ -149,7 +149,7 @@ class Trips:
             )
 
     def _values(self, trip: Trip) -> dict[str, Any]:
-        event = trip.told
+        event = trip.event
         assert event is not None, "a trip that is not saved was told of"
         return {
             "broker_id": self._topology.broker_id,
@@ -219,6 +219,6 @@ def _adapted(row: Mapping[str, Any]) -> list[Any]:
 
 def _body(trip: Trip) -> bytes:
     """What was kept of its body; of one that has left already, nothing is wanted any more."""
-    if trip.told is None or trip.left_at is not None:
+    if trip.event is None or trip.left_at is not None:
         return b""
-    return b64decode(trip.told.body_base64)
+    return b64decode(trip.event.body_base64)

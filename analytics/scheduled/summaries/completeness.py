@@ -164,9 +164,9 @@ def _is_noise(seen: Seen) -> bool:
 
 
 def _told(lost: Lost) -> str:
-    told = lost.why
+    sentence = lost.why
     if lost.at_most is not None:
-        told += f" RabbitMQ dropped at most {lost.at_most} copies."
+        sentence += f" RabbitMQ dropped at most {lost.at_most} copies."
     if lost.doubtful:
-        told += f" {lost.doubtful} listed messages were due in this gap and may be delivered."
-    return told
+        sentence += f" {lost.doubtful} listed messages were due in this gap and may be delivered."
+    return sentence

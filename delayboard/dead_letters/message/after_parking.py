@@ -34,11 +34,13 @@ def build_later_steps(
 def _states(parked_message: ParkedMessage) -> list[Step]:
     by = f" By {parked_message.state_by.get_username()}." if parked_message.state_by else ""
     came_from, link = _came_from(parked_message)
-    told = f"Stored in Delayboard and removed from the queue.{came_from}"
-    steps = [Step("now", "parked", parked_message.queue, parked_message.parked_at, told, link=link)]
+    sentence = f"Stored in Delayboard and removed from the queue.{came_from}"
+    steps = [
+        Step("now", "parked", parked_message.queue, parked_message.parked_at, sentence, link=link)
+    ]
     if parked_message.state == ParkedState.DISCARDED:
-        told = f"You can restore the message until it is older than its retention.{by}"
-        steps.append(Step("end", "discarded", at=parked_message.state_at, detail=told))
+        sentence = f"You can restore the message until it is older than its retention.{by}"
+        steps.append(Step("end", "discarded", at=parked_message.state_at, detail=sentence))
     elif _was_restored(parked_message):
         steps.append(Step("now", "restored", at=parked_message.state_at, detail=by.strip()))
     return steps
@@ -122,23 +124,23 @@ def _sent(item: ReplayItem, *, is_hidden: bool) -> Step:
     """Where it was sent tells where it was published first, which rules may hide."""
     where = "" if item.route is None else item.route.exchange or item.route.routing_key
     where = HIDDEN if where and is_hidden else where
-    told = []
+    sentences = []
     if item.route is not None and item.state == ItemState.DONE and not is_hidden:
         exchange = f"exchange {item.route.exchange}" if item.route.exchange else "default exchange"
-        told.append(
+        sentences.append(
             f"Sent to the {exchange} with routing key {item.route.routing_key or '(none)'}."
         )
     if getattr(item, "is_edited", False):
-        told.append("Edited: the sent message differs from this parked message.")
+        sentences.append("Edited: the sent message differs from this parked message.")
     if item.may_be_duplicated:
-        told.append("The message may be duplicated.")
-    told.append(HIDDEN if item.error and is_hidden else item.error)
+        sentences.append("The message may be duplicated.")
+    sentences.append(HIDDEN if item.error and is_hidden else item.error)
     return Step(
         "now",
         _done(item),
         where,
         item.ended_at,
-        " ".join(text for text in told if text),
+        " ".join(text for text in sentences if text),
         link=reverse("replay_batch", args=[item.batch_id]),
     )
 
@@ -166,16 +168,20 @@ def _outcome(parked_message: ParkedMessage, item: ReplayItem) -> Step:
                 link=_parked_message(parked_message, item),
             )
         case Outcome.DIED:
-            told = f"{of} Delayboard found the message in a dead-letter queue."
-            return Step("again", "dead-lettered again", at=item.outcome_at, detail=told, link=batch)
+            sentence = f"{of} Delayboard found the message in a dead-letter queue."
+            return Step(
+                "again", "dead-lettered again", at=item.outcome_at, detail=sentence, link=batch
+            )
         case Outcome.DELIVERED:
-            told = f"{of} A tap recorded the delivery, or a consumer failure proves it."
-            return Step("now", "delivered (observed)", at=item.outcome_at, detail=told, link=batch)
+            sentence = f"{of} A tap recorded the delivery, or a consumer failure proves it."
+            return Step(
+                "now", "delivered (observed)", at=item.outcome_at, detail=sentence, link=batch
+            )
         case Outcome.HANDED:
-            told = f"{of} The delivery is not observed. You can replay the message again."
-            return Step("now", "sent to a delay", at=item.outcome_at, detail=told, link=batch)
-    told = f"{of} Delayboard recorded no later event."
-    return Step("now", "not observed", at=item.outcome_at, detail=told, link=batch)
+            sentence = f"{of} The delivery is not observed. You can replay the message again."
+            return Step("now", "sent to a delay", at=item.outcome_at, detail=sentence, link=batch)
+    sentence = f"{of} Delayboard recorded no later event."
+    return Step("now", "not observed", at=item.outcome_at, detail=sentence, link=batch)
 
 
 def _parked_message(parked_message: ParkedMessage, item: ReplayItem) -> str:
@@ -202,10 +208,10 @@ def _equals(parked_message: ParkedMessage) -> list[Step]:
 
 def _equal(parked_message: ParkedMessage, other: ParkedMessage) -> tuple[str, str, datetime, str]:
     if parked_message.repeat_of_id == other.pk or other.repeat_of_id == parked_message.pk:
-        told = "Possible repeat: a crash may have parked the same message twice."
+        sentence = "Possible repeat: a crash may have parked the same message twice."
     else:
-        told = "Equal properties and body: dead-lettered again, or published twice."
-    return f"parked as {other.pk} with the same content", other.queue, other.parked_at, told
+        sentence = "Equal properties and body: dead-lettered again, or published twice."
+    return f"parked as {other.pk} with the same content", other.queue, other.parked_at, sentence
 
 
 def _address(parked_message: ParkedMessage, other: ParkedMessage) -> str:

@@ -54,10 +54,12 @@ def _publication(message: Message, history: History) -> Step:
     first = next(iter(history.deaths), None)
     place = first.exchange if first else message.exchange
     at, source = published(message, recorded_at=None)
-    told = f"The time is from {SOURCES.get(source, source)}." if at else "The time is not recorded."
+    sentence = (
+        f"The time is from {SOURCES.get(source, source)}." if at else "The time is not recorded."
+    )
     if first and first.order_is_inferred:
-        told += " The exchange is inferred from the order of the deaths."
-    return Step("start", "published", place, at, told, is_inferred=at is None)
+        sentence += " The exchange is inferred from the order of the deaths."
+    return Step("start", "published", place, at, sentence, is_inferred=at is None)
 
 
 def _latest(message: Message, history: History) -> Step | None:
@@ -69,11 +71,11 @@ def _latest(message: Message, history: History) -> Step | None:
     if not history.count(queue, reason) > 1:
         return None
     after = max((d.first_at for d in history.deaths if d.first_at), default=None)
-    told = "x-death keeps only the time of the first round."
+    sentence = "x-death keeps only the time of the first round."
     if after:
-        told = f"Not before {after:%Y-%m-%d %H:%M:%S} UTC: {told[0].lower()}{told[1:]}"
+        sentence = f"Not before {after:%Y-%m-%d %H:%M:%S} UTC: {sentence[0].lower()}{sentence[1:]}"
     is_told = "x-last-death-queue" in message.headers
-    return Step("again", f"last {reason}", queue, None, told, is_inferred=not is_told)
+    return Step("again", f"last {reason}", queue, None, sentence, is_inferred=not is_told)
 
 
 def _describe_routing(message: Message) -> str:

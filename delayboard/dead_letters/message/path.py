@@ -96,8 +96,8 @@ def _graph(deaths: tuple[Death, ...], edges: Iterable[Edge], queue: str) -> Grap
     drawn = tuple(edges)
     badges: dict[str, list[str]] = {}
     for number, death in enumerate(deaths, start=1):
-        said = f"{number}: {death.reason}" + (f" ×{death.count}" if death.count > 1 else "")
-        badges.setdefault(f"queue/{death.queue}", []).append(visible(said))
+        badge = f"{number}: {death.reason}" + (f" ×{death.count}" if death.count > 1 else "")
+        badges.setdefault(f"queue/{death.queue}", []).append(visible(badge))
     ids = dict.fromkeys([end for edge in drawn for end in (edge.source, edge.target)])
     ids |= dict.fromkeys(badges)
     nodes = tuple(_node(end, badges.get(end, []), queue) for end in ids)
@@ -105,14 +105,14 @@ def _graph(deaths: tuple[Death, ...], edges: Iterable[Edge], queue: str) -> Grap
     return Graph(nodes, tuple(e for e in drawn if e.source in kept), (frozenset(kept),))
 
 
-def _node(end: str, said: list[str], queue: str) -> Node:
+def _node(end: str, deaths: list[str], queue: str) -> Node:
     kind, _, name = end.partition("/")
     if kind == "exchange":
         return Node(end, "exchange", name)
     words = "last queue" if name == queue else "queue"
-    return Node(end, "queue", name, words, badge=_badge(said))
+    return Node(end, "queue", name, words, badge=_badge(deaths))
 
 
-def _badge(said: list[str]) -> str:
-    words = " · ".join(said[:2])
+def _badge(deaths: list[str]) -> str:
+    words = " · ".join(deaths[:2])
     return words[:40]

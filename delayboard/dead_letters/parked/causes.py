@@ -62,8 +62,8 @@ def message_type_of(message: Message) -> str:
 
     Headers come before the AMQP property `type`, for which everybody has another use.
     """
-    told = _first(message.headers, TYPES)
-    return told or _name_of_type(message.properties.type or "")
+    name = _first(message.headers, TYPES)
+    return name or _name_of_type(message.properties.type or "")
 
 
 def origin_of(headers: Headers) -> Origin | None:
@@ -193,8 +193,8 @@ NAMES = frozenset(name for name, _ in (*EXCEPTIONS, *MESSAGES, *TYPES))
 def _first(headers: Headers, rules: tuple[Rule, ...]) -> str:
     if NAMES.isdisjoint(headers):
         return ""
-    told = (read(text) for name, read in rules if (text := _text(headers, name)))
-    return next((text for text in told if text), "")
+    texts = (read(text) for name, read in rules if (text := _text(headers, name)))
+    return next((text for text in texts if text), "")
 
 
 def _text(headers: Headers, name: str) -> str:

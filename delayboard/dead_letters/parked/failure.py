@@ -42,8 +42,8 @@ class Failure:
     @property
     def fingerprint(self) -> str:
         """32 hex digits, the same for the same failure."""
-        told = "\x00".join(astuple(self))
-        return hashlib.sha256(told.encode()).hexdigest()[:32]
+        sentence = "\x00".join(astuple(self))
+        return hashlib.sha256(sentence.encode()).hexdigest()[:32]
 
 
 # Many died of the same, and one that is known is found faster than another is made.
@@ -54,8 +54,8 @@ def failure_of(message: Message, history: History) -> Failure:
     """Of the first death that was no expiry, else what its consumer wrote when it published it on
     (the reason is REPUBLISHED), else of the first expiry."""
     exception, kind = exception_of(message.headers), message_type_of(message)
-    said = put_placeholders(clean(exception_message_of(message.headers)))
-    causes = (kept(exception), kept(kind), said)
+    message_text = put_placeholders(clean(exception_message_of(message.headers)))
+    causes = (kept(exception), kept(kind), message_text)
     death = history.first_failure
     if death is None and (origin := origin_of(message.headers)) is not None:
         place = (kept(origin.queue), REPUBLISHED, kept(origin.exchange))

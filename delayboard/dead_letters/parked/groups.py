@@ -164,8 +164,8 @@ def grouped(parked_messages: Iterable[PeekedMessage]) -> list[tuple[Failure, lis
 class Seen:
     """A group of what a look showed: how many they are, and from the how many-th on.
 
-    `group` is that of the journal, or one that is not kept (without a key) where none of it was
-    ever parked; to be shown, never to be saved.
+    `group` is that of the parked messages, or one that is not kept (without a key) where none of it
+    was ever parked; to be shown, never to be saved.
     """
 
     group: MessageGroup

@@ -1,1 +1,1 @@
-"""Parking: from a queue into the journal, committed before it is acknowledged."""
+"""Parking: from a queue into the database, committed before the ack."""

@@ -1,4 +1,4 @@
-"""Chosen messages that a parking did not find because they are in the journal already."""
+"""Chosen messages that a parking did not find because they are parked already."""
 
 from __future__ import annotations
 

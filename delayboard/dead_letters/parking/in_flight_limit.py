@@ -72,10 +72,10 @@ def limits_of(broker: Broker, queue: str) -> Limits:
             reports = [*read_reports(management, queue)]
         except (Refused, Unsupported):
             reports = [management.queue(queue)]
-        has_negative = any(min(_stated_limits(told), default=0) < 0 for told in reports)
+        has_negative = any(min(_stated_limits(report), default=0) < 0 for report in reports)
         # Before 4.0 a negative limit forgives no failed delivery.
         is_old = has_negative and management.version() < (4, 0)
-    found = [read(told, settings.MESSAGES_IN_FLIGHT) for told in reports]
+    found = [read(report, settings.MESSAGES_IN_FLIGHT) for report in reports]
     if is_old:
         found.append(Limits(1, 0))
     limits = min(found, key=lambda one: inf if one.deliveries is None else one.deliveries)
@@ -87,32 +87,32 @@ def limits_of(broker: Broker, queue: str) -> Limits:
     return limits
 
 
-def read(told: Mapping[str, Any], window: int) -> Limits:
+def read(report: Mapping[str, Any], window: int) -> Limits:
     """Pure: by the management API's words; what they do not say is taken for the worst.
 
     At most `window` messages are on the way: so many may a crash park twice.
     """
-    deliveries = _deliveries(told)
+    deliveries = _deliveries(report)
     if deliveries is not None and deliveries <= MARGIN:
         return Limits(1, deliveries)
     most = window if deliveries is None else min(window, PREFETCH_OF_LIMITED)
-    number, size = _number(told.get("messages")), _number(told.get("message_bytes"))
+    number, size = _number(report.get("messages")), _number(report.get("message_bytes"))
     average = size // number if number and size else 1
     return Limits(max(2, min(most, IN_FLIGHT_BYTES // max(1, average))), deliveries)
 
 
-def _deliveries(told: Mapping[str, Any]) -> int | None:
-    if told.get("type", "quorum") != "quorum":
+def _deliveries(report: Mapping[str, Any]) -> int | None:
+    if report.get("type", "quorum") != "quorum":
         return None
-    numbers = _stated_limits(told)
+    numbers = _stated_limits(report)
     limits = [number for number in numbers if number >= 0]
     if limits:
         return min(limits)
     return None if numbers else DEFAULT_DELIVERY_LIMIT
 
 
-def _stated_limits(told: Mapping[str, Any]) -> list[int]:
-    policy, arguments = told.get("effective_policy_definition"), told.get("arguments")
+def _stated_limits(report: Mapping[str, Any]) -> list[int]:
+    policy, arguments = report.get("effective_policy_definition"), report.get("arguments")
     stated = [
         table.get(name)
         for table, name in ((policy, "delivery-limit"), (arguments, "x-delivery-limit"))

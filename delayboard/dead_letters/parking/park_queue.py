@@ -94,10 +94,10 @@ def _settle(parking: Parking, claimed: Work, lease: work.Lease) -> None:
     parking.refresh_from_db(fields=["handles"])
     missing = len(parking.handles or ())
     if missing and claimed.attempts < LOOKS:
-        said = (
+        sentence = (
             f"{missing} selected messages are not found yet. Delayboard searches the queue again."
         )
-        lease.give_back(said, after=LOOK_AGAIN_AFTER)
+        lease.give_back(sentence, after=LOOK_AGAIN_AFTER)
     else:
         lease.end(WorkState.DONE)
 

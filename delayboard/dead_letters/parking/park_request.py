@@ -58,20 +58,20 @@ def warning(queue: Queue, snapshot: Snapshot) -> str:
 def watch(user: Any, broker: Broker, name: str, snapshot: Snapshot | None, *, on: bool) -> str:
     """Switch the watching of a queue; what to know of it, or "". Raises ParkError."""
     row = DeadLetterQueue.objects.filter(broker=broker, queue=name).first()
-    said = ""
+    sentence = ""
     if on:
         queue = _queue(row, snapshot, name)
-        said = warning(queue, snapshot) if snapshot else ""
+        sentence = warning(queue, snapshot) if snapshot else ""
     elif row is None:
         raise ParkError("This queue is not watched.")
     if row is None or row.is_watched == on:
-        return said
+        return sentence
     with transaction.atomic():
         row.is_watched, row.watched_by, row.watched_at = on, user, timezone.now()
         row.save(update_fields=["is_watched", "watched_by", "watched_at"])
         action = "queue watched" if on else "queue no longer watched"
         audit.record(user, action, broker=broker, what=name)
-    return said
+    return sentence
 
 
 def park_all(user: Any, broker: Broker, name: str, snapshot: Snapshot | None) -> Parking:

@@ -1,4 +1,4 @@
-"""Which deliveries may be messages that are in the journal already.
+"""Which deliveries may be messages that are parked already.
 
 A crash between commit and ack has a message delivered again, and then it is kept a second time:
 two equal messages can both be real, so that nothing is ever dropped. It is marked if it is

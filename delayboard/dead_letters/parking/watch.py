@@ -1,4 +1,4 @@
-"""Watching a queue: its dead letters move into the journal as they come."""
+"""Watching a queue: its dead letters are parked as they come."""
 
 from __future__ import annotations
 

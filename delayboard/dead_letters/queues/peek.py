@@ -154,9 +154,9 @@ def look(
             source.ack(last)
     if budget:
         numbers = snapshot.numbers.get(queue.name)
-        said = max(map(deliveries, messages), default=0)
+        most = max(map(deliveries, messages), default=0)
         saw_all = not more and numbers is not None and not numbers.consumers
-        peek_limit.learn(broker, queue, counted, said, saw_all=saw_all)
+        peek_limit.learn(broker, queue, counted, most, saw_all=saw_all)
     return Peek(number(messages), more, _strictest(broker, in_force, snapshot), has_stored)
 
 
@@ -223,8 +223,8 @@ def handle_of(message: Message, content_id: str, seen: Counter[str]) -> str:
 
 def history_id(headers: Mapping[str, Any]) -> str:
     """8 hex digits of what x-death says; pure."""
-    told = repr(headers.get("x-death"))
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    deaths = repr(headers.get("x-death"))
+    return hashlib.sha256(deaths.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def _notes(queue: Queue, snapshot: Snapshot) -> tuple[str, ...]:

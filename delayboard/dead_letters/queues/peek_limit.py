@@ -122,15 +122,15 @@ def spend(broker: Broker, queue: Queue, before: Budget) -> int:
     return counts.get().looks
 
 
-def learn(broker: Broker, queue: Queue, counted: int, said: int, *, saw_all: bool) -> None:
+def learn(broker: Broker, queue: Queue, counted: int, most: int, *, saw_all: bool) -> None:
     """Take in the greatest number of deliveries that the messages of a look had before it.
 
     It is the truth where the look `saw_all` of them and nobody else looked since `counted`.
     """
     counts = _counts(broker, queue.name)
-    if saw_all and counts.filter(looks=counted).update(looks=said + 1):
+    if saw_all and counts.filter(looks=counted).update(looks=most + 1):
         return
-    counts.update(looks=Greatest(F("looks"), said + 1))
+    counts.update(looks=Greatest(F("looks"), most + 1))
 
 
 def deliveries(message: Message) -> int:

@@ -128,14 +128,14 @@ def _loose_json(start: bytes) -> Any:
 
 def _header_text(headers: Mapping[str, Any]) -> str:
     """Names and values, each once; of the deaths the texts alone."""
-    told: dict[str, None] = {}
+    texts: dict[str, None] = {}
     room = HEADER_CHARACTERS
     for name, value in headers.items():
         for text in (name, *_texts(value, names=name != "x-death")):
-            if text not in told and room > 0:
-                told[text[:room]] = None
+            if text not in texts and room > 0:
+                texts[text[:room]] = None
                 room -= len(text) + 1
-    return "\n".join(told)
+    return "\n".join(texts)
 
 
 def _texts(value: Any, depth: int = 0, *, names: bool = True) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""The journal as a file: out of one Delayboard, into another (docs/dead-letters.md)."""
+"""Parked messages as a file: out of one Delayboard, into another (docs/dead-letters.md)."""

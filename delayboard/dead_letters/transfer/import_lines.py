@@ -1,4 +1,4 @@
-"""An export's lines into the journal of a broker: what stands there already is not added again."""
+"""Adds an export's lines to the parked messages of a broker, each only once."""
 
 from __future__ import annotations
 
@@ -58,8 +58,10 @@ def bring(
     moment, it goes on where it was when the same file is imported again.
     """
     tally = Tally()
-    said: dict[str, int] = {}
-    with audit.recorded(user, "parked messages imported", broker=broker, what=name, details=said):
+    details: dict[str, int] = {}
+    with audit.recorded(
+        user, "parked messages imported", broker=broker, what=name, details=details
+    ):
         for chunk in _chunks(_read(lines, tally, tell)):
             try:
                 added = _write(user, broker, chunk)
@@ -68,8 +70,8 @@ def bring(
                 added = _write(user, broker, chunk)
             tally.added += added
             tally.known += len(chunk) - added
-            said |= {"lines": tally.lines, "added": tally.added, "malformed": tally.malformed}
-        said |= {"lines": tally.lines, "added": tally.added, "malformed": tally.malformed}
+            details |= {"lines": tally.lines, "added": tally.added, "malformed": tally.malformed}
+        details |= {"lines": tally.lines, "added": tally.added, "malformed": tally.malformed}
     return tally
 
 

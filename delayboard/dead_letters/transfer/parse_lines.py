@@ -55,34 +55,34 @@ def read_line(line: bytes) -> Imported:
     if len(line) > LONGEST_LINE:
         raise LineError("The line is longer than any exported line.")
     try:
-        told = orjson.loads(line)
+        values = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise LineError(f"The line is not JSON: {error}.") from error
-    if not isinstance(told, dict) or told.get("kind") != KIND:
+    if not isinstance(values, dict) or values.get("kind") != KIND:
         raise LineError("The line is not an exported dead letter.")
-    if told.get("v") != VERSION:
-        raise LineError(f"The version {_shorten(told.get('v'))} is not {VERSION}.")
-    if told.get("masked") is not False:
+    if values.get("v") != VERSION:
+        raise LineError(f"The version {_shorten(values.get('v'))} is not {VERSION}.")
+    if values.get("masked") is not False:
         raise LineError(
             "Redaction rules hid parts of the message in the export, so it is incomplete."
         )
     message = Message(
-        _name(told, "exchange"),
-        _name(told, "routing_key"),
-        read_properties(_properties(told)),
-        _body(told),
-        redelivered=told.get("redelivered") is True,
+        _name(values, "exchange"),
+        _name(values, "routing_key"),
+        read_properties(_properties(values)),
+        _body(values),
+        redelivered=values.get("redelivered") is True,
     )
-    if told.get("content_id", message.content_id) != message.content_id:
+    if values.get("content_id", message.content_id) != message.content_id:
         raise LineError("The content does not match the content_id, so the line was changed.")
-    group = told.get("group")
+    group = values.get("group")
     about = group if isinstance(group, dict) else {}
     return Imported(
-        uid=_uid(told, line),
-        queue=_name(told, "queue", is_needed=True),
+        uid=_uid(values, line),
+        queue=_name(values, "queue", is_needed=True),
         message=message,
-        parked_at=_moment(told, "parked_at"),
-        state=_state(told),
+        parked_at=_moment(values, "parked_at"),
+        state=_state(values),
         note=_text(about, "note"),
         link=_text(about, "link"),
     )
@@ -103,8 +103,8 @@ def number_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _uid(told: Mapping[str, Any], line: bytes) -> str:
-    uid = told.get("uid")
+def _uid(values: Mapping[str, Any], line: bytes) -> str:
+    uid = values.get("uid")
     if uid is None:
         return hashlib.sha256(line.strip()).hexdigest()
     if not isinstance(uid, str) or not uid or len(uid) > LONGEST_UID or not uid.isascii():
@@ -114,8 +114,8 @@ def _uid(told: Mapping[str, Any], line: bytes) -> str:
     return uid
 
 
-def _name(told: Mapping[str, Any], name: str, *, is_needed: bool = False) -> str:
-    text = _text(told, name)
+def _name(values: Mapping[str, Any], name: str, *, is_needed: bool = False) -> str:
+    text = _text(values, name)
     if len(text.encode()) > LONGEST_NAME:
         raise LineError(f"The {name} is longer than {LONGEST_NAME} bytes.")
     if is_needed and not text:
@@ -123,40 +123,40 @@ def _name(told: Mapping[str, Any], name: str, *, is_needed: bool = False) -> str
     return text
 
 
-def _text(told: Mapping[str, Any], name: str) -> str:
-    text = told.get(name, "")
+def _text(values: Mapping[str, Any], name: str) -> str:
+    text = values.get(name, "")
     if not isinstance(text, str):
         raise LineError(f"The {name} is not a text.")
     return text
 
 
-def _properties(told: Mapping[str, Any]) -> bytes:
-    if "properties_base64" not in told:
+def _properties(values: Mapping[str, Any]) -> bytes:
+    if "properties_base64" not in values:
         raise LineError("The line has no properties_base64.")
-    raw = _bytes(told, "properties_base64")
+    raw = _bytes(values, "properties_base64")
     if len(raw) > MOST_PROPERTIES:
         raise LineError("The properties are larger than an AMQP frame.")
     return raw
 
 
-def _body(told: Mapping[str, Any]) -> bytes:
-    if ("body_text" in told) == ("body_base64" in told):
+def _body(values: Mapping[str, Any]) -> bytes:
+    if ("body_text" in values) == ("body_base64" in values):
         raise LineError("The line needs exactly one of body_text and body_base64.")
-    if "body_base64" in told:
-        return _bytes(told, "body_base64")
-    return _text(told, "body_text").encode()
+    if "body_base64" in values:
+        return _bytes(values, "body_base64")
+    return _text(values, "body_text").encode()
 
 
-def _bytes(told: Mapping[str, Any], name: str) -> bytes:
+def _bytes(values: Mapping[str, Any], name: str) -> bytes:
     try:
-        return b64decode(_text(told, name).encode(), validate=True)
+        return b64decode(_text(values, name).encode(), validate=True)
     except binascii.Error as error:
         raise LineError(f"The {name} is not valid base64: {error}.") from error
 
 
-def _moment(told: Mapping[str, Any], name: str) -> datetime:
+def _moment(values: Mapping[str, Any], name: str) -> datetime:
     try:
-        at = datetime.fromisoformat(_text(told, name))
+        at = datetime.fromisoformat(_text(values, name))
         at = (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise LineError(f"The {name} is not a valid time.") from error
@@ -165,10 +165,10 @@ def _moment(told: Mapping[str, Any], name: str) -> datetime:
     return at
 
 
-def _state(told: Mapping[str, Any]) -> ParkedState:
-    """One that is on its way in a replay there is parked here: this journal has no such replay."""
+def _state(values: Mapping[str, Any]) -> ParkedState:
+    """One that is on its way in a replay there is parked here: this database has no such replay."""
     try:
-        state = ParkedState(told.get("state", ParkedState.PARKED))
+        state = ParkedState(values.get("state", ParkedState.PARKED))
     except ValueError as error:
         raise LineError(f"The state is not one of {', '.join(ParkedState.values)}.") from error
     is_on_its_way = state in (ParkedState.REPLAYING, ParkedState.HANDED)

@@ -49,8 +49,8 @@ def uid_of(parked_message: ParkedMessage) -> str:
         return parked_message.imported_uid
     parked_at = format_moment(parked_message.parked_at)
     content, queue = parked_message.content_id, parked_message.queue
-    told = f"{parked_message.pk} {parked_at} {content} {queue}"
-    return f"{parked_message.pk}-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
+    sentence = f"{parked_message.pk} {parked_at} {content} {queue}"
+    return f"{parked_message.pk}-{hashlib.sha256(sentence.encode()).hexdigest()[:32]}"
 
 
 def record(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def record(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> dic
     columns = hidden_columns(hidden)
     uid, parked_message = uid_of(parked_message), seen_parked_message(parked_message, hidden)
     group = parked_message.group
-    told = {
+    values = {
         "v": VERSION,
         "kind": KIND,
         "uid": uid,
@@ -95,12 +95,12 @@ def record(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> dic
         "headers": plain(hidden.headers(properties.headers)),
     }
     if hidden.is_empty:
-        return told | {"properties_base64": _base64(properties.raw)} | _body(body)
-    return told | _body(hidden.body(body))
+        return values | {"properties_base64": _base64(properties.raw)} | _body(body)
+    return values | _body(hidden.body(body))
 
 
-def line(told: Mapping[str, Any]) -> bytes:
-    return orjson.dumps(told) + b"\n"
+def line(values: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(values) + b"\n"
 
 
 def row(parked_message: ParkedMessage, body: bytes, hidden: Redaction) -> list[Any]:

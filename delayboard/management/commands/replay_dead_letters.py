@@ -50,7 +50,7 @@ class Command(BaseCommand):
         self._stop = until_stopped()
         collect_rarely()
         self._is_json = given["json"]
-        self._said = ""
+        self._last_line = ""
         if chosen in replay_arguments.ACTIONS:
             batch = replay_arguments.find_batch(broker, given[chosen])
             with refusals("Nothing was replayed. " if chosen == "resume" else ""):
@@ -68,15 +68,15 @@ class Command(BaseCommand):
             raise CommandError(f"Nothing was replayed. {batch.state_why}")
         is_dry, details = given["dry_run"], given["verbosity"] > 1
         if self._is_json:
-            for said in replay_output.format_dry_run(batch, with_messages=details):
-                self.stdout.write(said)
+            for line in replay_output.format_dry_run(batch, with_messages=details):
+                self.stdout.write(line)
         else:
-            for said in replay_output.describe_dry_run(batch):
-                self.stdout.write(said)
-            for said in replay_output.list_messages(batch) if details else ():
-                self.stdout.write(said)
-        for said in run_in_process.list_warnings(batch):
-            self.stderr.write(said, str)
+            for line in replay_output.describe_dry_run(batch):
+                self.stdout.write(line)
+            for line in replay_output.list_messages(batch) if details else ():
+                self.stdout.write(line)
+        for line in run_in_process.list_warnings(batch):
+            self.stderr.write(line, str)
         if is_dry:
             self._end_of_dry_run(batch)
         self._start(user, batch, given)
@@ -135,18 +135,18 @@ class Command(BaseCommand):
 
     def _carry(self, batch: ReplayBatch) -> ReplayBatch:
         batch = run_in_process.carry_out(batch, self._stop, self._tell)
-        if self._said and self._is_terminal:
+        if self._last_line and self._is_terminal:
             self.stderr.write("")
         return batch
 
     def _tell(self, batch: ReplayBatch) -> None:
-        said = replay_output.describe_progress(batch)
+        line = replay_output.describe_progress(batch)
         if self._is_terminal:
-            self.stderr.write(f"\r\x1b[K{said}", str, ending="")
+            self.stderr.write(f"\r\x1b[K{line}", str, ending="")
             self.stderr.flush()
-        elif said != self._said:
-            self.stderr.write(said, str)
-        self._said = said
+        elif line != self._last_line:
+            self.stderr.write(line, str)
+        self._last_line = line
 
     def _tell_counts(self, batch: ReplayBatch) -> None:
         lines = (
@@ -154,8 +154,8 @@ class Command(BaseCommand):
             if self._is_json
             else replay_output.describe_outcome(batch)
         )
-        for said in lines:
-            self.stdout.write(said)
+        for line in lines:
+            self.stdout.write(line)
 
     @property
     def _is_terminal(self) -> bool:

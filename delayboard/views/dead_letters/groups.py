@@ -55,9 +55,9 @@ def message_group(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse
 def message_group_edit(request: HttpRequest, broker: Broker, pk: int) -> HttpResponse:
     """The note, the owner (an account's name, "" for nobody) and the link of a group."""
     group = _group(broker, pk)
-    told = {name: request.POST.get(name, "") for name in ("note", "owner", "link")}
+    values = {name: request.POST.get(name, "") for name in ("note", "owner", "link")}
     try:
-        write(request.user, group, **told)
+        write(request.user, group, **values)
     except NoteError as problem:
         messages.error(request, f"Nothing was saved. {problem}")
     else:

@@ -1,4 +1,4 @@
-"""The journal: parked dead letters, searched and filtered."""
+"""Parked messages, searched and filtered."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
     name, on = clean(request.POST.get("name", "")), request.POST.get("on") == "1"
     known = latest.fresh(broker) if on else None
     try:
-        said = park_request.watch(
+        warning = park_request.watch(
             request.user, broker, name, known.snapshot if known else None, on=on
         )
     except park_request.ParkError as error:
@@ -46,8 +46,8 @@ def watch(request: HttpRequest, broker: Broker) -> HttpResponse:
     else:
         done = "is watched. Delayboard parks its messages" if on else "is no longer watched"
         messages.success(request, f"“{name}” {done}.")
-        if said:
-            messages.warning(request, said)
+        if warning:
+            messages.warning(request, warning)
         if known is not None:
             _say_silent(request, broker, known)
     return redirect(next_of(request, _queue_page(broker, name)))

@@ -1,4 +1,4 @@
-"""The journal as a file: export and import."""
+"""Parked messages as a file: export and import."""
 
 from __future__ import annotations
 

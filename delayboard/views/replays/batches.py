@@ -82,7 +82,7 @@ def batch_page(request: HttpRequest, batch: ReplayBatch, **more: Any) -> HttpRes
     context: dict[str, Any] = {
         "batch": batch,
         "latest": known,
-        "said": summary.describe_selection(batch, rules),
+        "description": summary.describe_selection(batch, rules),
         "is_found": batch.group_id is not None or bool(batch.query),
         "broker": batch.broker,
         "counts": _counts(batch),
@@ -120,8 +120,8 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
 
     And of a draft how long the first ones are watched at least, as far as the broker is known.
     """
-    is_journal = batch.source == Source.JOURNAL
-    is_asked = is_journal and (batch.is_draft or batch.done > 0)
+    is_parked = batch.source == Source.PARKED
+    is_asked = is_parked and (batch.is_draft or batch.done > 0)
     needs = batch.is_draft or (is_asked and (batch.is_ended or not hides))
     scene = observers.make_scene(batch, known.snapshot) if known.snapshot and needs else None
     found: dict[str, Any] = {}
@@ -129,7 +129,7 @@ def _seen(batch: ReplayBatch, known: Latest, *, hides: bool) -> dict[str, Any]:
         found["longest_round"] = (
             observers.estimate_round_in(batch, scene) if scene else timedelta(0)
         )
-    if not is_journal:
+    if not is_parked:
         return found
     found["blind"] = (
         outcome.explain_unseen_in(batch, scene, known) if is_asked and not hides else ""

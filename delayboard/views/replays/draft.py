@@ -195,7 +195,7 @@ def _drafted(
         made = make()
     except (BatchError, OptionError, QueryError) as error:
         return _refused(request, error, back)
-    if edits and made.is_draft and made.source == Source.JOURNAL and made.pending:
+    if edits and made.is_draft and made.source == Source.PARKED and made.pending:
         return redirect("replay_item", pk=made.pk, position=1)
     return redirect("replay_batch", pk=made.pk)
 

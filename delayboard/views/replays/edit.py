@@ -51,11 +51,11 @@ def replay_item(request: HttpRequest, batch: ReplayBatch, position: int) -> Http
     problems: dict[str, str] = {}
     if request.method == "POST":
         try:
-            said = _changed(request, item)
+            sentence = _changed(request, item)
         except EditError as error:
             problems = error.problems
         else:
-            messages.success(request, said)
+            messages.success(request, sentence)
             return redirect("replay_batch", pk=batch.pk)
     return _page(request, item, problems)
 

@@ -98,18 +98,18 @@ def _topologies(batch: ReplayBatch) -> Any:
     return Topology.objects.filter(broker=batch.broker, state=State.APPLIED).order_by("name", "pk")
 
 
-def words(known: Options, source: str = Source.JOURNAL) -> str:
+def words(known: Options, source: str = Source.PARKED) -> str:
     """The options in one line; of what goes straight through those that it heeds."""
     is_straight = source == Source.QUEUE
     rate = "no rate limit" if known.rate is None else f"at most {known.rate:g} messages per second"
     order = "queue order" if is_straight else str(known.order.label)
-    told = [str(known.mode.label), order, rate]
+    parts = [str(known.mode.label), order, rate]
     if known.canary and not is_straight:
-        told.append(f"canary of {known.canary}")
+        parts.append(f"canary of {known.canary}")
     if known.undo_seconds:
-        told.append(f"undo period {format_delay(options.SECOND * known.undo_seconds)}")
+        parts.append(f"undo period {format_delay(options.SECOND * known.undo_seconds)}")
     if known.stop_after and not is_straight:
-        told.append(f"pauses when {known.stop_after} are dead-lettered again")
+        parts.append(f"pauses when {known.stop_after} are dead-lettered again")
     if known.include_repeats and not is_straight:
-        told.append("possible repeats included")
-    return ", ".join(told)
+        parts.append("possible repeats included")
+    return ", ".join(parts)

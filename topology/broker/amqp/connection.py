@@ -179,25 +179,25 @@ def explained(error: Exception, address: Address) -> BrokerError:
 
 
 def _closed(code: int, text: str, address: Address) -> BrokerError:
-    if told := declined(text):
-        return told
-    said = f"RabbitMQ reported: {text}"
+    if refusal := declined(text):
+        return refusal
+    sentence = f"RabbitMQ reported: {text}"
     match code:
         case 403:
             return Refused(
                 f"The user “{address.username}” lacks a permission on the virtual host "
-                f"“{address.vhost}”. Grant the permission. {said}"
+                f"“{address.vhost}”. Grant the permission. {sentence}"
             )
         case 404:
-            return NotFound(said)
+            return NotFound(sentence)
         case 405 | 406:
-            return Conflict(said)
+            return Conflict(sentence)
         case 530:
             return Refused(
                 f"The virtual host “{address.vhost}” is not available. Check that it exists, "
-                f"runs and is below its limits. {said}"
+                f"runs and is below its limits. {sentence}"
             )
-    return Unreachable(said)
+    return Unreachable(sentence)
 
 
 def _tls_error(error: ssl.SSLError, address: Address) -> BrokerError:

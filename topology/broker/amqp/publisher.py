@@ -97,9 +97,9 @@ class Publisher:
         if isinstance(error, pika.exceptions.ChannelClosedByBroker):
             if error.reply_code == 404:
                 return NotFound(f"The exchange “{publish.exchange}” does not exist.")
-            told = explained(error, self._address)
-            if isinstance(told, (Refused, Conflict)):
-                return told
+            why = explained(error, self._address)
+            if isinstance(why, (Refused, Conflict)):
+                return why
         if isinstance(error, pika.exceptions.ConnectionBlockedTimeout):
             return OutcomeUnknown(f"{alarm_sentence()} The outcome of this message is unknown.")
         return OutcomeUnknown(

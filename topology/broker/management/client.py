@@ -159,8 +159,8 @@ class Management:
         self._begin()
         answer = self._send("GET", path("health", "checks", "alarms"))
         if answer.status == 503:
-            told = read_object(answer.json()).get("alarms")
-            alarms = told if isinstance(told, list) else []
+            reported = read_object(answer.json()).get("alarms")
+            alarms = reported if isinstance(reported, list) else []
             named = [
                 f"{a.get('resource')} on {a.get('node')}" for a in alarms if isinstance(a, dict)
             ]

@@ -96,12 +96,12 @@ class Rung:
     @property
     def words(self) -> str:
         """Its state in words; "" while nothing is known but the plan."""
-        said = [f"missing: {' and '.join(self.lacks)}"] if self.lacks else []
+        notes = [f"missing: {' and '.join(self.lacks)}"] if self.lacks else []
         if self.is_off:
-            said.append(f"TTL {short_delay(self.ttl)} instead of {short_delay(self.proper)}")
+            notes.append(f"TTL {short_delay(self.ttl)} instead of {short_delay(self.proper)}")
         if self.mark and not self.lacks:
-            said.append(LEVEL_WORDS.get(self.mark, self.mark))
-        return "; ".join(said)
+            notes.append(LEVEL_WORDS.get(self.mark, self.mark))
+        return "; ".join(notes)
 
     @property
     def is_live(self) -> bool:

@@ -75,8 +75,8 @@ def sentence(rung: Rung) -> str:
     if rung.numbers is not None and rung.numbers.messages is not None:
         words.append(f"{rung.messages.text} messages at drawing time")
         words.append(f"each due within {rung.due}")
-    said = f" Now: {rung.words}." if rung.words else ""
-    return ", ".join(words) + "." + said
+    sentence = f" Now: {rung.words}." if rung.words else ""
+    return ", ".join(words) + "." + sentence
 
 
 def _room(ladder: Ladder) -> _Room:

@@ -82,8 +82,8 @@ def _lines(outcome: Outcome) -> list[str]:
         if hop.stays is not None:
             stays = f"waits {format_delay(hop.stays)} in" if hop.stays else "passes"
         through = hop.exchange or "the default exchange"
-        said = f"{when}: {stays} {hop.queue}, through {through} with {hop.routing_key!r}"
-        lines.append(said if hop.why == PUBLISHED else f"{said}; {hop.why}")
+        sentence = f"{when}: {stays} {hop.queue}, through {through} with {hop.routing_key!r}"
+        lines.append(sentence if hop.why == PUBLISHED else f"{sentence}; {hop.why}")
     if outcome.kept and not outcome.hops:
         lines.append(f"at once: {outcome.kept}")
     lines.append(f"{outcome.ending}: {outcome.why}")

@@ -120,14 +120,14 @@ class BusyWait(Pattern):
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
         lap = format_delay(params.lap)
-        said = [] if found.queue(params.queue) else [_no_queue(params)]
-        said.append(f"A lap takes {lap}. Delayboard rounds delays up to multiples of it.")
-        said.append(f"Each waiting message costs one publish every {lap}.")
-        said.append(
+        sentences = [] if found.queue(params.queue) else [_no_queue(params)]
+        sentences.append(f"A lap takes {lap}. Delayboard rounds delays up to multiples of it.")
+        sentences.append(f"Each waiting message costs one publish every {lap}.")
+        sentences.append(
             "A tap cannot record this topology, because no tap observes the default exchange. "
             "Enable the firehose to record it."
         )
-        return said
+        return sentences
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
         """The first publish into the delay queue is an entry, the waiter's to the processing queue
@@ -145,8 +145,8 @@ class BusyWait(Pattern):
         is_waited = due is not None and copy.headers.get(WAITED_HEADER) == due
         if copy.routing_key == params.queue:
             if is_waited:
-                told = _delay(params, copy.headers, 0) or params.lap
-                return Reading("exit", params.queue, wait_name(params), told, _attempt(copy))
+                waited = _delay(params, copy.headers, 0) or params.lap
+                return Reading("exit", params.queue, wait_name(params), waited, _attempt(copy))
             return Reading("publish", params.queue, "", timedelta(0), 0, *_death(copy))
         # The stamp stays on what a consumer publishes once more, and is exact on what is new.
         is_new = _attempt(copy) == 1 and PUBLISHED_AT_HEADER in copy.headers

@@ -149,15 +149,15 @@ def _down(level: Level, levels: Mapping[str, Level], above: Mapping[str, str]) -
 def _level(name: str, found: Definitions) -> Level | None:
     """Both its ways lead to one exchange; one alone is a level if the exchange has no other."""
     leaving = [b for b in found.leaving(name) if not is_tap(b.destination)]
-    told = [(match, b) for b in leaving if (match := _BIT.fullmatch(b.routing_key))]
+    bits = [(match, b) for b in leaving if (match := _BIT.fullmatch(b.routing_key))]
     passing = {
         (match[1], binding.destination): binding
-        for match, binding in told
+        for match, binding in bits
         if match[2] == "0" and not binding.destination_is_queue
     }
     waiting = [
         (match[1], queue, binding)
-        for match, binding in told
+        for match, binding in bits
         if match[2] == "1" and binding.destination_is_queue
         if (queue := found.queue(binding.destination)) and queue.message_ttl_ms
     ]

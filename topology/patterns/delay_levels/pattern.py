@@ -150,18 +150,18 @@ class DelayLevels(Pattern):
         ]
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
-        said = []
+        sentences = []
         for binding in self.destinations(params, found):
             target = _target_of(binding)
             problem = self.target_problem(params, target, found)
             if problem:
-                said.append(f"Destination “{target}”: {problem}")
+                sentences.append(f"Destination “{target}”: {problem}")
         if params.is_at_least_once:
-            said.append(
+            sentences.append(
                 "Deliveries are not observed. A tap alone at the delivery exchange would make "
                 "a level drop messages whose destination is missing."
             )
-        return said
+        return sentences
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
         """A copy at the exchange below the lowest 1 is an exit, one at or above the highest

@@ -28,11 +28,11 @@ def find_level_sets(found: Definitions) -> list[LevelSet]:
     That level says by its key how many are above it, by its name how many are below, and by its
     TTL what the lowest waits.
     """
-    told: dict[str, Counter[tuple[int, int]]] = {}
+    counted: dict[str, Counter[tuple[int, int]]] = {}
     for exchange in sorted(found.exchanges, key=lambda exchange: exchange.name):
         for lowest, unit_ms, levels in _level(exchange.name, found):
-            told.setdefault(lowest, Counter())[unit_ms, levels] += 1
-    return [LevelSet(lowest, *counts.most_common(1)[0][0]) for lowest, counts in told.items()]
+            counted.setdefault(lowest, Counter())[unit_ms, levels] += 1
+    return [LevelSet(lowest, *counts.most_common(1)[0][0]) for lowest, counts in counted.items()]
 
 
 def _level(name: str, found: Definitions) -> Iterator[tuple[str, int, int]]:

@@ -146,18 +146,18 @@ class DelayedExchange(Pattern):
         return [(PROBE_DELAY, key, first[key]) for key in params.keys]
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
-        said = [
+        sentences = [
             "Entries are not observed, because the plugin stores messages before any queue or "
             "tap. Deliveries are observed.",
             (f"RabbitMQ 4.3 does not support this exchange, so it blocks an upgrade. {INSTEAD}"),
         ]
         exchange = found.exchange(params.name)
         if exchange and (alternate := exchange.arguments.text("alternate-exchange")):
-            said.append(
+            sentences.append(
                 f"The alternate exchange “{alternate}” receives a copy of each delayed message "
                 "at publish time."
             )
-        return said
+        return sentences
 
     def read(self, params: Params, copy: Copy) -> Reading | None:
         """The header tells: positive before the delay, negative after it.

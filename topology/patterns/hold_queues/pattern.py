@@ -143,26 +143,26 @@ class HoldQueues(Pattern):
         ]
 
     def remarks(self, params: Params, found: Definitions) -> Sequence[str]:
-        said = []
+        sentences = []
         if params.exchange and found.exchange(params.exchange) is None:
-            said.append(f"The destination exchange “{params.exchange}” does not exist.")
-        said.extend(_collision(params, queue) for queue in _collisions(params, found))
+            sentences.append(f"The destination exchange “{params.exchange}” does not exist.")
+        sentences.extend(_collision(params, queue) for queue in _collisions(params, found))
         exchange = found.exchange(params.exchange)
         if not params.exchange:
-            said.append(
+            sentences.append(
                 "A tap cannot record this topology, because no tap observes the default exchange."
             )
         elif not params.keys and exchange is not None and exchange.type == "direct":
-            said.append(
+            sentences.append(
                 "A tap cannot record this topology. A direct exchange copies only messages "
                 "with an available key, and the topology defines none."
             )
         else:
-            said.append(
+            sentences.append(
                 "Entries are not observed, because no tap observes the default exchange. "
                 "Deliveries are observed."
             )
-        return said
+        return sentences
 
     def members(self, params: Params, found: Definitions) -> Sequence[Queue]:
         """The hold queues of this namespace that stand in the vhost, the shortest delay first."""

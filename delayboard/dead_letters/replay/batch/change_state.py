@@ -62,7 +62,7 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
             user,
             "replay started",
             broker=locked.broker,
-            what=locked.said,
+            what=locked.description,
             details={"batch": locked.pk, "messages": locked.pending, "bad_verdicts": bad},
         )
 
@@ -163,7 +163,7 @@ def _begin_work(user: Any, batch: ReplayBatch) -> None:
     batch.save(
         update_fields=["state", "state_at", "started_at", "started_by", "publish_at", "work"]
     )
-    if batch.source == Source.JOURNAL and batch.selected <= AT_ONCE:
+    if batch.source == Source.PARKED and batch.selected <= AT_ONCE:
         claims.claim_chunk(batch, AT_ONCE)
         Work.objects.filter(pk=batch.work.pk).update(not_before_at=batch.publish_at)
 
@@ -259,4 +259,6 @@ def _update(batch: ReplayBatch, **values: Any) -> None:
 
 
 def _record(user: Any, action: str, batch: ReplayBatch) -> None:
-    audit.record(user, action, broker=batch.broker, what=batch.said, details={"batch": batch.pk})
+    audit.record(
+        user, action, broker=batch.broker, what=batch.description, details={"batch": batch.pk}
+    )

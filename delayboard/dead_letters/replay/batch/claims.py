@@ -27,7 +27,7 @@ _GONE: Mapping[str, ParkedState] = {
 }
 
 MAYBE_PUBLISHED = "Cancelled while its publish was unsettled: it may have been published."
-DELETED = "It was deleted from the journal."
+DELETED = "The parked message was deleted."
 DISCARDED = "It was discarded."
 
 
@@ -155,8 +155,8 @@ def describe_unavailable(batch: ReplayBatch) -> str:
         return ""
     rows = batch.items.filter(state=ItemState.CANCELLED).exclude(error__in=("", MAYBE_PUBLISHED))
     counted = rows.order_by().values_list("error").annotate(Count("pk")).order_by("error")
-    told = [f"{number} with “{error}”" for error, number in counted]
-    return f"Messages are left out: {', '.join(told)}." if told else ""
+    reasons = [f"{number} with “{error}”" for error, number in counted]
+    return f"Messages are left out: {', '.join(reasons)}." if reasons else ""
 
 
 def _cancel_items(batch: ReplayBatch, missed: Mapping[int, int | None], at: datetime) -> None:

@@ -31,15 +31,15 @@ def make_choice_parser(kind: type[Choice]) -> Callable[[str], Choice]:
     return parse
 
 
-def make_number_parser(least: int, most: int, said: str) -> Callable[[str], int]:
+def make_number_parser(least: int, most: int, sentence: str) -> Callable[[str], int]:
     """A whole number in bounds; `said` is the sentence for any other."""
 
     def parse(text: str) -> int:
         digits = text.replace(",", "")
         if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
-            raise ValueError(f"“{text[:40]}” is no whole number. {said}")
+            raise ValueError(f"“{text[:40]}” is no whole number. {sentence}")
         if not least <= int(digits) <= most:
-            raise ValueError(said)
+            raise ValueError(sentence)
         return int(digits)
 
     return parse
@@ -47,13 +47,13 @@ def make_number_parser(least: int, most: int, said: str) -> Callable[[str], int]
 
 def parse_rate(text: str) -> float:
     """Messages a second."""
-    said = "Say how many messages a second, such as 50 or 0.5; empty is as fast as it goes."
+    sentence = "Say how many messages a second, such as 50 or 0.5; empty is as fast as it goes."
     try:
         rate = float(text)
     except ValueError:
-        raise ValueError(f"“{text[:40]}” is no number. {said}") from None
+        raise ValueError(f"“{text[:40]}” is no number. {sentence}") from None
     if not math.isfinite(rate) or not 0.001 <= rate <= FASTEST:
-        raise ValueError(f"Between 0.001 and {FASTEST:,} messages a second can be sent. {said}")
+        raise ValueError(f"Between 0.001 and {FASTEST:,} messages a second can be sent. {sentence}")
     return rate
 
 

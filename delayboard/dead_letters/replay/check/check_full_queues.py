@@ -101,8 +101,8 @@ def _check_route(
             continue
         is_worse = checked.is_good or _rank_ending(found.ending) > _rank_ending(checked.ending)
         ending = found.ending if is_worse else checked.ending
-        said = f"{checked.verdict} {found.sentence}"
-        checked = checked._replace(verdict=said, ending=ending, is_good=False)
+        sentence = f"{checked.verdict} {found.sentence}"
+        checked = checked._replace(verdict=sentence, ending=ending, is_good=False)
     return checked
 
 

@@ -82,20 +82,20 @@ def find_overflow(
     """What the queue cannot hold of it, None where it holds all; `source` is where they lay."""
     into = () if bound.refuses else _find_dead_letter_queues(bound.queue, index, key)
     fate = _describe_fate(bound, coming, into)
-    said = None if bound.has is None else _describe_excess(bound, coming, bound.has)
-    if said is None:
+    excess = None if bound.has is None else _describe_excess(bound, coming, bound.has)
+    if excess is None:
         if not (unknown := _describe_unknown(bound, coming)):
             return None
         them = _count_messages(coming.number)
         why = f"{bound.sentence}, and {unknown}: with {them} some may be {fate}."
         return Overflow("uncertain", why)
     if bound.is_consumed:
-        return Overflow("full", f"{said} would be {fate}, unless its consumers are faster.")
-    return Overflow(_choose_ending(bound, coming, into, source), f"{said} would be {fate}.")
+        return Overflow("full", f"{excess} would be {fate}, unless its consumers are faster.")
+    return Overflow(_choose_ending(bound, coming, into, source), f"{excess} would be {fate}.")
 
 
 def _describe_excess(bound: BoundedQueue, coming: Incoming, has: int) -> str | None:
-    """How many it cannot lease, as the beginning of a sentence; None where that is not certain."""
+    """How many it cannot hold, as the beginning of a sentence; None where that is not certain."""
     if bound.most is not None and has + coming.number > bound.most:
         over = has + coming.number - bound.most
         head = f"{bound.sentence} and has {has:,}:"

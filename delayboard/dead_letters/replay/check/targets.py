@@ -155,7 +155,7 @@ class Delay:
             self.route(target)
         except ParamsError as error:
             names = {"target": "key", "delay": "delay"}
-            problems = {names.get(name, ""): said for name, said in error.problems.items()}
+            problems = {names.get(name, ""): why for name, why in error.problems.items()}
             raise OptionError(problems) from error
         if self.typed and (refusal := self.choose(target, found).refusal):
             raise OptionError({"key": refusal})
@@ -176,8 +176,8 @@ class Delay:
         pattern = self.topology.pattern
         if self.targets and target not in self.targets:
             few = ", ".join(self.targets[:5])
-            said = f"The delay leads to {few}, and not to “{target}”: type one of them."
-            return Destination(None, refusal=said)
+            sentence = f"The delay leads to {few}, and not to “{target}”: type one of them."
+            return Destination(None, refusal=sentence)
         try:
             way = self.route(target)
         except ParamsError as error:

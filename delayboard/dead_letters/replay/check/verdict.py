@@ -56,8 +56,8 @@ def make_guarded(verdict: Verdict, replays: int) -> Verdict:
         return verdict
     times = "once already and died again" if replays == 1 else f"{replays} times already and died"
     again = "" if replays == 1 else " again each time"
-    said = f"It was replayed {times}{again}. {verdict.sentence}"
-    return replace(verdict, is_good=False, sentence=said, ending="guarded")
+    sentence = f"It was replayed {times}{again}. {verdict.sentence}"
+    return replace(verdict, is_good=False, sentence=sentence, ending="guarded")
 
 
 def find_default_target(
@@ -155,14 +155,14 @@ def _make_verdict(walked: Walk, source: str) -> Verdict:
         kept = f"{first.kept}, then " if first.kept else ""
         ending = "uncertain" if "uncertain" in endings else "unroutable"
         return Verdict(False, f"No route: {kept}{first.why}.", ending)
-    worst = next(said for ending, said in _WORST.items() if ending in endings)
+    worst = next(name for ending, name in _WORST.items() if ending in endings)
     after_ms = max(milliseconds(outcome.after) for outcome in walked.outcomes)
-    told = " ".join(_describe_outcomes(walked))
+    sentence = " ".join(_describe_outcomes(walked))
     if walked.is_only_kept:
-        return Verdict(False, f"{told} {GIVEN_BACK}", "unroutable")
+        return Verdict(False, f"{sentence} {GIVEN_BACK}", "unroutable")
     if any(hop.queue == source for hop in walked.hops):
-        return Verdict(False, f"It loops back into {source}. {told}", "loops", after_ms)
-    return Verdict(worst == "delivered", told, worst, after_ms)
+        return Verdict(False, f"It loops back into {source}. {sentence}", "loops", after_ms)
+    return Verdict(worst == "delivered", sentence, worst, after_ms)
 
 
 def _describe_outcomes(walked: Walk) -> list[str]:
@@ -170,11 +170,11 @@ def _describe_outcomes(walked: Walk) -> list[str]:
 
 
 def _describe_outcome(outcome: Outcome) -> str:
-    told = _describe_ending(outcome)
+    sentence = _describe_ending(outcome)
     return (
-        f"{outcome.kept[0].upper()}{outcome.kept[1:]}, then {told[0].lower()}{told[1:]}"
+        f"{outcome.kept[0].upper()}{outcome.kept[1:]}, then {sentence[0].lower()}{sentence[1:]}"
         if outcome.kept
-        else told
+        else sentence
     )
 
 

@@ -34,7 +34,7 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
     checker = MessageChecker(batch.broker, options, found.snapshot)
     edits = _read_edits(batch)
     is_small = batch.selected <= AT_ONCE
-    items = read_items(batch, 0, AT_ONCE) if is_small and batch.source == Source.JOURNAL else []
+    items = read_items(batch, 0, AT_ONCE) if is_small and batch.source == Source.PARKED else []
     checked = [
         checker.check_item(i.group, i.queue or "", i.edited or i.properties, is_repeat=i.is_repeat)
         for i in items
@@ -65,7 +65,9 @@ def change_options(user: Any, batch: ReplayBatch, options: Options) -> None:
             values |= {"state": BatchState.PREPARING, "prepared_to": 0, "work": asked}
         ReplayBatch.objects.filter(pk=batch.pk).update(**values)
         details = {"batch": batch.pk, "target": options.mode.value}
-        audit.record(user, "replay changed", broker=batch.broker, what=batch.said, details=details)
+        audit.record(
+            user, "replay changed", broker=batch.broker, what=batch.description, details=details
+        )
     batch.refresh_from_db()
 
 
@@ -78,7 +80,9 @@ def change_sending(user: Any, batch: ReplayBatch, options: Options) -> None:
         if not drafts.update(**make_columns(options)):
             raise BatchError(ONLY_A_DRAFT)
         details = {"batch": batch.pk}
-        audit.record(user, "replay changed", broker=batch.broker, what=batch.said, details=details)
+        audit.record(
+            user, "replay changed", broker=batch.broker, what=batch.description, details=details
+        )
     batch.refresh_from_db()
 
 

@@ -61,11 +61,11 @@ def draft_messages(
         raise BatchError("No parked message was chosen.")
     if len(chosen) > MOST_CHOSEN:
         raise BatchError(f"Choose at most {MOST_CHOSEN:,} parked messages, or a group or a search.")
-    said = (
+    sentence = (
         "1 chosen parked message" if len(chosen) == 1 else f"{len(chosen):,} chosen parked messages"
     )
     return freeze_selection(
-        user, make_batch(user, broker, said, options, parked_messages=chosen), options
+        user, make_batch(user, broker, sentence, options, parked_messages=chosen), options
     )
 
 
@@ -75,8 +75,8 @@ def draft_group(
     """All of the group that are parked, up to the message `newest`."""
     newest = _find_newest(group.broker) if newest is None else newest
     # Its cause may be hidden from who reads this.
-    said = f"the group {group.pk}{_describe_limit(options)}"
-    batch = make_batch(user, group.broker, said, options, group=group, newest=newest)
+    sentence = f"the group {group.pk}{_describe_limit(options)}"
+    batch = make_batch(user, group.broker, sentence, options, group=group, newest=newest)
     return freeze_selection(user, batch, options)
 
 
@@ -90,8 +90,8 @@ def draft_query(
     except QueryError as error:
         raise BatchError(str(error)) from error
     newest = _find_newest(broker) if newest is None else newest
-    said = f"what a search found{_describe_limit(options)}"
-    batch = make_batch(user, broker, said, options, query=text, newest=newest)
+    sentence = f"what a search found{_describe_limit(options)}"
+    batch = make_batch(user, broker, sentence, options, query=text, newest=newest)
     parked = ParkedMessage.objects.filter(broker=broker, state=ParkedState.PARKED)
     is_long = search.reads_messages and parked[: FEW + 1].count() > FEW
     return freeze_selection(user, batch, options, by_worker=is_long)
@@ -109,14 +109,14 @@ def draft_peeked(
         except parking.ParkError as error:
             raise BatchError(str(error)) from error
         number = len(parks.handles or ())
-        said = f"{number:,} chosen message{'' if number == 1 else 's'} of {queue}"
-        batch = make_batch(user, broker, said, options, parking=parks)
+        sentence = f"{number:,} chosen message{'' if number == 1 else 's'} of {queue}"
+        batch = make_batch(user, broker, sentence, options, parking=parks)
         leave_to_worker(user, batch, number)
     return batch
 
 
 def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> ReplayBatch:
-    """All that lies in a live queue, straight through: nothing is frozen or kept in the journal."""
+    """All that lies in a live queue, as a queue move: nothing is frozen or parked."""
     snapshot = observe_broker(broker)
     row = DeadLetterQueue.objects.filter(broker=broker, queue=queue).first()
     found = snapshot.definitions.queue(queue)
@@ -134,13 +134,13 @@ def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> Repl
     if not depth:
         raise BatchError(f"There is no message in “{queue}” now that could be taken.")
     number = depth if options.limit is None else min(depth, options.limit)
-    said = (
+    sentence = (
         f"all of {queue}, straight through"
         if number == depth
         else (f"{number:,} messages of {queue}, straight through")
     )
     batch = make_batch(
-        user, broker, said, options, source=Source.QUEUE, queue=queue, selected=number
+        user, broker, sentence, options, source=Source.QUEUE, queue=queue, selected=number
     )
     batch.state, batch.state_why = BatchState.DRAFT, parking.warning(found, snapshot)
     with transaction.atomic():
@@ -153,9 +153,11 @@ def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> Repl
 
 def check_whole_queue(checker: MessageChecker, queue: str) -> CheckedTarget:
     """What is said of all that lies in a queue, where nobody has looked into it."""
-    said = "The target of each message is found when it is sent. What cannot be sent stays queued."
+    sentence = (
+        "The target of each message is found when it is sent. What cannot be sent stays queued."
+    )
     return checker.check_queue(queue) or CheckedTarget(
-        "", "", "each message's own", said, "", True, 0
+        "", "", "each message's own", sentence, "", True, 0
     )
 
 

@@ -180,4 +180,4 @@ def _describe_item(item: ReplayItem) -> dict[str, Any]:
 
 
 def _record(user: Any, action: str, batch: ReplayBatch, details: Mapping[str, Any]) -> None:
-    audit.record(user, action, broker=batch.broker, what=batch.said, details=details)
+    audit.record(user, action, broker=batch.broker, what=batch.description, details=details)

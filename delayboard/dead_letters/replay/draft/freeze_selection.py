@@ -35,11 +35,11 @@ AT_ONCE = 1000
 
 
 def make_batch(
-    user: Any, broker: Broker, said: str, options: Options, **choice: Any
+    user: Any, broker: Broker, sentence: str, options: Options, **choice: Any
 ) -> ReplayBatch:
     return ReplayBatch(
         broker=broker,
-        said=clean(said),
+        description=clean(sentence),
         created_by=user,
         state_at=timezone.now(),
         **make_columns(options),
@@ -80,8 +80,8 @@ def freeze_selection(
         batch.selected, batch.prepared_to = len(rows), rows[-1].pk
         batch.repeats = sum(row.is_repeat for row in rows)
         batch.excluded = count_excluded(checked)
-        said = (explain_no_target(checked), describe_missing(batch), seen.age_said)
-        batch.state_why = " ".join(filter(None, said))
+        reasons = (explain_no_target(checked), describe_missing(batch), seen.age_said)
+        batch.state_why = " ".join(filter(None, reasons))
         batch.save(update_fields=["selected", "prepared_to", "repeats", "excluded", "state_why"])
         record_draft(user, batch, len(rows))
     return batch
@@ -100,8 +100,8 @@ def explain_no_target(checked: Collection[CheckedTarget | None]) -> str:
     some = [one for one in checked if one is not None]
     if not some or any(one.has_target for one in some):
         return ""
-    said = {one.verdict for one in some}
-    return said.pop() if len(said) == 1 else ALL_NOT_TOLD
+    verdicts = {one.verdict for one in some}
+    return verdicts.pop() if len(verdicts) == 1 else ALL_NOT_TOLD
 
 
 def record_draft(user: Any, batch: ReplayBatch, number: int) -> None:
@@ -110,7 +110,9 @@ def record_draft(user: Any, batch: ReplayBatch, number: int) -> None:
         details["group"] = batch.group_id
     if batch.query:
         details["query"] = batch.query
-    audit.record(user, "replay prepared", broker=batch.broker, what=batch.said, details=details)
+    audit.record(
+        user, "replay prepared", broker=batch.broker, what=batch.description, details=details
+    )
 
 
 def _read_first(chosen: Selection, batch: ReplayBatch) -> list[SelectedMessage]:

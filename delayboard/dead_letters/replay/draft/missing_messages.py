@@ -9,7 +9,7 @@ from delayboard.dead_letters.replay.check.targets import ALL_NOT_TOLD
 from delayboard.models import ReplayBatch
 
 NOTHING = "There is nothing to replay: what was chosen is discarded, replayed or gone."
-LEFT_OUT = re.compile(r"[0-9,]+ messages? (?:is|are) left out: no search finds [^.]*\.")
+LEFT_OUT = re.compile(r"[0-9,]+ messages? (?:is|are) excluded: not searchable [^.]*\.")
 
 
 def describe_waiting(number: int) -> str:
@@ -17,16 +17,16 @@ def describe_waiting(number: int) -> str:
 
 
 def describe_unindexed(number: int) -> str:
-    said = _count_messages(number, "are", "is")
-    return f"{said} left out: no search finds them yet, for the worker's index does not grow."
+    messages = _count_messages(number, "are", "is")
+    return f"{messages} excluded: not searchable yet, because the worker's index does not grow."
 
 
 def explain_nothing(batch: ReplayBatch) -> str:
     """Why there is nothing in it."""
     if batch.parking is None:
         return f"{NOTHING} {describe_missing(batch)}".strip() if batch.query else NOTHING
-    if in_journal := _describe_parked(parked_elsewhere(batch.parking)):
-        return f"None of the chosen messages could be parked: {in_journal}"
+    if parked := _describe_parked(parked_elsewhere(batch.parking)):
+        return f"None of the chosen messages could be parked: {parked}"
     error = batch.parking.work.error if batch.parking.work else ""
     return f"None of the chosen messages could be parked. {error}".strip()
 
@@ -56,27 +56,27 @@ def explain_no_route(batch: ReplayBatch) -> str:
     used = batch.routes.filter(items_number__gt=0)
     if used.exclude(exchange="", routing_key="").exists():
         return ""
-    said = set(used.values_list("verdict", flat=True)[:2])
-    if not said:
+    verdicts = set(used.values_list("verdict", flat=True)[:2])
+    if not verdicts:
         return ""
-    return said.pop() if len(said) == 1 else ALL_NOT_TOLD
+    return verdicts.pop() if len(verdicts) == 1 else ALL_NOT_TOLD
 
 
 def _describe_parked(elsewhere: Elsewhere) -> str:
     """Where the messages are that were not found; "" where nobody knows."""
     if not elsewhere.number:
         return ""
-    said = "they are" if elsewhere.number > 1 else "it is"
+    sentence = "they are" if elsewhere.number > 1 else "it is"
     if not elsewhere.replays:
-        return f"{said} in the journal already."
+        return f"{sentence} parked already."
     named = " and ".join(str(key) for key in elsewhere.replays)
     replays = "replay" if len(elsewhere.replays) == 1 else "the replays"
-    return f"{said} in the journal already, in {replays} {named}."
+    return f"{sentence} parked already, in {replays} {named}."
 
 
 def _count_messages(number: int, many: str, one: str) -> str:
     return f"1 message {one}" if number == 1 else f"{number:,} messages {many}"
 
 
-def _describe_number(number: int, said: str) -> str:
-    return f"{number:,} of the chosen messages {said}." if number > 0 else ""
+def _describe_number(number: int, sentence: str) -> str:
+    return f"{number:,} of the chosen messages {sentence}." if number > 0 else ""

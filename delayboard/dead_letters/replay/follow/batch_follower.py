@@ -39,7 +39,7 @@ _HAS_DIED = RawSQL("outcome = 'died'", (), output_field=BooleanField())
 def read_open_batches() -> list[ReplayBatch]:
     """Those that were started and are followed still."""
     is_open = ~Q(state__in=ENDED_BATCH) | Q(followed_to=None) | Q(followed_to__lte=F("state_at"))
-    rows = ReplayBatch.objects.filter(is_open, source=Source.JOURNAL, started_at__isnull=False)
+    rows = ReplayBatch.objects.filter(is_open, source=Source.PARKED, started_at__isnull=False)
     return list(rows.select_related("broker").defer("parked_messages").order_by("pk"))
 
 

@@ -64,11 +64,11 @@ def make_scene(batch: ReplayBatch, snapshot: Snapshot) -> Scene:
     starts = find_reached(snapshot, [(route.exchange, route.routing_key) for route in routes])
     found = set(find_dead_ends(leading, {one.queue for one in starts})) | _find_source_queues(batch)
     rows = DeadLetterQueue.objects.filter(broker=batch.broker)
-    said = dict(rows.values_list("queue", "is_confirmed"))
+    confirmed = dict(rows.values_list("queue", "is_confirmed"))
     ends = [
         name
         for name in sorted(found)
-        if said.get(name, True) and not is_tap(name) and snapshot.definitions.queue(name)
+        if confirmed.get(name, True) and not is_tap(name) and snapshot.definitions.queue(name)
     ]
     return Scene(snapshot, routes, starts, fed, leading, ends)
 
@@ -169,20 +169,20 @@ def _advise_watch(
     """What to do about queues that nobody watches: only dead-letter queues are to be watched."""
     obstacles = _find_obstacles(broker, seen, unseen, confirmed)
     proposed = [name for name in unseen if not obstacles[name]]
-    told = []
+    sentences = []
     if proposed:
         do = "watch" if all(name in confirmed for name in proposed) else "confirm and watch"
         it = "it" if len(proposed) == 1 else "them"
-        told.append(
+        sentences.append(
             f"Deaths into {_list_queues(proposed)} are not observed: "
             f"{do} {it} under Dead letters, Queues."
         )
     if others := [f"“{name}” ({why})" for name, why in obstacles.items() if why]:
-        told.append(
+        sentences.append(
             f"Deaths into {_join_names(others)} are not observed: Delayboard parks only "
             "dead-letter queues."
         )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
 def _find_obstacles(
@@ -213,9 +213,9 @@ def _list_queues(names: Sequence[str]) -> str:
     return _join_names([f"“{name}”" for name in names])
 
 
-def _join_names(told: Sequence[str]) -> str:
-    more = len(told) - NAMED
-    return ", ".join(told[:NAMED]) + (f" and {more} more queues" if more > 0 else "")
+def _join_names(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more queues" if more > 0 else "")
 
 
 def find_peekable(broker: Broker, seen: Scene) -> list[Queue]:

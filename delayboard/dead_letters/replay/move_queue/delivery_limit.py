@@ -12,7 +12,7 @@ from topology.routing.consumer import delivery_limit
 
 # What comes beforehand is sent within about so long (seconds), where a rate is kept.
 AHEAD_SECONDS = 60.0
-PARK = "Park the queue, and replay out of the journal instead."
+PARK = "Park the queue and replay the parked messages instead."
 
 
 class Costly(Exception):

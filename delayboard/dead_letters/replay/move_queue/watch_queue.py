@@ -74,8 +74,8 @@ class QueueWatch:
 
     def average(self) -> int:
         """The size of a body (bytes), 0 where it is not known. Raises BrokerError."""
-        told = self._management.queue(self._name)
-        number, size = told.get("messages"), told.get("message_bytes")
+        report = self._management.queue(self._name)
+        number, size = report.get("messages"), report.get("message_bytes")
         if not isinstance(number, int) or not isinstance(size, int) or not number:
             return 0
         return size // number

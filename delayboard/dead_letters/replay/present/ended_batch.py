@@ -33,7 +33,7 @@ class Unavailable:
 
 @dataclass(frozen=True)
 class Rest:
-    """Those of a journal's replay that were not replayed: `kept` ones are there as before.
+    """Those of a replay of parked messages that were not replayed: `kept` ones are there as before.
 
     Possible repeats that were excluded are none of them.
     """
@@ -70,18 +70,14 @@ def count_rest(batch: ReplayBatch) -> Rest:
         else 0
     )
     if gone:
-        found.append(
-            Unavailable(
-                gone, _choose_form(gone, "it was", "they were") + " deleted from the journal"
-            )
-        )
+        found.append(Unavailable(gone, _choose_form(gone, "it was", "they were") + " deleted"))
     kept = batch.to_send - batch.done - sum(one.number for one in found)
     return Rest(max(0, kept), tuple(found))
 
 
 def explain_state(batch: ReplayBatch) -> str:
     """Why it is as it is, without what `rest` tells."""
-    is_told = batch.source == Source.JOURNAL and batch.state == BatchState.DONE
+    is_told = batch.source == Source.PARKED and batch.state == BatchState.DONE
     return (
         "" if is_told and batch.state_why == claims.describe_unavailable(batch) else batch.state_why
     )
@@ -113,12 +109,12 @@ def _count_unavailable(batch: ReplayBatch) -> list[Unavailable]:
     counted = rows.values_list("error").annotate(number=Count("pk")).order_by("-number", "error")
     found = list(counted)
     known = find_other_replays(batch, [error for error, _ in found[:REASONS]])
-    told = [
+    unavailable = [
         _describe_unavailable(error, number, known.get(error)) for error, number in found[:REASONS]
     ]
     if further := sum(number for _, number in found[REASONS:]):
-        told.append(Unavailable(further, BESIDE))
-    return told
+        unavailable.append(Unavailable(further, BESIDE))
+    return unavailable
 
 
 def _describe_unavailable(error: str, number: int, other: Other | None) -> Unavailable:
@@ -133,7 +129,7 @@ def _describe_unavailable(error: str, number: int, other: Other | None) -> Unava
         case claims.DISCARDED:
             return Unavailable(number, f"{were} discarded")
         case claims.DELETED:
-            return Unavailable(number, f"{were} deleted from the journal")
+            return Unavailable(number, f"{were} deleted")
     return Unavailable(number, BESIDE)
 
 

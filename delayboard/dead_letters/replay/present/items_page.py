@@ -42,10 +42,10 @@ class ItemFilter:
 class Other:
     """Another replay that had the message; `is_known` when the broker has it still.
 
-    `said` is what the error says before its name.
+    `prefix` is what the error says before its name.
     """
 
-    said: str
+    prefix: str
     replay: int
     was_replayed: bool
     is_known: bool

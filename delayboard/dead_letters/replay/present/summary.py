@@ -64,7 +64,7 @@ class Line:
     """A batch in a list."""
 
     batch: ReplayBatch
-    said: str
+    description: str
     bar: tuple[Part, ...]
 
 
@@ -213,7 +213,7 @@ def describe_selection(batch: ReplayBatch, rules: Redaction) -> str:
         return f"the group “{seen_group(batch.group, rules)}”"
     if batch.query:
         return f"what matches “{HIDDEN if tells(rules, batch.query) else batch.query}”"
-    return batch.said
+    return batch.description
 
 
 def make_lines(user: User, batches: Sequence[ReplayBatch]) -> list[Line]:

@@ -172,8 +172,10 @@ def _read_entries(raw: bytes) -> Sequence[_Entry]:
             for name, value, data in table_entries(raw[start + 4 : start + size])
         ]
     except FieldError as error:
-        said = f"Its properties cannot be taken apart, so that nothing in them is edited: {error}."
-        raise EditError({"": said}) from error
+        sentence = (
+            f"Its properties cannot be taken apart, so that nothing in them is edited: {error}."
+        )
+        raise EditError({"": sentence}) from error
 
 
 def _find_table(raw: bytes) -> tuple[int, int]:

@@ -57,10 +57,10 @@ def _parse_float(text: str) -> float:
 
 
 def _parse_boolean(text: str) -> bool:
-    said = text.strip().lower()
-    if said not in ("true", "false"):
+    word = text.strip().lower()
+    if word not in ("true", "false"):
         raise ValueError("Type true or false.")
-    return said == "true"
+    return word == "true"
 
 
 def _parse_decimal(text: str) -> Decimal:
@@ -72,11 +72,11 @@ def _parse_decimal(text: str) -> Decimal:
 
 def _parse_time(text: str) -> datetime:
     """From a date and time in UTC, or from whole seconds since 1970."""
-    said = text.strip()
+    sentence = text.strip()
     try:
-        if said.isascii() and said.isdigit():
-            return datetime.fromtimestamp(int(said[:20]), UTC)
-        at = datetime.fromisoformat(said.removesuffix("UTC").strip())
+        if sentence.isascii() and sentence.isdigit():
+            return datetime.fromtimestamp(int(sentence[:20]), UTC)
+        at = datetime.fromisoformat(sentence.removesuffix("UTC").strip())
     except (ValueError, OverflowError, OSError):
         raise ValueError(NO_TIME) from None
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
@@ -97,14 +97,14 @@ def _parse_nothing(text: str) -> None:
         raise ValueError("It holds nothing: choose another type to give it a value.")
 
 
-def _make_json_parser(kind: type, said: str) -> Callable[[str], Any]:
+def _make_json_parser(kind: type, sentence: str) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            raise ValueError(said) from None
+            raise ValueError(sentence) from None
         if not isinstance(value, kind):
-            raise ValueError(said)
+            raise ValueError(sentence)
         if not is_finite(value):
             raise ValueError(f"It cannot be sent. {NO_NUMBER}")
         return value

@@ -37,7 +37,7 @@ GIVEN_UP = (
     f"The connection broke {TRIES} times while it was on its way, so it stays "
     "parked: it may have been published, or not."
 )
-GONE = "It was deleted from the journal since."
+GONE = "The parked message was deleted meanwhile."
 
 
 class Row(NamedTuple):
@@ -63,7 +63,7 @@ class Row(NamedTuple):
         return self.state == ItemState.PUBLISHING
 
 
-class JournalSource:
+class ParkedMessageSource:
     """Open items in their order; what was left begun by an earlier run goes again, marked.
 
     `write` runs what it is given in a transaction, and again until the database has taken it.

@@ -76,7 +76,7 @@ def is_resting(batch: ReplayBatch) -> bool:
 def list_warnings(batch: ReplayBatch) -> list[str]:
     """What would not be seen of its messages once they are sent, in sentences."""
     found = ["" if has_worker() else NO_WORKER, outcome.explain_unseen(batch)]
-    return [said for said in found if said]
+    return [warning for warning in found if warning]
 
 
 def _run_work(key: int, stop: Event) -> None:

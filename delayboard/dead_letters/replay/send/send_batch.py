@@ -26,7 +26,7 @@ from delayboard.dead_letters.replay.follow import canary, outcome
 from delayboard.dead_letters.replay.move_queue import move_messages
 from delayboard.dead_letters.replay.publish.rate import Bucket
 from delayboard.dead_letters.replay.send.answers import CHECK_AGAIN_SECONDS
-from delayboard.dead_letters.replay.send.parked_source import JournalSource
+from delayboard.dead_letters.replay.send.parked_source import ParkedMessageSource
 from delayboard.dead_letters.replay.send.publish_routes import PublishRoutes
 from delayboard.models import BatchState, ItemState, ReplayBatch
 from delayboard.models.replay import Source
@@ -107,7 +107,7 @@ class Sending:
             self.lease.pause_as_requested()
         elif self.stop.is_set():
             self.lease.give_back("", after=timedelta(0))
-        elif batch.source == Source.JOURNAL and batch.claimed_to < batch.selected:
+        elif batch.source == Source.PARKED and batch.claimed_to < batch.selected:
             self._claim()
         elif batch.state == BatchState.WAITING:
             self._wait(batch)
@@ -168,7 +168,7 @@ class Sending:
             ways = PublishRoutes(batch, observe(management).definitions, management, channel)
             bucket = Bucket(batch.rate, time.monotonic())
             window = settings.MESSAGES_IN_FLIGHT
-            source = JournalSource(
+            source = ParkedMessageSource(
                 self.lease, ways, bucket, self._write_patiently, window=window, left=left
             )
 
@@ -188,7 +188,7 @@ class Sending:
                 self._finish(source)
         return source.is_through
 
-    def _finish(self, source: JournalSource) -> None:
+    def _finish(self, source: ParkedMessageSource) -> None:
         """Write all down. What the broker does not let be checked in time is sent again, marked."""
         until = time.monotonic() + CHECK_SECONDS
         while True:

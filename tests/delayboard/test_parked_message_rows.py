@@ -1,4 +1,4 @@
-"""The journal: what a message keeps, and the counts that change with it."""
+"""Parked messages: what a row keeps, and the counts that change with it."""
 
 from __future__ import annotations
 
