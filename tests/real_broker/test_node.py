@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -27,6 +26,7 @@ from delayboard.demo.ports import Holder, Ports, choose_ports, is_free
 from delayboard.demo.processes import marked_processes
 from tests.brokers import NEWEST, Vhost, call_api, every_generation, root_of
 from tests.builders import eventually
+from tests.real_broker.restarting import listening
 
 PORTS = Ports(amqp=1, management=2, prometheus=3, distribution=4, epmd=5)
 
@@ -46,12 +46,6 @@ def node(tmp_path: Path, root: Path | None) -> Iterator[PrivateNode]:
     node = PrivateNode(tmp_path / "node", "own", statistics_interval_ms=1000, root=root)
     yield node
     node.kill()
-
-
-def listening(node: PrivateNode) -> list[int]:
-    """Return those of the node's ports on which something listens."""
-    ports = json.loads((node.folder / "node.json").read_text())
-    return [port for port in ports.values() if not is_free(port)]
 
 
 def listening_addresses() -> list[str]:
@@ -178,24 +172,6 @@ def test_secrets_are_for_the_owner_only(broker_node: PrivateNode) -> None:
 
 
 @on_own_and_newest
-def test_durable_queue_survives_stop_and_start_and_nothing_runs_between(node: PrivateNode) -> None:
-    node.start()
-    before = node.amqp_url
-    call_api(node, "PUT", "queues/%2F/kept", {"durable": True})
-    assert len(listening(node)) == 5
-    node.stop()
-    assert not node.is_running
-    assert list(marked_processes(node.folder)) == []
-    assert listening(node) == []
-    node.start()
-    assert [queue["name"] for queue in call_api(node, "GET", "queues/%2F")] == ["kept"]
-    assert node.amqp_url == before
-    node.kill()
-    assert list(marked_processes(node.folder)) == []
-    assert listening(node) == []
-
-
-@on_own_and_newest
 def test_node_of_a_killed_program_ends_by_itself_and_starts_again(
     node: PrivateNode, root: Path | None
 ) -> None:
@@ -203,17 +179,9 @@ def test_node_of_a_killed_program_ends_by_itself_and_starts_again(
     eventually(lambda: not list(marked_processes(node.folder)), "nothing of the orphaned node runs")
     node.start()
     assert call_api(node, "GET", "overview")["node"] == "own@localhost"
-
-
-def test_leftover_processes_are_stopped_before_the_start(node: PrivateNode) -> None:
-    node.folder.mkdir()
-    leftover = subprocess.Popen(
-        ["sleep", "600"], env={"DELAYBOARD_NODE": str(node.folder), "PATH": os.environ["PATH"]}
-    )
-    # For a moment after its start a program's environment cannot be read yet.
-    eventually(lambda: list(marked_processes(node.folder)), "the leftover is recognised")
-    node.start()
-    assert leftover.wait(60) == -signal.SIGTERM
+    node.kill()
+    assert list(marked_processes(node.folder)) == []
+    assert listening(node) == []
 
 
 def test_second_program_is_refused(broker_node: PrivateNode) -> None:
@@ -227,10 +195,18 @@ def test_a_root_file_system_without_rabbitmq_is_named(tmp_path: Path) -> None:
         PrivateNode(tmp_path / "node", "own", root=tmp_path / "empty").start()
 
 
-def test_failure_shows_the_end_of_the_log(
+def test_a_start_ends_leftover_processes_and_its_failure_shows_the_end_of_the_log(
     node: PrivateNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    node.folder.mkdir()
+    leftover = subprocess.Popen(
+        ["sleep", "600"], env={"DELAYBOARD_NODE": str(node.folder), "PATH": os.environ["PATH"]}
+    )
+    # For a moment after its start a program's environment cannot be read yet.
+    eventually(lambda: list(marked_processes(node.folder)), "the leftover is recognised")
     monkeypatch.setattr(node_module, "configuration", lambda *_: "listeners.tcp.1 = nonsense\n")
     with pytest.raises(NodeError, match="failed_to_prepare_configuration"):
         node.start()
+    # By the start: what a failure leaves is killed.
+    assert leftover.wait(5) == -signal.SIGTERM
     assert list(marked_processes(node.folder)) == []

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from delayboard.demo.node import PrivateNode
-from tests.brokers import SUITES, Vhost, root_of
+from tests.brokers import Vhost, every_generation
 from tests.builders import address_of, eventually, make_broker
+from tests.real_broker.restarting import restart
 from topology.broker.errors import NotFound
 from topology.broker.management.client import Management
 from topology.broker.management.observe import observe
@@ -19,17 +18,7 @@ from topology.operations import provision
 from topology.operations.topology_rows import create_topology
 from topology.patterns.retry_loop.pattern import retry_loop
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(params=SUITES)
-def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PrivateNode]:
-    node = PrivateNode(
-        tmp_path / "node", "restarted", statistics_interval_ms=1000, root=root_of(request.param)
-    )
-    node.start()
-    yield node
-    node.kill()
+pytestmark = [pytest.mark.django_db, every_generation]
 
 
 def is_applied(topology: Topology) -> bool:
@@ -42,9 +31,8 @@ def is_applied(topology: Topology) -> bool:
 
 
 def test_a_restart_takes_transient_exchanges_before_4_3_and_applying_puts_them_back(
-    node: PrivateNode,
+    broker_node: PrivateNode, vhost: Vhost
 ) -> None:
-    vhost = Vhost(node.amqp_url, node.management_url, "/", node.username, node.password)
     broker = make_broker(vhost)
     topologies = {
         params: create_topology(None, broker, retry_loop.KIND, params)
@@ -53,8 +41,7 @@ def test_a_restart_takes_transient_exchanges_before_4_3_and_applying_puts_them_b
     }
     for topology in topologies.values():
         provision.apply(None, topology)
-    node.stop()
-    node.start()
+    restart(broker_node)
     with Management(address_of(vhost)) as management:
         snapshot = observe(management)
         for params, topology in topologies.items():
