@@ -1,4 +1,4 @@
-"""Cases that hypothesis made, those that the brokers can decide, and what they cover."""
+"""Random cases, those that the brokers can decide, and what they cover."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
-
-from hypothesis import HealthCheck, given, settings
+from random import Random
 
 from tests.real_broker.proof.case import Case
-from tests.real_broker.proof.strategies import cases
+from tests.real_broker.proof.strategies import make_case
 from topology.definitions import Definitions
 from topology.routing.outcome import Walk
 
@@ -24,31 +23,29 @@ SHARES = {"three hops": 0.4, "cut rings": 0.15, "rejected": 0.25, "delivery limi
 def gather(number: int) -> list[Case]:
     """So many cases, chosen at random until each of SHARES is reached."""
     found: list[Case] = []
-    room = {feature: number - math.ceil(share * number) for feature, share in SHARES.items()}
-
-    @settings(
-        max_examples=20 * number,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(cases())
-    def collect(case: Case) -> None:
-        if len(found) == number or not is_decidable(case):
-            return
-        missing = room.keys() - _everywhere(case)
-        if all(room[feature] for feature in missing):
-            room.update({feature: room[feature] - 1 for feature in missing})
+    needed = Counter({feature: math.ceil(share * number) for feature, share in SHARES.items()})
+    while len(found) < number:
+        case = make_case(Random())
+        walks = _decided(case)
+        if walks is None:
+            continue
+        features = set.intersection(*(_features(case, walked) for walked in walks))
+        still = needed - Counter(features)
+        # The rest of the cases suffices when each has one of the features.
+        if still.total() < number - len(found):
+            needed = still
             found.append(case.named(f"c{len(found)}-"))
-
-    collect()
-    assert len(found) == number, f"only {len(found)} of {number} cases"
     return found
 
 
-def is_decidable(case: Case) -> bool:
-    """Whether every version ends it soon, in few copies and without a race."""
-    return all(_is_decided(case, case.walked(case.definitions, version)) for version in VERSIONS)
+def _decided(case: Case) -> list[Walk] | None:
+    """The walk on each version, if every one ends it soon, in few copies and without a race."""
+    walks = []
+    for version in VERSIONS:
+        walks.append(case.walked(case.definitions, version))
+        if not _is_decided(case, walks[-1]):
+            return None
+    return walks
 
 
 def _is_decided(case: Case, walked: Walk) -> bool:
@@ -61,11 +58,6 @@ def _is_decided(case: Case, walked: Walk) -> bool:
         and all(o.ending != "uncertain" and o.after <= LONGEST for o in walked.outcomes)
         and not any("forever through" in outcome.why for outcome in walked.outcomes)
     )
-
-
-def _everywhere(case: Case) -> set[str]:
-    walks = [case.walked(case.definitions, version) for version in VERSIONS]
-    return set.intersection(*(_features(case, walked) for walked in walks))
 
 
 def coverage(walks: Sequence[tuple[Case, Walk]]) -> Counter[str]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from hypothesis import strategies as st
-
 from tests.real_broker.proof.case import MARK, Case
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.routing.consumer import Consumer
@@ -41,11 +39,6 @@ STRATEGIES: tuple[dict[str, Any], ...] = (
     {"x-dead-letter-strategy": "at-least-once"},
     {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
 )
-
-
-def cases() -> st.SearchStrategy[Case]:
-    """Each from a seed of its own: hypothesis' own choices stay too near to those before."""
-    return st.randoms(use_true_random=True).map(make_case)
 
 
 def make_case(chance: Random) -> Case:
