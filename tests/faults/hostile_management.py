@@ -240,7 +240,7 @@ NO_API = "does not come from a management API"
 ANOTHER = "an unexpected answer"
 
 # Each attack with words of the one sentence that every page says about it.
-ATTACKS: Mapping[str, tuple[Attack, str]] = {
+ATTACKS: dict[str, tuple[Attack, str]] = {
     "a body of one byte at a time": (trickle_body, NOT_IN_TIME),
     "headers of one byte at a time": (trickle_headers, NOT_IN_TIME),
     "headers without end": (send_headers_forever, "does not answer. Check the address"),
@@ -256,8 +256,8 @@ ATTACKS: Mapping[str, tuple[Attack, str]] = {
     "a text for a number": (row("queues", messages="many"), "“messages” is not a number"),
 }
 
-# More of the same kinds, which are tried where all pages read: in topology.broker.
-MORE_ATTACKS: Mapping[str, tuple[Attack, str]] = {
+# More of the same kinds, for which no page is opened.
+MORE_ATTACKS: dict[str, tuple[Attack, str]] = {
     "interim answers without end": (send_interim_answers_forever, TOO_LARGE),
     "a chunk size without end": (send_chunk_size_forever, "incomplete answer"),
     "a body without end": (send_without_end, TOO_LARGE),

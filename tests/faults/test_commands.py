@@ -22,19 +22,12 @@ def ended(*arguments: str, variables: dict[str, str]) -> list[str]:
     return said.decode().strip().splitlines()
 
 
-@pytest.mark.parametrize(
-    ("broker", "sentence"),
-    [
-        ("http://127.0.0.1", "must look like amqp://user:password@host/vhost"),
-        ("amqp://a:b@127.0.0.1:99999/v", "The port in the broker's address is not a number"),
-    ],
-)
-def test_running_with_an_address_that_is_none(tmp_path: Path, broker: str, sentence: str) -> None:
+def test_running_with_an_address_that_is_none(tmp_path: Path) -> None:
     variables = {**os.environ, "DELAYBOARD_VAR": str(tmp_path)}
     variables.pop("DATABASE_URL", None)
-    given = ["--broker", broker, "--management", "http://127.0.0.1:9"]
+    given = ["--broker", "http://127.0.0.1", "--management", "http://127.0.0.1:9"]
     said = ended("run", "--port", str(free_port()), *given, variables=variables)
-    assert sentence in said[-1]
+    assert "must look like amqp://user:password@host/vhost" in said[-1]
     assert "Traceback" not in "".join(said)
 
 
