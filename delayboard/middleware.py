@@ -1,4 +1,5 @@
-"""The security headers of every page, addresses that no page can answer, the use of sessions.
+"""The security headers of every page, addresses that no page can answer, the use of sessions,
+the grants of the user.
 
 The policy allows nothing inline and no other host.
 """
@@ -11,6 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpR
 from django.utils.deprecation import MiddlewareMixin
 
 from delayboard.sign_in.sessions import note_use
+from topology.access import remember_grants
 
 
 class Nonce:
@@ -58,6 +60,14 @@ class SessionUseMiddleware(MiddlewareMixin):
     def process_request(self, request: HttpRequest) -> None:
         if "X-Refresh" not in request.headers:
             note_use(request.session)
+
+
+class GrantsMiddleware(MiddlewareMixin):
+    """Reads the user's grants once for a page, whose parts ask for them five times."""
+
+    def process_view(self, request: HttpRequest, view: object, *_: object) -> None:
+        if request.method in ("GET", "HEAD") and getattr(view, "login_required", True):
+            remember_grants(request.user)
 
 
 def policy(nonce: str = "") -> str:

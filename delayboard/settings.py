@@ -112,6 +112,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "delayboard.middleware.SessionUseMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "delayboard.middleware.GrantsMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     # After the others: its page for a refused sign-in is drawn like every page.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from typing import Any, TypeAlias
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 
@@ -18,29 +18,40 @@ User: TypeAlias = AbstractBaseUser | AnonymousUser
 View: TypeAlias = Callable[..., HttpResponse]
 
 
+def remember_grants(user: User) -> None:
+    """Read the grants once for all that is asked of this object, which must live no longer
+    than a page: a grant that is withdrawn later still counts for it.
+    """
+    if user.is_authenticated:
+        user.remembered_grants = _grants(user)  # type: ignore[attr-defined]
+
+
+def _grants(user: User) -> Mapping[int | None, int]:
+    """The role by the id of its broker; None stands for every broker."""
+    remembered: Mapping[int | None, int] | None = getattr(user, "remembered_grants", None)
+    if remembered is not None:
+        return remembered
+    if not user.is_authenticated or not user.is_active:
+        return {}
+    if getattr(user, "is_superuser", False):
+        return {None: Role.ADMIN}
+    return dict(Grant.objects.filter(user__pk=user.pk).values_list("broker", "role"))
+
+
 def role_for(user: User, broker: Broker | None) -> Role | None:
     """The highest role on a broker; with None the one that holds for every broker."""
-    if not user.is_authenticated or not user.is_active:
-        return None
-    if getattr(user, "is_superuser", False):
-        return Role.ADMIN
-    everywhere = Q(broker=None)
-    where = everywhere if broker is None else everywhere | Q(broker=broker)
-    found = Grant.objects.filter(where, user__pk=user.pk).order_by("-role").first()
-    return Role(found.role) if found else None
+    return _highest(_grants(user), broker.pk if broker else None)
 
 
 def roles_for(user: User, brokers: Collection[Broker]) -> dict[int, Role | None]:
     """The highest role on each of these brokers, by their ids; in one query for all of them."""
-    ids = [broker.pk for broker in brokers]
-    if not user.is_authenticated or not user.is_active:
-        return dict.fromkeys(ids)
-    if getattr(user, "is_superuser", False):
-        return dict.fromkeys(ids, Role.ADMIN)
-    grants = Grant.objects.filter(Q(broker=None) | Q(broker__in=ids), user__pk=user.pk)
-    held: dict[int | None, int] = dict(grants.values_list("broker", "role"))
-    highest = {pk: max(held.get(pk, 0), held.get(None, 0)) for pk in ids}
-    return {pk: Role(role) if role else None for pk, role in highest.items()}
+    grants = _grants(user)
+    return {broker.pk: _highest(grants, broker.pk) for broker in brokers}
+
+
+def _highest(grants: Mapping[int | None, int], broker: int | None) -> Role | None:
+    role = max(grants.get(broker, 0), grants.get(None, 0))
+    return Role(role) if role else None
 
 
 def may(user: User, broker: Broker | None, role: Role) -> bool:
@@ -50,12 +61,10 @@ def may(user: User, broker: Broker | None, role: Role) -> bool:
 
 def visible_brokers(user: User, role: Role = Role.VIEWER) -> QuerySet[Broker]:
     """The brokers on which the user holds at least this role."""
-    if may(user, None, role):
+    grants = _grants(user)
+    if grants.get(None, 0) >= role:
         return Broker.objects.all()
-    if not user.is_active:
-        return Broker.objects.none()
-    granted = Grant.objects.filter(role__gte=role, user__in=[user.pk]).values("broker")
-    return Broker.objects.filter(pk__in=granted)
+    return Broker.objects.filter(pk__in=[pk for pk, held in grants.items() if pk and held >= role])
 
 
 def chosen_broker(brokers: Iterable[Broker], slug: str) -> Broker | None:
@@ -76,7 +85,7 @@ def chosen_broker(brokers: Iterable[Broker], slug: str) -> Broker | None:
 
 def may_audit(user: User) -> bool:
     """Admins of all brokers read the whole audit log, those of some what was done to these."""
-    return may(user, None, Role.ADMIN) or visible_brokers(user, Role.ADMIN).exists()
+    return any(role >= Role.ADMIN for role in _grants(user).values())
 
 
 def require(user: User, broker: Broker | None, role: Role) -> None:

@@ -93,6 +93,19 @@ def test_the_highest_of_several_roles_counts(here: Broker, there: Broker) -> Non
     assert set(access.visible_brokers(user)) == {here, there}
 
 
+def test_a_page_reads_the_grants_once_and_the_next_one_anew(
+    here: Broker, there: Broker, django_assert_num_queries: Any
+) -> None:
+    user = make_user("ann", Role.ADMIN, here)
+    access.remember_grants(user)
+    Grant.objects.all().delete()
+    with django_assert_num_queries(0):
+        assert access.roles_for(user, [here, there]) == {here.pk: Role.ADMIN, there.pk: None}
+        assert access.may_audit(user)
+    assert list(access.visible_brokers(user)) == [here]
+    assert access.role_for(User.objects.get(), here) is None
+
+
 @pytest.mark.parametrize("broker", [True, False])
 def test_a_person_has_one_role_on_a_broker(here: Broker, broker: bool) -> None:
     where = here if broker else None
