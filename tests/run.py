@@ -20,13 +20,22 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parent.parent
 # The development mode; below, without its checks of C memory: we have no C, and they cost a tenth
-# of the time. Not for the browser: it notes where each of Playwright's many callbacks was made.
+# of the time. Not for the browser: it notes where each of Playwright's many callbacks was made. Nor
+# where tests of other parts run again, but in the full matrix: it costs another tenth.
 DEVELOPING = ("-X", "dev")
+AGAIN = {"postgres", "older-brokers"}
 BROKERS = ("tests/real_broker", "tests/flood")
+# What the nightly job makes of a real broker's messages: where Spark runs anyway.
+REPORTS = ("tests/real_broker/test_recorder.py", "tests/real_broker/test_import_of_traces.py")
 KILLS = ("tests/faults/test_replay.py", "tests/faults/test_parking.py")
 MATRIX = ("-m", "long or not long", "--hypothesis-profile", "full")
 SLOWEST = 10
 MESSAGE = 600
+
+
+def without(files: Sequence[str]) -> Sequence[str]:
+    """Return what leaves these files, which another part has, out of one."""
+    return [f"--ignore={file}" for file in files]
 
 
 @dataclass(frozen=True)
@@ -53,11 +62,11 @@ class Part:
 # The longest first: as many run at once as there is room for.
 PARTS = (
     Part("kills", KILLS),
-    Part("faults", ("tests/faults", "tests/soak", *(f"--ignore={file}" for file in KILLS))),
-    Part("newest-broker", (*BROKERS, "-k", "4.3")),
+    Part("faults", ("tests/faults", "tests/soak", *without(KILLS))),
+    Part("newest-broker", (*BROKERS, *without(REPORTS), "-k", "4.3")),
     Part("browser", ("tests/browser",)),
     Part("older-brokers", (*BROKERS, "tests/outside", "-k", "not 4.3")),
-    Part("spark", ("tests/analytics",)),
+    Part("spark", ("tests/analytics", *REPORTS, "-k", "analytics or 4.3")),
     Part("postgres", ("--postgres",)),
     Part("site", ("tests/site", "tests/graph")),
     Part("delayboard", ("tests/delayboard",)),
@@ -173,8 +182,8 @@ def command_of(part: Part, *, is_full: bool) -> Sequence[str]:
     if part.command:
         return part.command
     chosen = MATRIX if is_full else FOR_POSTGRES if "--postgres" in part.asked else ()
-    developing = () if part.name == "browser" else DEVELOPING
-    python = (sys.executable, *developing)
+    is_plain = part.name == "browser" or (part.name in AGAIN and not is_full)
+    python = (sys.executable, *(() if is_plain else DEVELOPING))
     return (*python, "-m", "pytest", *part.asked, *chosen, "-q", f"--junitxml={part.report}")
 
 

@@ -22,8 +22,7 @@ from pyspark.sql import SparkSession
 
 from analytics import launch
 from analytics.jobs import session
-
-FEW = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
+from tests.analytics.few_rows import FEW
 
 
 class RunModule(Protocol):
