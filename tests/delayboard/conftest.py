@@ -14,11 +14,8 @@ from tests.delayboard.builders import TAPPED
 from tests.delayboard.pipes import Pipes, opened
 from tests.delayboard.preparing import known
 from tests.topology.builders import a_snapshot
-from tests.topology.conftest import cheap_passwords
 from topology.definitions import Definitions
 from topology.models import Broker, Role, State, Topology
-
-__all__ = ["cheap_passwords"]
 
 
 @pytest.fixture
