@@ -13,7 +13,7 @@ from tests.builders import make_broker, make_pair
 from tests.site.desk import know, pages, signed_in, text_of
 from topology.models import Broker, Role, State, Topology
 
-pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
+pytestmark = pytest.mark.django_db
 
 CARRY_A_BROKER = ("topology:topologies", "dead_letters", "retrying_anywhere", "analytics:reports")
 
@@ -49,7 +49,10 @@ def test_every_link_on_a_page_of_a_broker_carries_that_broker(pair: Topology) ->
     know(pair.broker, *pair.definitions)
     for state in State:
         Topology.objects.filter(pk=pair.pk).update(state=state)
-        for address in addresses.values():
+        for name, address in addresses.items():
+            # The pages of a topology show its state.
+            if state != State.APPLIED and not name.startswith("topology:"):
+                continue
             answer = client.get(address)
             if not answer["Content-Type"].startswith("text/html") or not answer.context:
                 continue
@@ -59,7 +62,7 @@ def test_every_link_on_a_page_of_a_broker_carries_that_broker(pair: Topology) ->
                 for value in parse_qs(urlsplit(link).query).get("broker", []):
                     seen += 1
                     assert value == pair.broker.slug, (address, link)
-    assert seen > 20
+    assert seen > 10
 
 
 def test_from_a_page_of_a_broker_the_form_of_a_topology_chooses_it(pair: Topology) -> None:

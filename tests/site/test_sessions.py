@@ -21,7 +21,7 @@ from delayboard.sign_in.sessions import SEALED_SECONDS, SessionStore, is_sealed
 from tests.builders import make_user, refuse_full_disk
 from topology.models import Role
 
-pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
+pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 IDLE, MOST = timedelta(minutes=30), timedelta(hours=2)
 
@@ -98,6 +98,9 @@ def test_a_use_is_written_once_a_minute(client: Client, clock: time_machine.Trav
     assert Session.objects.get().expire_date == before + timedelta(seconds=60)
 
 
+@pytest.mark.both_databases
+@pytest.mark.both_databases
+@pytest.mark.both_databases
 @pytest.mark.usefixtures("full_disk")
 def test_a_session_lives_in_its_cookie_while_the_disk_is_full(
     ada: User, clock: time_machine.Traveller

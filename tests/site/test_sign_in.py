@@ -26,7 +26,7 @@ from tests.builders import make_user, refuse_full_disk
 from topology.client_address import client_address
 from topology.models import AuditEntry, Role
 
-pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
+pytestmark = pytest.mark.django_db
 PASSWORD = "a long enough password"
 HOME, AWAY = "192.0.2.1", "198.51.100.7"
 NIGHT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
@@ -68,6 +68,7 @@ def actions() -> list[str]:
     return list(AuditEntry.objects.order_by("pk").values_list("action", flat=True))
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("page", ["/login/", "/admin/login/"])
 def test_an_account_is_closed_to_an_address_that_guesses_and_says_until_when(
     ada: User, clock: time_machine.Traveller, page: str
@@ -144,6 +145,8 @@ def test_new_names_during_a_lock_add_nothing_to_the_audit_log(ada: User) -> None
     assert actions() == before
 
 
+@pytest.mark.both_databases
+@pytest.mark.both_databases
 def test_an_admin_or_a_command_unlocks_an_account(ada: User) -> None:
     root = User.objects.create_superuser("root")
     admin = Client()
@@ -197,6 +200,7 @@ def test_guesses_in_memory_end_in_time_and_with_a_success(
     assert sign_in().status_code == 302
 
 
+@pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("page", ["/login/", "/admin/login/"])
 def test_guesses_at_once_do_not_pass_the_limit(
