@@ -208,5 +208,5 @@ def test_a_start_ends_leftover_processes_and_its_failure_shows_the_end_of_the_lo
     with pytest.raises(NodeError, match="failed_to_prepare_configuration"):
         node.start()
     # By the start: what a failure leaves is killed.
-    assert leftover.wait(5) == -signal.SIGTERM
+    assert leftover.wait(60) == -signal.SIGTERM
     assert list(marked_processes(node.folder)) == []

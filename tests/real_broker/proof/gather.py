@@ -16,6 +16,7 @@ from topology.routing.outcome import Walk
 VERSIONS = ((3, 10, 8), (4, 0, 5), (4, 3, 6))
 LONGEST = timedelta(seconds=2)
 MOST_OUTCOMES = 12
+MOST_TRIES = 20
 # At least so many of the cases have it, on every version.
 SHARES = {"three hops": 0.4, "cut rings": 0.15, "rejected": 0.25, "delivery limit": 0.12}
 
@@ -24,7 +25,7 @@ def gather(number: int) -> list[Case]:
     """So many cases, chosen at random until each of SHARES is reached."""
     found: list[Case] = []
     needed = Counter({feature: math.ceil(share * number) for feature, share in SHARES.items()})
-    while len(found) < number:
+    for _ in range(MOST_TRIES * number):
         case = make_case(Random())
         walks = _decided(case)
         if walks is None:
@@ -35,7 +36,9 @@ def gather(number: int) -> list[Case]:
         if still.total() < number - len(found):
             needed = still
             found.append(case.named(f"c{len(found)}-"))
-    return found
+            if len(found) == number:
+                return found
+    raise AssertionError(f"only {len(found)} of {number} cases")
 
 
 def _decided(case: Case) -> list[Walk] | None:
