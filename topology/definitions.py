@@ -67,6 +67,16 @@ class Arguments(Mapping[str, ArgumentValue]):
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def show_value(value: ArgumentValue | None) -> str:
+    """An argument's value as people read it."""
+    match value:
+        case None:
+            return "not set"
+        case bool():
+            return "yes" if value else "no"
+    return str(value)
+
+
 def is_tap(queue: str) -> bool:
     """Whether a queue of this name is one of Delayboard's own taps."""
     return queue.startswith(TAP_PREFIX)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from topology.definitions import Definitions
+from topology.definitions import Arguments, Definitions
 
 LONGEST_PART = 9
 
@@ -36,8 +36,9 @@ class Snapshot:
 
     `definitions` holds policies folded into the arguments: what is in force, not only
     what was declared; `declared` is what the declarations said. `numbers` is by queue
-    name. `doubts` are sentences on what could not be seen. `version` is the broker's, such as
-    "3.10.8".
+    name. `policies` and `operator_policies` name those of each queue, `policy_arguments` what both
+    give it, before its own arguments are asked. `doubts` are sentences on what could not be seen.
+    `version` is the broker's, such as "3.10.8".
     """
 
     version: str
@@ -47,6 +48,8 @@ class Snapshot:
     numbers: Mapping[str, QueueNumbers] = field(default_factory=dict)
     exchange_rates: Mapping[str, float] = field(default_factory=dict)
     policies: Mapping[str, str] = field(default_factory=dict)
+    operator_policies: Mapping[str, str] = field(default_factory=dict)
+    policy_arguments: Mapping[str, Arguments] = field(default_factory=dict)
     node: str = ""
     cluster: str = ""
     alarms: tuple[str, ...] = ()

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayboard.dead_letters.queues.candidates import Candidate, candidates
-from delayboard.dead_letters.queues.feeds import feeds, reasons
+from delayboard.dead_letters.queues.feeds import feeds
 from tests.topology.builders import PAIR, a_queue, a_snapshot
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.patterns.table import PATTERNS
+from topology.routing.death_reasons import reasons
 from topology.snapshot import QueueNumbers
 
 NEWEST = (4, 3, 6)

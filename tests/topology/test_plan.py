@@ -13,10 +13,18 @@ from tests.topology.builders import (
     a_snapshot,
     nothing,
 )
-from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.definitions import (
+    Arguments,
+    Binding,
+    Definitions,
+    Exchange,
+    Queue,
+    Thing,
+    show_value,
+)
 from topology.patterns.pattern import Tap
 from topology.provisioning.apply import PlanConflict, apply_plan
-from topology.provisioning.plan import Change, Difference, ends, make_plan, shown, title
+from topology.provisioning.plan import Change, Difference, ends, make_plan, title
 from topology.provisioning.taps import tap_definitions
 
 
@@ -85,7 +93,7 @@ def test_a_thing_has_a_title(thing: Thing, words: str) -> None:
 
 
 def test_values_are_shown_in_words() -> None:
-    assert [shown(value) for value in (None, True, False, 5, "x")] == [
+    assert [show_value(value) for value in (None, True, False, 5, "x")] == [
         "not set",
         "yes",
         "no",

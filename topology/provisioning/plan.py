@@ -6,7 +6,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from topology.definitions import Binding, Definitions, Exchange, Identity, Queue, Thing
+from topology.definitions import (
+    Binding,
+    Definitions,
+    Exchange,
+    Identity,
+    Queue,
+    Thing,
+    show_value,
+)
 from topology.snapshot import Snapshot
 
 Sign = Literal["create", "present", "conflict"]
@@ -84,14 +92,14 @@ def _differences(wanted: Thing, found: Thing) -> Iterable[Difference]:
     for name, value in attributes(wanted).items():
         there = attributes(found).get(name)
         if value != there:
-            yield Difference(name, shown(value), shown(there))
+            yield Difference(name, show_value(value), show_value(there))
     if isinstance(wanted, Queue) and isinstance(found, Queue):
         wanted, found = wanted.with_type(), found.with_type()
     names = sorted({*wanted.arguments, *found.arguments})
     for name in names:
         ours, theirs = wanted.arguments.get(name), found.arguments.get(name)
         if (type(ours), ours) != (type(theirs), theirs):
-            yield Difference(name, shown(ours), shown(theirs))
+            yield Difference(name, show_value(ours), show_value(theirs))
 
 
 def conflict_sentences(plan: Plan) -> list[str]:
@@ -146,12 +154,3 @@ def title(thing: Thing) -> str:
             kind = "queue" if thing.destination_is_queue else "exchange"
             key = f" with key {thing.routing_key}" if thing.routing_key else ""
             return f"binding from {thing.source} to {kind} {thing.destination}{key}"
-
-
-def shown(value: Any) -> str:
-    match value:
-        case None:
-            return "not set"
-        case bool():
-            return "yes" if value else "no"
-    return str(value)

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from topology.definitions import Definitions, Exchange, Identity, Queue, Thing
+from topology.definitions import Definitions, Exchange, Identity, Queue, Thing, show_value
 from topology.patterns.pattern import Use
 from topology.patterns.table import PATTERNS
 from topology.provisioning.durations_in_names import untrue_names
-from topology.provisioning.plan import Change, Plan, compare, shown, title
+from topology.provisioning.plan import Change, Plan, compare, title
 from topology.snapshot import Snapshot
 
 # What has the more particular structure comes first: a part of it may look like a later one.
@@ -175,16 +175,19 @@ def _departures(change: Change, snapshot: Snapshot) -> Iterator[Departure]:
         policy = snapshot.policies.get(queue.name) or "an operator policy"
     differing = {difference.name for difference in change.differences}
     for each in change.differences:
-        holds = shown(queue.arguments.get(each.name)) if queue and policy else ""
+        holds = show_value(queue.arguments.get(each.name)) if queue and policy else ""
         is_policys = holds not in ("", each.found)
         seen = (holds, policy) if is_policys else ("", "")
         yield Departure(name_of, each.name, each.wanted, each.found, *seen)
     if queue is None or declared is None or not policy:
         return
     for name, value in thing.arguments.items():
-        holds, stated = shown(queue.arguments.get(name)), shown(declared.arguments.get(name))
+        holds, stated = (
+            show_value(queue.arguments.get(name)),
+            show_value(declared.arguments.get(name)),
+        )
         if name not in differing and holds != stated:
-            yield Departure(name_of, name, shown(value), stated, holds, policy)
+            yield Departure(name_of, name, show_value(value), stated, holds, policy)
 
 
 # A vhost is looked at again and again, and seldom changes.

@@ -9,7 +9,7 @@ from typing import Any
 
 from topology.routing import sentences
 from topology.routing.cycle import Entries, published_deaths
-from topology.routing.outcome import Ending, Hop, Outcome
+from topology.routing.outcome import Cause, Ending, Hop, Outcome
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,13 @@ class Copy:
         )
 
     def ends(
-        self, ending: Ending, why: str, *, queue: str = "", doubts: tuple[str, ...] = ()
+        self,
+        ending: Ending,
+        why: str,
+        *,
+        queue: str = "",
+        doubts: tuple[str, ...] = (),
+        cause: Cause = "",
     ) -> Outcome:
         """The outcome of this copy, in `queue` or where it was last."""
         return Outcome(
@@ -67,6 +73,7 @@ class Copy:
             spread=duration(self.spread),
             kept=self.kept,
             doubts=tuple(dict.fromkeys((*self.doubts, *doubts))),
+            cause=cause,
         )
 
 

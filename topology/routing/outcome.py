@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
 from topology.routing import sentences
 
 Ending = Literal["delivered", "held", "dropped", "uncertain"]
+# Why it ends, for code that decides by it; "" for all that nothing asks for.
+Cause = Literal["", "cycle", "no_dead_letter_exchange", "no_route", "old_stream"]
 NOW = timedelta(0)
 
 
@@ -47,6 +49,7 @@ class Outcome:
     spread: timedelta | None = NOW
     kept: str = ""
     doubts: tuple[str, ...] = ()
+    cause: Cause = field(default="", compare=False)
 
     @property
     def goes_on(self) -> str:

@@ -73,7 +73,7 @@ def ask(
         waiters=waiters,
         now_ms=now_ms,
     )
-    way = _way(index, walked, question.headers, snapshot.version_tuple)
+    way = find_way(index, walked, question.headers, snapshot.version_tuple)
     return Answer(walked, way, tuple(waiters))
 
 
@@ -111,7 +111,7 @@ def _hop(hop: Hop) -> dict[str, Any]:
     }
 
 
-def _way(
+def find_way(
     index: Index, walked: Walk, headers: Mapping[str, Any], version: tuple[int, ...]
 ) -> Definitions:
     """The objects of every hop, with the bindings that took the message from one to the next."""

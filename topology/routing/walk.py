@@ -25,7 +25,7 @@ from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import Matched, keys_of, match
 from topology.routing.message_copy import Copy, added
-from topology.routing.outcome import Ending, Hop, Outcome, Walk
+from topology.routing.outcome import Cause, Ending, Hop, Outcome, Walk
 from topology.routing.queue_wait import Dies, Stays, stay
 from topology.routing.waiter import from_now, hand_on
 
@@ -179,19 +179,20 @@ def _route_now(
     cut = {name for name in matched.queues if copy.hops and is_cycle(copy.deaths, name)}
     left = [index.queues[name] for name in matched.queues if name not in cut]
     if cut and not left and not unclear and copy.holder:
-        return [], [_lost(copy, sentences.cut_ring(*sorted(cut)))]
-    lost = [copy.ends("dropped", sentences.cut_ring(name)) for name in sorted(cut)]
+        return [], [_lost(copy, sentences.cut_ring(*sorted(cut)), "cycle")]
+    lost = [copy.ends("dropped", sentences.cut_ring(name), cause="cycle") for name in sorted(cut)]
     if around.version < (4, 0) and copy.holder in (queue.name for queue in left):
         into_itself = sentences.kept_by_itself(copy.holder)
         lost.append(copy.ends("held", into_itself, queue=copy.holder))
     return left, unclear + lost
 
 
-def _lost(copy: Copy, why: str) -> Outcome:
+def _lost(copy: Copy, why: str, cause: Cause = "no_route") -> Outcome:
     """Not routed: gone, unless the queue that it died in keeps what it cannot hand on."""
     if copy.holder:
-        return copy.ends("held", sentences.kept_back(copy.holder, why), queue=copy.holder)
-    return copy.ends("dropped", why)
+        kept = sentences.kept_back(copy.holder, why)
+        return copy.ends("held", kept, queue=copy.holder, cause=cause)
+    return copy.ends("dropped", why, cause=cause)
 
 
 def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | Outcome:
@@ -201,7 +202,7 @@ def enter(copy: Copy, queue: Queue, around: Circumstances) -> Copy | Outcome:
     "Streams"; tried on 3.10.8 and 4.0.5).
     """
     if queue.type == "stream" and copy.hops and not copy.holder and around.version < (3, 12):
-        return copy.ends("dropped", sentences.deaf_stream(queue.name))
+        return copy.ends("dropped", sentences.deaf_stream(queue.name), cause="old_stream")
     if (waiter := around.waiters.get(queue.name)) is not None:
         return hand_on(copy, queue, waiter, around)
     state = around.state(copy, queue)
@@ -229,7 +230,8 @@ def leave(
         return there.ends(found.ending, found.why)
     gone = replace(there, after=copy.after + found.ms, spread=added(copy.spread, found.spread))
     if queue.dead_letter_exchange is None:
-        return gone.ends("dropped", sentences.dead_letters_nowhere(found.how))
+        nowhere = sentences.dead_letters_nowhere(found.how)
+        return gone.ends("dropped", nowhere, cause="no_dead_letter_exchange")
     key = queue.dead_letter_routing_key
     return replace(
         gone,

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from topology.definitions import Exchange, Queue
-from topology.routing.consumer import delivery_limit
+from topology.definitions import Exchange
+from topology.routing.cycle import Reason
+from topology.routing.death_reasons import reasons
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.index import Index
 from topology.routing.matching.match import match
+from topology.routing.matching.message_keys import MessageKeys
 from topology.snapshot import QueueNumbers, Snapshot
 
 # Deaths that are failures; an expiry is the end of a delay.
@@ -72,39 +74,11 @@ def _key(routing_key: str | None) -> str:
     return f"routing key “{routing_key}”" if routing_key else "an empty routing key"
 
 
-def reasons(queue: Queue, numbers: QueueNumbers, version: tuple[int, ...]) -> tuple[str, ...]:
-    """For which reasons messages can die in it, as far as its arguments and consumers tell.
-
-    A queue with a time to live and without consumers is a delay: nobody rejects there. A
-    message's own expiration is not seen here. Source: reference of RabbitMQ, “Dead Letter
-    Exchanges”; reject-publish refuses what is new, and dead-letters nothing.
-    """
-    if queue.type == "stream":
-        return ()
-    is_delay = queue.message_ttl_ms is not None and not numbers.consumers
-    found = []
-    if not is_delay:
-        found.append("rejected")
-    if queue.message_ttl_ms is not None:
-        found.append("expired")
-    if _drops_when_full(queue):
-        found.append("maxlen")
-    if not is_delay and delivery_limit(queue, version) is not None:
-        found.append("delivery_limit")
-    return tuple(found)
-
-
-def _drops_when_full(queue: Queue) -> bool:
-    names = ("x-max-length", "x-max-length-bytes")
-    is_bounded = any(queue.arguments.number(name) is not None for name in names)
-    return is_bounded and queue.arguments.text("x-overflow") != "reject-publish"
-
-
 def feeds(snapshot: Snapshot) -> Feeds:
     """What dies into each queue, by its name, failures first; Delayboard's taps aside."""
     index = Index(snapshot.definitions.without_taps())
     numbers, version = snapshot.numbers, snapshot.version_tuple
-    alike: dict[tuple[str, str | None, tuple[str, ...]], list[str]] = {}
+    alike: dict[tuple[str, str | None, tuple[Reason, ...]], list[str]] = {}
     for queue in sorted(index.queues.values(), key=lambda queue: queue.name):
         if queue.dead_letter_exchange is None:
             continue
@@ -134,7 +108,7 @@ class _Keys:
     def __init__(self, index: Index, version: tuple[int, ...]) -> None:
         self._index = index
         self._version = version
-        self._bound: dict[str, set[str] | None] | None = None
+        self._keys = MessageKeys(index)
         self._anywhere: dict[str, frozenset[str]] = {}
 
     def reached(
@@ -154,7 +128,7 @@ class _Keys:
     ) -> Iterator[tuple[str, Sequence[str]]]:
         by_target: dict[str, list[str]] = {}
         for name in names:
-            keys = self._keys_of(name)
+            keys = self._keys.of(name)
             if keys is None:
                 targets: Iterable[str] = self._behind(exchange) if exchange else ()
             else:
@@ -193,33 +167,3 @@ class _Keys:
             further += [alternate] if alternate else []
             waiting += [each for each in further if each not in seen]
             seen.update(further)
-
-    def _keys_of(self, queue: str) -> set[str] | None:
-        """The keys that messages in this queue may have; None when they may have any.
-
-        Its own name, by which the default exchange knows it, and those of its bindings, where
-        these are to direct exchanges or have no wildcard.
-        """
-        if self._bound is None:
-            self._bound = self._all_keys()
-        return self._bound.get(queue, {queue})
-
-    def _all_keys(self) -> dict[str, set[str] | None]:
-        found: dict[str, set[str] | None] = {}
-        for binding in self._index.definitions.bindings:
-            source = self._index.exchanges.get(binding.source)
-            if not binding.destination_is_queue or source is None:
-                continue
-            keys = found.setdefault(binding.destination, {binding.destination})
-            if keys is not None:
-                if _is_literal(source, binding.routing_key):
-                    keys.add(binding.routing_key)
-                else:
-                    found[binding.destination] = None
-        return found
-
-
-def _is_literal(source: Exchange, key: str) -> bool:
-    kind = kind_of(source)
-    words = key.split(".")
-    return kind == "direct" or (kind == "topic" and "#" not in words and "*" not in words)

@@ -32,19 +32,19 @@ _POLICY_ARGUMENTS = {
     "delayed-retry-max": "x-delayed-retry-max",
 }
 _SMALLER = {
-    "message-ttl",
-    "expires",
-    "max-length",
-    "max-length-bytes",
-    "delivery-limit",
-    "delayed-retry-min",
-    "delayed-retry-max",
+    "x-message-ttl",
+    "x-expires",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-delivery-limit",
+    "x-delayed-retry-min",
+    "x-delayed-retry-max",
 }
 POLICIES_UNREAD = (
     "This account may not read policies, so alternate exchanges set by policy are missing "
     "here. Give the account the tag policymaker."
 )
-_POLICY_WINS_IN_QUORUM = {"overflow", "delayed-retry-type"}
+_POLICY_WINS_IN_QUORUM = {"x-overflow", "x-delayed-retry-type"}
 
 
 def observe(management: Management) -> Snapshot:
@@ -116,6 +116,14 @@ def read_snapshot(
             if raw.get("name") and (rate := _rate(raw, "publish_in")) is not None
         },
         policies={q.name: str(raw["policy"]) for q, raw in declared_queues if raw.get("policy")},
+        operator_policies={
+            queue.name: str(raw["operator_policy"])
+            for queue, raw in declared_queues
+            if raw.get("operator_policy")
+        },
+        policy_arguments={
+            queue.name: given for queue, raw in declared_queues if (given := _given(raw))
+        },
         node=str(overview.get("node", "")),
         cluster=str(overview.get("cluster_name", "")),
         alarms=tuple(alarms),
@@ -174,25 +182,36 @@ def _queue(raw: Mapping[str, Any]) -> Queue:
 
 
 def _with_policy(queue: Queue, raw: Mapping[str, Any]) -> Queue:
-    policy = raw.get("effective_policy_definition")
-    if not isinstance(policy, Mapping) or not policy:
+    given = _given(raw)
+    if not given:
         return queue
     folded = dict(queue.arguments)
-    for key, value in policy.items():
-        argument = _POLICY_ARGUMENTS.get(key)
-        if argument is None or not isinstance(value, (bool, int, float, str)):
-            continue
+    for argument, value in given.items():
         stated = folded.get(argument)
-        if key in _SMALLER and isinstance(stated, int) and isinstance(value, int):
+        if argument in _SMALLER and isinstance(stated, int) and isinstance(value, int):
             # A negative delivery limit is none, and gives way (resolve_delivery_limit/2,
             # rabbit_quorum_queue.erl 4.0.5).
             choose = max if min(stated, value) < 0 else min
             folded[argument] = choose(stated, value)
-        elif key in _POLICY_WINS_IN_QUORUM and queue.type == "quorum":
+        elif argument in _POLICY_WINS_IN_QUORUM and queue.type == "quorum":
             folded[argument] = value
         else:
             folded.setdefault(argument, value)
     return Queue(queue.name, queue.durable, queue.auto_delete, Arguments(folded))
+
+
+def _given(raw: Mapping[str, Any]) -> Arguments:
+    """What its policies give a queue, by the names of the arguments."""
+    policy = raw.get("effective_policy_definition")
+    stated = policy if isinstance(policy, Mapping) else {}
+    return Arguments(
+        {
+            argument: value
+            for key, value in stated.items()
+            if (argument := _POLICY_ARGUMENTS.get(key))
+            and isinstance(value, (bool, int, float, str))
+        }
+    )
 
 
 def _binding(raw: Mapping[str, Any]) -> Binding:

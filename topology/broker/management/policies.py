@@ -38,7 +38,7 @@ def put_in_force(
     policies: Sequence[Mapping[str, Any]],
     operator_policies: Sequence[Mapping[str, Any]],
 ) -> list[str]:
-    """Add `policy` and `effective_policy_definition` to queues as the API's details have them.
+    """Add the policies' names and `effective_policy_definition` to queues, as the API's details do.
 
     Returns the names of policies whose pattern Python cannot read: those are left out.
     """
@@ -53,6 +53,7 @@ def put_in_force(
         for key, value in (limit.definition if limit else {}).items():
             given[key] = _merged(given.get(key), value)
         row["policy"] = chosen.name if chosen else None
+        row["operator_policy"] = limit.name if limit else None
         row["effective_policy_definition"] = given
     return unread
 
@@ -68,7 +69,7 @@ def _ordered(policies: Sequence[Mapping[str, Any]], unread: list[str]) -> list[_
         name = str(raw.get("name", ""))
         try:
             pattern = re.compile(str(raw.get("pattern", "")))
-        except re.error:
+        except (re.error, OverflowError, RecursionError):
             unread.append(name)
             continue
         found.append(_Policy(name, pattern, types, definition))

@@ -6,11 +6,11 @@ some milliseconds (measured, 3.10.8 to 4.3.6).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from topology.broker.errors import NotFound, Unsupported
 from topology.broker.management.client import Management
@@ -18,6 +18,8 @@ from topology.broker.management.observe import policies_of, read_snapshot
 from topology.broker.management.policies import put_in_force
 from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
 from topology.snapshot import Snapshot
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -160,15 +162,18 @@ def _read(
 
 
 def _over(known: Snapshot, near: Snapshot, named: _Named) -> Snapshot:
-    rest = {name: one for name, one in known.numbers.items() if name not in named.queues}
-    policies = {name: one for name, one in known.policies.items() if name not in named.queues}
+    def merged(far: Mapping[str, Value], near: Mapping[str, Value]) -> dict[str, Value]:
+        return {**{name: far[name] for name in far if name not in named.queues}, **near}
+
     return replace(
         known,
         version=near.version,
         definitions=_without(known.definitions, named) | near.definitions,
         declared=_without(known.declared, named) | near.declared,
-        numbers={**rest, **near.numbers},
-        policies={**policies, **near.policies},
+        numbers=merged(known.numbers, near.numbers),
+        policies=merged(known.policies, near.policies),
+        operator_policies=merged(known.operator_policies, near.operator_policies),
+        policy_arguments=merged(known.policy_arguments, near.policy_arguments),
         alarms=near.alarms,
         exchange_types=near.exchange_types,
         doubts=tuple(dict.fromkeys((*known.doubts, *near.doubts))),

@@ -1,0 +1,36 @@
+"""For which reasons messages can die in a queue."""
+
+from __future__ import annotations
+
+from topology.definitions import Queue
+from topology.routing.consumer import delivery_limit
+from topology.routing.cycle import Reason
+from topology.snapshot import QueueNumbers
+
+
+def reasons(queue: Queue, numbers: QueueNumbers, version: tuple[int, ...]) -> tuple[Reason, ...]:
+    """For which reasons messages can die in it, as far as its arguments and consumers tell.
+
+    A queue with a time to live and without consumers is a delay: nobody rejects there. A
+    message's own expiration is not seen here. Source: reference of RabbitMQ, “Dead Letter
+    Exchanges”; reject-publish refuses what is new, and dead-letters nothing.
+    """
+    if queue.type == "stream":
+        return ()
+    is_delay = queue.message_ttl_ms is not None and not numbers.consumers
+    found: list[Reason] = []
+    if not is_delay:
+        found.append("rejected")
+    if queue.message_ttl_ms is not None:
+        found.append("expired")
+    if _drops_when_full(queue):
+        found.append("maxlen")
+    if not is_delay and delivery_limit(queue, version) is not None:
+        found.append("delivery_limit")
+    return tuple(found)
+
+
+def _drops_when_full(queue: Queue) -> bool:
+    names = ("x-max-length", "x-max-length-bytes")
+    is_bounded = any(queue.arguments.number(name) is not None for name in names)
+    return is_bounded and queue.arguments.text("x-overflow") != "reject-publish"
