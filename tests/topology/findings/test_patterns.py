@@ -1,0 +1,45 @@
+"""A managed topology that was applied with defaults has nothing above a note."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from tests.topology.builders import a_snapshot
+from topology.definitions import Binding, Definitions, Exchange, Queue, Thing
+from topology.findings.find import find
+from topology.findings.finding import Severity
+from topology.patterns.pattern import ParamsError
+from topology.patterns.table import PATTERNS
+
+
+def applied(kind: str) -> Definitions:
+    """The example of a pattern with its work queues and what its routes declare."""
+    pattern = PATTERNS[kind]
+    params = pattern.EXAMPLE
+    made = pattern.definitions(params)
+    targets = list(pattern.targets(params)) or ["work"]
+    for target in targets:
+        for delay in pattern.delays(params) or [pattern.longest(params)]:
+            with suppress(ParamsError):
+                made |= pattern.route(params, delay, target).declares
+    return made | Definitions.of(_beside(made, targets))
+
+
+def _beside(made: Definitions, targets: list[str]) -> list[Thing]:
+    """What the topologies expect to be there: a fanout as well as any other exchange."""
+    named = {q.dead_letter_exchange for q in made.queues if q.dead_letter_exchange}
+    missing = [name for name in named if made.exchange(name) is None]
+    return [
+        *(Exchange(name, "fanout") for name in missing),
+        *(Binding(name, targets[0], "") for name in missing),
+        *(Queue(name) for name in targets if made.queue(name) is None),
+    ]
+
+
+@pytest.mark.parametrize("version", ["3.10.8", "4.0.5", "4.3.6"])
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_a_pattern_with_its_defaults_has_notes_alone(kind: str, version: str) -> None:
+    found = find(a_snapshot(applied(kind), version=version))
+    assert [one.title for one in found if one.severity > Severity.STYLE] == []

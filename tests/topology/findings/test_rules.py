@@ -1,0 +1,37 @@
+"""Each rule by its own examples, and the classic mistakes among healthy queues."""
+
+from __future__ import annotations
+
+import pytest
+
+from topology.broker.management.exported import read_export
+from topology.findings.example import Example
+from topology.findings.find import find
+from topology.findings.finding import Finding, Rule
+from topology.findings.table import RULES
+
+
+def findings_of(example: Example, *rules: Rule) -> tuple[Finding, ...]:
+    (snapshot,) = read_export(example.definitions()).values()
+    return find(snapshot, rules or RULES)
+
+
+def test_rules_are_numbered_in_the_order_of_their_severity() -> None:
+    assert [rule.id for rule in RULES] == [f"F{n:02}" for n in range(1, len(RULES) + 1)]
+    severities = [rule.severity for rule in RULES]
+    assert severities == sorted(severities, reverse=True)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_a_rule_finds_one_thing_in_its_failing_example_and_none_in_the_other(rule: Rule) -> None:
+    (finding,) = findings_of(rule.failing, rule)
+    assert finding.severity == rule.severity
+    assert all(evidence.sentence for evidence in finding.evidence)
+    assert findings_of(rule.passing, rule) == ()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_the_passing_example_has_no_finding_as_bad(rule: Rule) -> None:
+    """A remedy that makes something worse is none."""
+    others = findings_of(rule.passing)
+    assert [one.title for one in others if one.severity >= rule.severity > 1] == []

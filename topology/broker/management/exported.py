@@ -1,0 +1,121 @@
+"""A file of exported definitions -> a Snapshot of each vhost in it: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from topology.broker.management.observe import read_snapshot
+from topology.broker.management.policies import put_in_force
+from topology.snapshot import Snapshot
+
+LONGEST_NAME_BYTES = 255
+_KINDS = ("queues", "exchanges", "bindings", "policies", "parameters")
+# What every vhost has and no export lists.
+_PREDECLARED = (
+    ("amq.direct", "direct"),
+    ("amq.fanout", "fanout"),
+    ("amq.headers", "headers"),
+    ("amq.match", "headers"),
+    ("amq.rabbitmq.trace", "topic"),
+    ("amq.topic", "topic"),
+)
+
+
+class NotDefinitions(ValueError):
+    """The file is no export of definitions; the message is a sentence that says why."""
+
+
+def read_export(document: Any, version: str = "") -> dict[str, Snapshot]:
+    """The snapshots by vhost, "" for the one of an export that does not name it.
+
+    `version` counts in place of the file's. Raises NotDefinitions.
+    """
+    if not isinstance(document, Mapping) or not any(kind in document for kind in _KINDS[:3]):
+        raise NotDefinitions(
+            "The file is no export of RabbitMQ definitions: it has no queues, exchanges and "
+            "bindings."
+        )
+    rows = {kind: _rows(document, kind) for kind in _KINDS}
+    stated = version or str(document.get("rabbitmq_version") or document.get("rabbit_version", ""))
+    own = str(document.get("original_vhost_name", ""))
+    named = _rows(document, "vhosts") if "vhosts" in document else []
+    names = {str(raw.get("name", "")) for raw in named}
+    names |= {str(raw.get("vhost", own)) for kind in _KINDS for raw in rows[kind]}
+    # Cluster-wide parameters have no vhost of their own.
+    return {name: _snapshot(rows, name, own, stated) for name in sorted(names or {own})}
+
+
+def _rows(document: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+    found = document.get(kind, [])
+    if not isinstance(found, list) or not all(isinstance(raw, dict) for raw in found):
+        raise NotDefinitions(f"The part “{kind}” of the file is not a list of objects.")
+    for raw in found:
+        for field in ("name", "source", "destination", "routing_key", "vhost"):
+            _check_name(kind, field, raw.get(field, ""))
+    return found
+
+
+def _check_name(kind: str, field: str, name: Any) -> None:
+    if not isinstance(name, str):
+        raise NotDefinitions(f"A “{field}” in the part “{kind}” of the file is not text.")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise NotDefinitions(
+            f"A “{field}” in the part “{kind}” of the file is not valid Unicode."
+        ) from None
+    if size > LONGEST_NAME_BYTES and kind in ("queues", "exchanges", "bindings"):
+        raise NotDefinitions(
+            f"A “{field}” in the part “{kind}” of the file has more than {LONGEST_NAME_BYTES} "
+            "bytes, which RabbitMQ does not allow."
+        )
+
+
+def _snapshot(
+    rows: Mapping[str, Sequence[dict[str, Any]]], vhost: str, own: str, version: str
+) -> Snapshot:
+    def here(kind: str) -> list[dict[str, Any]]:
+        return [dict(raw) for raw in rows[kind] if raw.get("vhost", own) == vhost]
+
+    queues = [{**raw, "type": _type_of(raw)} for raw in here("queues")]
+    policies, limits = here("policies"), _operator_policies(here("parameters"))
+    unread = put_in_force(queues, policies, limits)
+    exchanges = [*here("exchanges"), *_predeclared(here("exchanges"))]
+    return read_snapshot(
+        {"rabbitmq_version": version},
+        queues,
+        exchanges,
+        here("bindings"),
+        alarms=[],
+        policies=policies,
+        doubts=tuple(f"The pattern of the policy “{name}” cannot be read." for name in unread),
+        taken_at=datetime.now(UTC),
+        poll_seconds=0.0,
+    )
+
+
+def _type_of(raw: Mapping[str, Any]) -> str:
+    """Newer exports state it beside the arguments."""
+    arguments = raw.get("arguments")
+    stated = arguments.get("x-queue-type") if isinstance(arguments, Mapping) else None
+    return str(stated or raw.get("type") or "classic")
+
+
+def _operator_policies(parameters: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [
+        {**value, "name": raw.get("name", "")}
+        for raw in parameters
+        if raw.get("component") == "operator_policy"
+        and isinstance(value := raw.get("value"), Mapping)
+    ]
+
+
+def _predeclared(exchanges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    there = {raw.get("name") for raw in exchanges}
+    return [
+        {"name": name, "type": kind, "durable": True}
+        for name, kind in _PREDECLARED
+        if name not in there
+    ]

@@ -1,0 +1,33 @@
+"""The way of a message through the first object of a finding, to draw."""
+
+from __future__ import annotations
+
+from topology.definitions import Binding, Queue
+from topology.findings.context import Context
+from topology.findings.finding import Finding
+from topology.routing.cycle import Reason
+from topology.routing.outcome import Walk
+from topology.routing.trace_route import Answer, Question, ask, find_way
+from topology.snapshot import Snapshot
+
+
+def chain_of(finding: Finding, snapshot: Snapshot) -> Answer | None:
+    """None where there is nothing to draw, as for an object that is gone."""
+    thing = snapshot.definitions.get(finding.objects[0])
+    if thing is None:
+        return None
+    context = Context(snapshot)
+    match thing:
+        case Binding():
+            question = Question(thing.source, thing.routing_key, without_consumers=True)
+            return ask(question, snapshot, context.index)
+        case Queue() if thing.dead_letter_exchange is not None and thing.type != "stream":
+            walked = context.die(thing, *_how(context, thing))
+            return Answer(walked, find_way(context.index, walked, {}, context.version))
+    return Answer(Walk(()), snapshot.definitions.only([thing.identity]))
+
+
+def _how(context: Context, queue: Queue) -> tuple[Reason, str]:
+    """A reason and a key; where its messages may have any, a key that nothing else uses."""
+    reasons, keys = context.reasons(queue), context.keys(queue)
+    return reasons[0] if reasons else "rejected", keys[0] if keys else ""

@@ -1,0 +1,181 @@
+"""A snapshot with what several rules ask of it, each worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from topology.definitions import Arguments, Identity, Queue, show_value
+from topology.findings.evidence import Evidence
+from topology.patterns.delay_levels.recognize import recognize as find_delay_levels
+from topology.patterns.pattern import Use
+from topology.routing.context import Circumstances, consuming
+from topology.routing.cycle import Reason
+from topology.routing.death_reasons import reasons
+from topology.routing.matching.index import Index
+from topology.routing.matching.message_keys import MessageKeys
+from topology.routing.message_copy import Copy
+from topology.routing.outcome import Outcome, Walk
+from topology.routing.queue_wait import Dies
+from topology.routing.walk import follow, leave
+from topology.snapshot import QueueNumbers, Snapshot
+
+# Of a queue with more bindings some keys stand for all.
+MOST_KEYS = 5
+_NOTHING = Arguments()
+
+
+@dataclass(frozen=True)
+class Death:
+    """A message with this key that dies in a queue for a reason, and where it goes from there."""
+
+    queue: Queue
+    reason: Reason
+    routing_key: str
+    walk: Walk
+
+    def back(self) -> Iterator[Outcome]:
+        """The ends of copies that come to the same queue again."""
+        for outcome in self.walk.outcomes:
+            if any(hop.queue == self.queue.name for hop in outcome.hops[1:]):
+                yield outcome
+
+
+class Context:
+    """What rules see: everything but Delayboard's own taps."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.version = snapshot.version_tuple
+        self.index = Index(snapshot.definitions.without_taps())
+        self._keys = MessageKeys(self.index)
+        self._around = Circumstances(
+            self.index, self.version or (99,), consuming(snapshot.consumed, None)
+        )
+
+    @cached_property
+    def queues(self) -> Sequence[Queue]:
+        """By name."""
+        return sorted(self.index.queues.values(), key=lambda queue: queue.name)
+
+    @cached_property
+    def dead_lettering(self) -> Sequence[Queue]:
+        """The queues with a dead-letter exchange, by name; a stream dead-letters nothing."""
+        return [q for q in self.queues if q.dead_letter_exchange is not None and q.type != "stream"]
+
+    def keys(self, queue: Queue) -> Sequence[str] | None:
+        """The keys with which its dead letters are routed; None where they may have any.
+
+        Its own name is the key of what was published to it through the default exchange. Where
+        it has bindings, those count instead.
+        """
+        if queue.dead_letter_routing_key is not None:
+            return (queue.dead_letter_routing_key,)
+        found = self._keys.of(queue.name)
+        if found is None:
+            return None
+        return sorted(found - {queue.name} or found)
+
+    def reasons(self, queue: Queue) -> Sequence[Reason]:
+        numbers = self.snapshot.numbers.get(queue.name, QueueNumbers())
+        return reasons(queue, numbers, self.version)
+
+    @cached_property
+    def deaths(self) -> Sequence[Death]:
+        """Each queue with a dead-letter exchange, reason to die and known key."""
+        return [
+            Death(queue, reason, key, self.die(queue, reason, key))
+            for queue in self.dead_lettering
+            for key in (self.keys(queue) or ())[:MOST_KEYS]
+            for reason in self.reasons(queue)
+        ]
+
+    def die(self, queue: Queue, reason: Reason, key: str) -> Walk:
+        """Where a message goes that dies here with this key; its first hop is this queue."""
+        copy = Copy("", (key,), {})
+        waits_ms = (queue.message_ttl_ms or 0) if reason == "expired" else 0
+        dies = Dies(reason, waits_ms, f"a message dies in “{queue.name}”")
+        left = leave(copy, queue, dies, self.version)
+        return follow([left], self._around) if isinstance(left, Copy) else Walk((left,))
+
+    @cached_property
+    def fed_by_deaths(self) -> Mapping[str, Sequence[Queue]]:
+        """The queues whose messages may die into one, by its name."""
+        found: dict[str, list[Queue]] = {}
+        behind: dict[str, frozenset[str]] = {}
+        for queue in self.dead_lettering:
+            exchange, key = queue.dead_letter_exchange or "", queue.dead_letter_routing_key
+            targets: Iterable[str] = (key or "",)
+            if exchange:
+                if exchange not in behind:
+                    behind[exchange] = frozenset(self._bound_to(exchange))
+                targets = behind[exchange]
+            for target in targets:
+                if target in self.index.queues and target != queue.name:
+                    found.setdefault(target, []).append(queue)
+        return found
+
+    def _bound_to(self, exchange: str) -> Iterator[str]:
+        for one in self.index.definitions.leaving(exchange):
+            if one.destination_is_queue:
+                yield one.destination
+
+    @cached_property
+    def levels(self) -> Sequence[Use]:
+        """Sets of delay levels, whole or not."""
+        return find_delay_levels(self.index.definitions)
+
+    @cached_property
+    def level_queues(self) -> frozenset[str]:
+        claimed = (identity for use in self.levels for identity in use.claims)
+        return frozenset(identity[1] for identity in claimed if identity[0] == "queue")
+
+    @cached_property
+    def delays(self) -> frozenset[str]:
+        """Queues that surely are delays: levels, and what rejected messages wait in on their way
+        back."""
+        waits = {
+            hop.queue
+            for death in self.deaths
+            if death.reason == "rejected"
+            for outcome in death.back()
+            for hop in outcome.hops[1:]
+            if hop.queue != death.queue.name
+        }
+        return frozenset(name for name in waits | self.level_queues if self._has_ttl(name))
+
+    def _has_ttl(self, name: str) -> bool:
+        queue = self.index.queues.get(name)
+        return queue is not None and queue.message_ttl_ms is not None
+
+    def is_consumed(self, queue: Queue) -> bool:
+        return queue.name in self.snapshot.consumed
+
+    def set_by(self, queue: Queue, argument: str) -> str:
+        """Who gives the value that is in force: "argument", or the policy by its name."""
+        if argument not in queue.arguments:
+            return ""
+        given = self.snapshot.policy_arguments.get(queue.name, _NOTHING).get(argument)
+        declared = self.snapshot.declared.queue(queue.name)
+        stated = declared.arguments.get(argument) if declared else None
+        if given is None or stated == queue.arguments[argument]:
+            return "argument"
+        names = [
+            f"{kind} {policies[queue.name]}"
+            for kind, policies in (
+                ("policy", self.snapshot.policies),
+                ("operator policy", self.snapshot.operator_policies),
+            )
+            if queue.name in policies
+        ]
+        return " or ".join(names) or "policy"
+
+    def evidence(self, queue: Queue, argument: str, sentence: str) -> Evidence:
+        """The argument's value in force, and who sets it."""
+        value = show_value(queue.arguments.get(argument)) or "(default exchange)"
+        return Evidence(queue.identity, argument, value, self.set_by(queue, argument), sentence)
+
+    def evidence_of(self, thing: Identity, argument: str, value: str, sentence: str) -> Evidence:
+        """Of an exchange or a binding, which only its own arguments set."""
+        return Evidence(thing, argument, value, "argument", sentence)

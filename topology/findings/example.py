@@ -1,0 +1,131 @@
+"""Examples of rules as RabbitMQ's own definitions: what a broker imports and `lint` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+
+Raw: TypeAlias = dict[str, Any]
+
+_ARGUMENTS = {
+    "ttl": "x-message-ttl",
+    "dlx": "x-dead-letter-exchange",
+    "key": "x-dead-letter-routing-key",
+    "type": "x-queue-type",
+    "expires": "x-expires",
+    "overflow": "x-overflow",
+    "strategy": "x-dead-letter-strategy",
+    "max_length": "x-max-length",
+    "limit": "x-delivery-limit",
+    "priorities": "x-max-priority",
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """Objects of one vhost, and the version of the broker that holds them."""
+
+    queues: tuple[Raw, ...] = ()
+    exchanges: tuple[Raw, ...] = ()
+    bindings: tuple[Raw, ...] = ()
+    policies: tuple[Raw, ...] = ()
+    operator_policies: tuple[Raw, ...] = ()
+    version: str = "4.3.6"
+
+    @classmethod
+    def of(cls, things: Definitions) -> Example:
+        """The same objects as an export has them."""
+        return cls(
+            tuple(_queue(thing) for thing in things if isinstance(thing, Queue)),
+            tuple(_exchange(thing) for thing in things if isinstance(thing, Exchange)),
+            tuple(_binding(thing) for thing in things if isinstance(thing, Binding)),
+        )
+
+    def definitions(self) -> Mapping[str, Any]:
+        """As an export of one vhost has it."""
+        limits = [
+            {"component": "operator_policy", "name": raw["name"], "value": _without_name(raw)}
+            for raw in self.operator_policies
+        ]
+        return {
+            "rabbitmq_version": self.version,
+            "parameters": limits,
+            "policies": list(self.policies),
+            "queues": list(self.queues),
+            "exchanges": list(self.exchanges),
+            "bindings": list(self.bindings),
+        }
+
+
+def queue(name: str, **arguments: Any) -> Raw:
+    """A queue, with `ttl`, `dlx`, `key` and the other short names of arguments above."""
+    stated = {_ARGUMENTS[short]: value for short, value in arguments.items()}
+    return _queue(Queue(name, arguments=Arguments(stated)))
+
+
+def exchange(
+    name: str,
+    kind: str = "direct",
+    *,
+    durable: bool = True,
+    alternate: str = "",
+    delays_as: str = "",
+) -> Raw:
+    """An exchange; `delays_as` is the type by which one of the delay plugin routes."""
+    stated = {"alternate-exchange": alternate, "x-delayed-type": delays_as}
+    arguments = Arguments({key: value for key, value in stated.items() if value})
+    return _exchange(Exchange(name, kind, durable, arguments=arguments))
+
+
+def binding(source: str, destination: str, key: str = "") -> Raw:
+    """From an exchange to a queue."""
+    return _binding(Binding(source, destination, key))
+
+
+def policy(name: str, pattern: str, **definition: Any) -> Raw:
+    """For queues; `dead_letter_exchange` stands for "dead-letter-exchange"."""
+    given = {key.replace("_", "-"): value for key, value in definition.items()}
+    return {
+        "name": name,
+        "pattern": pattern,
+        "apply-to": "queues",
+        "priority": 0,
+        "definition": given,
+    }
+
+
+def _queue(thing: Queue) -> Raw:
+    return {
+        "name": thing.name,
+        "durable": thing.durable,
+        "auto_delete": thing.auto_delete,
+        "arguments": dict(thing.arguments),
+    }
+
+
+def _exchange(thing: Exchange) -> Raw:
+    return {
+        "name": thing.name,
+        "type": thing.type,
+        "durable": thing.durable,
+        "auto_delete": thing.auto_delete,
+        "internal": thing.internal,
+        "arguments": dict(thing.arguments),
+    }
+
+
+def _binding(thing: Binding) -> Raw:
+    return {
+        "source": thing.source,
+        "destination": thing.destination,
+        "destination_type": "queue" if thing.destination_is_queue else "exchange",
+        "routing_key": thing.routing_key,
+        "arguments": dict(thing.arguments),
+    }
+
+
+def _without_name(raw: Raw) -> Raw:
+    return {key: value for key, value in raw.items() if key != "name"}

@@ -1,0 +1,34 @@
+"""The findings of a snapshot, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topology.findings.context import Context
+from topology.findings.evidence import Hit
+from topology.findings.finding import Finding, Rule
+from topology.findings.table import RULES
+from topology.snapshot import Snapshot
+
+
+def find(snapshot: Snapshot, rules: Sequence[Rule] = RULES) -> tuple[Finding, ...]:
+    """One finding for each rule and cause, by severity, then by rule, then most objects first."""
+    context = Context(snapshot)
+    found = [one for rule in rules for one in _grouped(rule, list(rule.check(context)))]
+    found.sort(key=lambda one: (-one.severity, one.rule.id, -len(one.evidence), one.cause))
+    return tuple(found)
+
+
+def _grouped(rule: Rule, hits: Sequence[Hit]) -> list[Finding]:
+    by_cause: dict[str, list[Hit]] = {}
+    for hit in hits:
+        by_cause.setdefault(hit.cause, []).append(hit)
+    return [
+        Finding(
+            rule,
+            cause,
+            tuple(dict.fromkeys(hit.evidence for hit in alike)),
+            tuple(dict.fromkeys(command for hit in alike for command in hit.commands)),
+        )
+        for cause, alike in by_cause.items()
+    ]

@@ -1,0 +1,89 @@
+"""A rule, and a finding: all that it reports with one cause."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from topology.definitions import Identity
+from topology.findings.context import Context
+from topology.findings.evidence import Evidence, Hit
+from topology.findings.example import Example
+
+
+class Severity(IntEnum):
+    """What happens to messages, the worst last; a message that comes twice comes at a wrong time.
+
+    Style is a note: nothing goes wrong as long as the broker and the consumers work.
+    """
+
+    STYLE = 1
+    COST = 2
+    TIMING = 3
+    STUCK = 4
+    LOSS = 5
+
+    @property
+    def key(self) -> str:
+        return self.name.lower()
+
+    @property
+    def label(self) -> str:
+        return _LABELS[self]
+
+
+_LABELS = {
+    Severity.LOSS: "Loss",
+    Severity.STUCK: "Stuck",
+    Severity.TIMING: "Early, late or twice",
+    Severity.COST: "Cost",
+    Severity.STYLE: "Style",
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A check, what it means, and an example of each kind.
+
+    `explanation` is two sentences: what RabbitMQ does, and what that does to messages.
+    """
+
+    id: str
+    severity: Severity
+    title: str
+    explanation: str
+    source: str
+    remedy: str
+    check: Callable[[Context], Iterable[Hit]]
+    failing: Example
+    passing: Example
+
+
+@dataclass(frozen=True)
+class Finding:
+    """All hits of one rule with one cause."""
+
+    rule: Rule
+    cause: str
+    evidence: tuple[Evidence, ...]
+    commands: tuple[str, ...]
+
+    @property
+    def severity(self) -> Severity:
+        return self.rule.severity
+
+    @property
+    def title(self) -> str:
+        return f"{self.rule.title}: {self.cause}" if self.cause else self.rule.title
+
+    @property
+    def key(self) -> str:
+        """The same for the same rule and cause, in every process; for addresses."""
+        digest = hashlib.sha256(self.cause.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{self.rule.id.lower()}-{digest[:12]}"
+
+    @property
+    def objects(self) -> tuple[Identity, ...]:
+        return tuple(dict.fromkeys(evidence.object for evidence in self.evidence))

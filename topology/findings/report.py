@@ -1,0 +1,174 @@
+"""Findings as text, as JSON, as SARIF and as annotations of GitHub."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from topology.definitions import Identity
+from topology.findings.commands import set_vhost
+from topology.findings.evidence import Evidence
+from topology.findings.finding import Finding, Rule, Severity
+from topology.findings.table import RULES
+
+# Of a finding that is about more, text and annotations name so many.
+MOST_NAMED = 5
+MOST_LOCATIONS = 100
+
+_LEVELS = {
+    Severity.LOSS: "error",
+    Severity.STUCK: "error",
+    Severity.TIMING: "warning",
+    Severity.COST: "warning",
+    Severity.STYLE: "note",
+}
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def name_of(thing: Identity) -> str:
+    """An object in words: "queue orders"."""
+    if thing[0] == "binding":
+        _, source, kind, target, key, *_ = thing
+        return f"binding from {source} to {kind} {target} with key {key}"
+    return f"{thing[0]} {thing[1]}"
+
+
+def count_words(findings: Sequence[Finding]) -> str:
+    """ "2 loss, 1 cost": so many of each severity, the worst first."""
+    counts = Counter(one.severity for one in findings)
+    return ", ".join(
+        f"{counts[severity]} {severity.label.lower()}" for severity in sorted(counts, reverse=True)
+    )
+
+
+def as_lines(found: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
+    """Text for a person; a vhost is named where there are several."""
+    everything = [one for findings in found.values() for one in findings]
+    for vhost, findings in found.items():
+        if len(found) > 1 and findings:
+            yield f"Virtual host {vhost}"
+            yield ""
+        for one in findings:
+            yield from _finding_lines(one, vhost)
+            yield ""
+    number = len(everything)
+    total = f"{number} finding{'' if number == 1 else 's'}"
+    yield f"{total}: {count_words(everything)}." if everything else "No findings."
+
+
+def _finding_lines(one: Finding, vhost: str) -> Iterator[str]:
+    yield f"{one.rule.id} {one.severity.label}: {one.title}"
+    for evidence in one.evidence[:MOST_NAMED]:
+        yield f"  {setting_of(evidence)}"
+        yield f"    {evidence.sentence}"
+    if (more := len(one.evidence) - MOST_NAMED) > 0:
+        yield f"  and {more} more"
+    yield f"  Why: {one.rule.explanation}"
+    yield f"  Remedy: {one.rule.remedy}"
+    if one.commands:
+        yield f"    {set_vhost(vhost)}"
+        yield from (f"    {command}" for command in one.commands[:MOST_NAMED])
+    yield f"  Source: {one.rule.source}"
+
+
+def setting_of(evidence: Evidence) -> str:
+    by = f", set by {evidence.set_by}" if evidence.set_by not in ("", "argument") else ""
+    return f"{name_of(evidence.object)}: {evidence.argument} = {evidence.value}{by}"
+
+
+def as_json(found: Mapping[str, Sequence[Finding]]) -> dict[str, Any]:
+    """What `--format json` prints."""
+    return {
+        "findings": [
+            {
+                "rule": one.rule.id,
+                "severity": one.severity.key,
+                "title": one.title,
+                "vhost": vhost,
+                "evidence": [_evidence(evidence) for evidence in one.evidence],
+                "explanation": one.rule.explanation,
+                "remedy": one.rule.remedy,
+                "commands": [set_vhost(vhost), *one.commands] if one.commands else [],
+                "source": one.rule.source,
+            }
+            for vhost, findings in found.items()
+            for one in findings
+        ]
+    }
+
+
+def _evidence(evidence: Evidence) -> dict[str, Any]:
+    return {
+        "object": list(evidence.object),
+        "argument": evidence.argument,
+        "value": evidence.value,
+        "set_by": evidence.set_by,
+        "sentence": evidence.sentence,
+    }
+
+
+def as_sarif(found: Mapping[str, Sequence[Finding]], file: str) -> dict[str, Any]:
+    """A SARIF 2.1.0 log with one result for each finding, in `file`."""
+    driver = {
+        "name": "Delayboard",
+        "rules": [_sarif_rule(rule) for rule in RULES],
+    }
+    results = [
+        _sarif_result(one, vhost, file) for vhost, findings in found.items() for one in findings
+    ]
+    run = {"tool": {"driver": driver}, "results": results}
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _sarif_rule(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.explanation},
+        "help": {"text": rule.remedy},
+        "helpUri": rule.source,
+        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+    }
+
+
+def _sarif_result(one: Finding, vhost: str, file: str) -> dict[str, Any]:
+    names = [
+        {"fullyQualifiedName": f"{vhost}/{name_of(thing)}"}
+        for thing in one.objects[:MOST_LOCATIONS]
+    ]
+    place = {"artifactLocation": {"uri": file}, "region": {"startLine": 1}}
+    return {
+        "ruleId": one.rule.id,
+        "level": _LEVELS[one.severity],
+        "message": {"text": f"{_summary(one, vhost)} {one.rule.remedy}"},
+        "locations": [{"physicalLocation": place, "logicalLocations": names}],
+        "partialFingerprints": {"delayboard/v1": f"{vhost}/{one.key}"},
+    }
+
+
+def _summary(one: Finding, vhost: str) -> str:
+    """One line: the first object's sentence, and how many more there are."""
+    more = len(one.objects) - 1
+    others = f" The same holds for {more} more object{'' if more == 1 else 's'}." if more else ""
+    where = f" (virtual host {vhost})" if vhost else ""
+    return f"{one.title}{where}. {one.evidence[0].sentence}{others}"
+
+
+def as_annotations(found: Mapping[str, Sequence[Finding]], file: str) -> Iterator[str]:
+    """Workflow commands of GitHub Actions, one for each finding."""
+    for vhost, findings in found.items():
+        for one in findings:
+            level = {"note": "notice"}.get(_LEVELS[one.severity], _LEVELS[one.severity])
+            title = _escaped(f"{one.rule.id} {one.title}", _PROPERTY)
+            text = _escaped(f"{_summary(one, vhost)} {one.rule.remedy}", _DATA)
+            yield f"::{level} file={_escaped(file, _PROPERTY)},title={title}::{text}"
+
+
+_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+_PROPERTY = {**_DATA, ":": "%3A", ",": "%2C"}
+
+
+def _escaped(text: str, signs: Mapping[str, str]) -> str:
+    """Source: GitHub's toolkit, packages/core/src/command.ts."""
+    return "".join(signs.get(sign, sign) for sign in text)

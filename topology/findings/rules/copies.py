@@ -1,0 +1,208 @@
+"""Messages of which more copies arrive than anybody sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from topology.definitions import Exchange
+from topology.findings import commands
+from topology.findings.context import Context, Death
+from topology.findings.evidence import Hit
+from topology.findings.example import Example, binding, exchange, queue
+from topology.findings.finding import Rule, Severity
+from topology.routing.matching.delayed_exchange import kind_of
+from topology.routing.outcome import Outcome, Walk
+from topology.routing.walk import walk
+
+BINDINGS = "https://www.rabbitmq.com/tutorials/amqp-concepts"
+
+
+def _waits_twice(context: Context) -> Iterator[Hit]:
+    """Several delay queues bound to one key, whose messages arrive in one queue."""
+    for source in sorted(context.index.exchanges):
+        for key, names in _delays_by_key(context, source):
+            way = walk(context.index, source, key, version=context.version or (99,))
+            for arrives in sorted(_twice(way)):
+                ways = [name for name in names if _leads(way, name, arrives)]
+                yield from _bound_too(context, source, key, ways, arrives)
+
+
+def _bound_too(
+    context: Context, source: str, key: str, names: list[str], arrives: str
+) -> Iterator[Hit]:
+    if len(names) < 2:
+        return
+    for name in names:
+        for one in context.index.definitions.leads(source, name):
+            sentence = (
+                f"A message with the key “{key}” waits in “{name}” too and arrives in “{arrives}” "
+                f"{len(names)} times."
+            )
+            evidence = context.evidence_of(one.identity, "routing_key", one.routing_key, sentence)
+            yield Hit(source, evidence, (commands.unbind(source, name, one.routing_key),))
+
+
+def _delays_by_key(context: Context, source: str) -> Iterator[tuple[str, list[str]]]:
+    """A key that matches each binding key, with the queues with a TTL that are bound by it."""
+    exchange = context.index.exchanges[source]
+    if kind_of(exchange) not in ("direct", "topic", "fanout"):
+        return
+    bound: dict[str, set[str]] = {}
+    for one in context.index.definitions.leaving(source):
+        there = context.index.queues.get(one.destination) if one.destination_is_queue else None
+        if there and there.message_ttl_ms is not None and there.dead_letter_exchange is not None:
+            bound.setdefault(_some_key(exchange, one.routing_key), set()).add(there.name)
+    yield from ((key, sorted(names)) for key, names in bound.items() if len(names) > 1)
+
+
+def _some_key(exchange: Exchange, key: str) -> str:
+    """One that the binding key of this exchange matches; a fanout takes any."""
+    if kind_of(exchange) == "fanout":
+        return ""
+    if kind_of(exchange) == "direct":
+        return key
+    return ".".join("any" if word in ("*", "#") else word for word in key.split("."))
+
+
+def _twice(way: Walk) -> list[str]:
+    """The queues that get more than one copy."""
+    ends = Counter(outcome.queue for outcome in way.delivered)
+    return [name for name, copies in ends.items() if copies > 1]
+
+
+def _leads(way: Walk, name: str, arrives: str) -> bool:
+    return any(
+        outcome.queue == arrives and any(hop.queue == name for hop in outcome.hops)
+        for outcome in way.delivered
+    )
+
+
+def _dies_twice(context: Context) -> Iterator[Hit]:
+    seen = set()
+    for death in context.deaths:
+        for name in _twice(death.walk):
+            if (death.queue.name, name) not in seen:
+                seen.add((death.queue.name, name))
+                sentence = (
+                    f"One message that dies in “{death.queue.name}” arrives in “{name}” twice."
+                )
+                evidence = context.evidence(death.queue, "x-dead-letter-exchange", sentence)
+                yield Hit(death.queue.dead_letter_exchange or "", evidence)
+
+
+def _duplicated(context: Context) -> Iterator[Hit]:
+    yield from _waits_twice(context)
+    yield from _dies_twice(context)
+
+
+def _given_to_others(context: Context) -> Iterator[Hit]:
+    """A retry that other consumers get too, although they did not fail."""
+    for death in context.deaths:
+        if death.reason != "rejected":
+            continue
+        for back in death.back():
+            if back.queue != death.queue.name or len(back.hops) < 3:
+                continue
+            wait = back.hops[-2].queue
+            for other in _others(death, wait):
+                if not _takes_everything(context, wait, other.queue):
+                    yield _given(context, death, wait, other.queue)
+
+
+def _others(death: Death, wait: str) -> Iterator[Outcome]:
+    """The copies that leave the same wait for another queue."""
+    for end in death.walk.delivered:
+        is_behind = len(end.hops) > 2 and end.hops[-2].queue == wait
+        if is_behind and end.queue != death.queue.name:
+            yield end
+
+
+def _takes_everything(context: Context, wait: str, other: str) -> bool:
+    """Whether it is bound as a copy of all that passes, such as for an archive."""
+    source = context.index.queues[wait].dead_letter_exchange or ""
+    exchange = context.index.exchanges.get(source)
+    is_topic = exchange is not None and kind_of(exchange) == "topic"
+    keys = [one.routing_key for one in context.index.definitions.leads(source, other)]
+    return is_topic and "#" in keys
+
+
+def _given(context: Context, death: Death, wait: str, other: str) -> Hit:
+    sentence = (
+        f"A message that fails in “{death.queue.name}” waits in “{wait}”, and then “{other}” gets "
+        "it again too."
+    )
+    there = context.index.queues[wait]
+    evidence = context.evidence(there, "x-dead-letter-exchange", sentence)
+    return Hit(there.dead_letter_exchange or "", evidence)
+
+
+DUPLICATED = Rule(
+    "F15",
+    Severity.TIMING,
+    "One message waits in several queues",
+    "An exchange gives a copy of a message to each queue with a matching binding. Both copies end "
+    "in the same queue, so its consumer gets the message more than once.",
+    BINDINGS,
+    "Remove the binding that is too much.",
+    _duplicated,
+    failing=Example(
+        queues=(
+            queue("f15-wait-1", ttl=5_000, dlx="", key="f15-work"),
+            queue("f15-wait-2", ttl=60_000, dlx="", key="f15-work"),
+            queue("f15-work"),
+        ),
+        exchanges=(exchange("f15-delay"),),
+        bindings=(
+            binding("f15-delay", "f15-wait-1", "f15-orders"),
+            binding("f15-delay", "f15-wait-2", "f15-orders"),
+        ),
+    ),
+    passing=Example(
+        queues=(
+            queue("f15-wait-1", ttl=5_000, dlx="", key="f15-work"),
+            queue("f15-wait-2", ttl=60_000, dlx="", key="f15-work"),
+            queue("f15-work"),
+        ),
+        exchanges=(exchange("f15-delay"),),
+        bindings=(
+            binding("f15-delay", "f15-wait-1", "f15-soon"),
+            binding("f15-delay", "f15-wait-2", "f15-later"),
+        ),
+    ),
+)
+
+GIVEN_TO_OTHERS = Rule(
+    "F16",
+    Severity.TIMING,
+    "A retry reaches other consumers",
+    "The waiting queue returns a failed message through an exchange to which other queues are "
+    "bound. Their consumers get a message again that they had processed.",
+    BINDINGS,
+    "Return messages through the default exchange, with the name of the failed queue as the key.",
+    _given_to_others,
+    failing=Example(
+        queues=(
+            queue("f16-billing", dlx="", key="f16-wait"),
+            queue("f16-shipping"),
+            queue("f16-wait", ttl=60_000, dlx="f16-events", key="f16-order"),
+        ),
+        exchanges=(exchange("f16-events", "topic"),),
+        bindings=(
+            binding("f16-events", "f16-billing", "f16-order"),
+            binding("f16-events", "f16-shipping", "f16-order"),
+        ),
+    ),
+    passing=Example(
+        queues=(
+            queue("f16-billing", dlx="", key="f16-wait"),
+            queue("f16-shipping"),
+            queue("f16-wait", ttl=60_000, dlx="", key="f16-billing"),
+        ),
+        exchanges=(exchange("f16-events", "topic"),),
+        bindings=(
+            binding("f16-events", "f16-billing", "f16-order"),
+            binding("f16-events", "f16-shipping", "f16-order"),
+        ),
+    ),
+)

@@ -1,0 +1,174 @@
+"""Dead letters that come back to their queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.definitions import Queue, show_value
+from topology.findings.context import Context, Death
+from topology.findings.evidence import Evidence, Hit
+from topology.findings.example import Example, queue
+from topology.findings.finding import Rule, Severity
+from topology.routing import sentences
+from topology.routing.consumer import delivery_limit
+
+LIMIT = "x-delivery-limit"
+CYCLES = "https://www.rabbitmq.com/docs/dlx#cycles"
+_WHEN = {
+    "expired": "when messages expire",
+    "maxlen": "when the queue is full",
+    "delivery_limit": "when deliveries fail too often",
+}
+
+
+def _dropped(context: Context) -> Iterator[Hit]:
+    """Each queue of a ring is reported for its own deaths, not for those of queues before it."""
+    for death in context.deaths:
+        name = death.queue.name
+        cut = sentences.cut_ring(name)
+        if death.reason != "rejected" and any(
+            end.cause == "cycle" and end.why == cut for end in death.walk.outcomes
+        ):
+            yield Hit(_WHEN[death.reason], _cause_of(context, death))
+
+
+def _cause_of(context: Context, death: Death) -> Evidence:
+    one = death.queue
+    path = " → ".join(_ring(death))
+    sentence = (
+        f"RabbitMQ drops the message after {_rounds(death)} on the way {path}, because no consumer "
+        "rejected it."
+    )
+    if death.reason == "delivery_limit":
+        return limit_evidence(context, one, sentence)
+    lengths = (name for name in ("x-max-length", "x-max-length-bytes") if name in one.arguments)
+    argument = "x-message-ttl" if death.reason == "expired" else next(lengths)
+    return context.evidence(one, argument, sentence)
+
+
+def _ring(death: Death) -> list[str]:
+    cut = next(end for end in death.walk.outcomes if end.cause == "cycle")
+    return [*(f"“{hop.queue}”" for hop in cut.hops), f"“{death.queue.name}”"]
+
+
+def _rounds(death: Death) -> str:
+    cut = next(end for end in death.walk.outcomes if end.cause == "cycle")
+    rounds = sum(hop.queue == death.queue.name for hop in cut.hops)
+    return "one round" if rounds == 1 else f"{rounds} rounds"
+
+
+def limit_evidence(context: Context, one: Queue, sentence: str) -> Evidence:
+    """With the limit that holds, which may be the default of RabbitMQ 4."""
+    if LIMIT in one.arguments:
+        return context.evidence(one, LIMIT, sentence)
+    value = show_value(delivery_limit(one, context.version))
+    return Evidence(one.identity, LIMIT, value, "default of RabbitMQ", sentence)
+
+
+def _at_once(context: Context) -> Iterator[Hit]:
+    for death in context.deaths:
+        if death.reason == "rejected" and any(_returns(death, is_delayed=False)):
+            sentence = (
+                f"A message that a consumer of “{death.queue.name}” rejects comes back at once."
+            )
+            yield Hit("", context.evidence(death.queue, "x-dead-letter-exchange", sentence))
+
+
+def _for_ever(context: Context) -> Iterator[Hit]:
+    for death in context.deaths:
+        if death.reason == "rejected" and any(_returns(death, is_delayed=True)):
+            sentence = f"RabbitMQ never ends the retries of “{death.queue.name}”."
+            yield Hit("", context.evidence(death.queue, "x-dead-letter-exchange", sentence))
+
+
+def _returns(death: Death, *, is_delayed: bool) -> Iterator[bool]:
+    for outcome in death.back():
+        for hop in outcome.hops[1:]:
+            if hop.queue == death.queue.name:
+                yield bool(hop.after) == is_delayed
+
+
+def _poison(context: Context) -> Iterator[Hit]:
+    for one in context.queues:
+        limit = delivery_limit(one, context.version)
+        is_work = one.dead_letter_exchange is None and one.message_ttl_ms is None
+        if limit is not None and is_work:
+            sentence = f"“{one.name}” drops a message after {limit} failed deliveries."
+            yield Hit("", limit_evidence(context, one, sentence))
+
+
+DROPPED = Rule(
+    "F04",
+    Severity.LOSS,
+    "Dropped as a dead-letter cycle",
+    "RabbitMQ drops a dead letter that comes to a queue again in which it died before, unless a "
+    "consumer rejected it in between. Expiry, a full queue and the delivery limit do not count.",
+    CYCLES,
+    "Route these deaths to a queue outside the ring, or remove the setting that causes them.",
+    _dropped,
+    failing=Example(
+        queues=(
+            queue("f04-work", ttl=3_600_000, dlx="", key="f04-wait"),
+            queue("f04-wait", ttl=60_000, dlx="", key="f04-work"),
+        )
+    ),
+    passing=Example(
+        queues=(
+            queue("f04-work", dlx="", key="f04-wait"),
+            queue("f04-wait", ttl=60_000, dlx="", key="f04-work"),
+        )
+    ),
+)
+
+AT_ONCE = Rule(
+    "F21",
+    Severity.COST,
+    "Rejected messages return at once",
+    "The dead letters of this queue come back to it without a delay. A message that always fails "
+    "circles at full speed and takes the processor and the disk.",
+    CYCLES,
+    "Route rejected messages to a queue with a TTL, or to a dead-letter queue.",
+    _at_once,
+    failing=Example(queues=(queue("f21-work", dlx="", key="f21-work"),)),
+    passing=Example(
+        queues=(queue("f21-work", dlx="", key="f21-dead"), queue("f21-dead")),
+    ),
+)
+
+POISON = Rule(
+    "F24",
+    Severity.STYLE,
+    "Delivery limit without a dead-letter exchange",
+    "A quorum queue drops a message whose deliveries fail more often than its limit allows, which "
+    "is 20 by default from RabbitMQ 4.0 on. With a dead-letter exchange the message would be kept.",
+    "https://www.rabbitmq.com/docs/quorum-queues#poison-message-handling",
+    "Set a dead-letter exchange by a policy.",
+    _poison,
+    failing=Example(queues=(queue("f24-work", type="quorum", limit=5),)),
+    passing=Example(
+        queues=(
+            queue("f24-work", type="quorum", limit=5, dlx="", key="f24-dead"),
+            queue("f24-dead"),
+        )
+    ),
+)
+
+FOR_EVER = Rule(
+    "F25",
+    Severity.STYLE,
+    "Retries without an end",
+    "RabbitMQ returns a rejected message to this queue after a delay, as often as it is rejected. "
+    "Only the consumer can end the loop, for example by the count in x-death.",
+    CYCLES,
+    "Let the consumer park a message after some attempts.",
+    _for_ever,
+    failing=Example(
+        queues=(
+            queue("f25-work", dlx="", key="f25-wait"),
+            queue("f25-wait", ttl=60_000, dlx="", key="f25-work"),
+        )
+    ),
+    passing=Example(
+        queues=(queue("f25-work", dlx="", key="f25-dead"), queue("f25-dead")),
+    ),
+)

@@ -1,0 +1,210 @@
+"""Where dead letters go: to an exchange that exists, and from there to a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.definitions import Queue
+from topology.findings import commands
+from topology.findings.context import Context
+from topology.findings.evidence import Hit
+from topology.findings.example import Example, binding, exchange, queue
+from topology.findings.finding import Rule, Severity
+from topology.routing.matching.delayed_exchange import kind_of
+from topology.routing.matching.match import FORESEEABLE
+from topology.routing.walk import keeps_back
+
+EXCHANGE, KEY = "x-dead-letter-exchange", "x-dead-letter-routing-key"
+SAFETY = "https://www.rabbitmq.com/docs/dlx#safety"
+ROUTING = "https://www.rabbitmq.com/docs/dlx#routing"
+AT_LEAST_ONCE = "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"
+
+
+def _missing_exchanges(context: Context) -> Iterator[Hit]:
+    for one in context.dead_lettering:
+        if _is_missing(context, one) and not keeps_back(one):
+            name = one.dead_letter_exchange or ""
+            sentence = f"RabbitMQ drops each message that dies in “{one.name}”."
+            repair = (commands.declare_exchange(name), commands.bind(name, "TARGET_QUEUE", "KEY"))
+            yield Hit(name, context.evidence(one, EXCHANGE, sentence), repair)
+
+
+def _is_missing(context: Context, one: Queue) -> bool:
+    return bool(one.dead_letter_exchange) and (
+        one.dead_letter_exchange not in context.index.exchanges
+    )
+
+
+def _unrouted(context: Context) -> Iterator[Hit]:
+    for one, key in _without_route(context):
+        name = one.dead_letter_exchange or ""
+        if _is_missing(context, one) or keeps_back(one):
+            continue
+        argument = KEY if one.dead_letter_routing_key is not None else EXCHANGE
+        yield Hit(
+            _exchange(name), context.evidence(one, argument, _nowhere(one, key)), _bind(name, key)
+        )
+
+
+def _nowhere(one: Queue, key: str | None) -> str:
+    if key is None:
+        return f"No queue is bound to the dead-letter exchange of “{one.name}”."
+    return f"No queue gets a message that dies in “{one.name}” with the routing key “{key}”."
+
+
+def _bind(exchange: str, key: str | None) -> tuple[str, ...]:
+    """What is missing behind the default exchange is a queue, which is no binding."""
+    return (commands.bind(exchange, "TARGET_QUEUE", key or "KEY"),) if exchange else ()
+
+
+def _exchange(name: str) -> str:
+    return name or "(default exchange)"
+
+
+def _without_route(context: Context) -> Iterator[tuple[Queue, str | None]]:
+    """Each queue with a key that no queue gets; None where nothing is bound for any key."""
+    seen = set()
+    for death in context.deaths:
+        place = (death.queue.name, death.routing_key)
+        ends = death.walk.outcomes
+        if place not in seen and any(e.cause == "no_route" and len(e.hops) == 1 for e in ends):
+            seen.add(place)
+            yield death.queue, death.routing_key
+    for one in context.dead_lettering:
+        if context.keys(one) is None and _leads_nowhere(context, one):
+            yield one, None
+
+
+def _leads_nowhere(context: Context, one: Queue) -> bool:
+    """Whether its exchange has no way on at all; fresh delay levels have no destination yet."""
+    target = context.index.exchanges.get(one.dead_letter_exchange or "")
+    if target is None:
+        return _is_missing(context, one)
+    if kind_of(target) not in FORESEEABLE or one.name in context.level_queues:
+        return False
+    is_bound = bool(context.index.definitions.leaving(target.name))
+    return not is_bound and target.arguments.text("alternate-exchange") is None
+
+
+def _held(context: Context) -> Iterator[Hit]:
+    for one, key in _without_route(context):
+        if keeps_back(one):
+            name = one.dead_letter_exchange or ""
+            sentence = f"“{one.name}” stores each message that dies in it until a queue accepts it."
+            yield Hit(_exchange(name), context.evidence(one, EXCHANGE, sentence), _bind(name, key))
+
+
+def _old_streams(context: Context) -> Iterator[Hit]:
+    seen = set()
+    for death in context.deaths:
+        for end in death.walk.outcomes:
+            place = (death.queue.name, end.why)
+            if end.cause == "old_stream" and len(end.hops) == 1 and place not in seen:
+                seen.add(place)
+                sentence = f"A message dies in “{death.queue.name}”: {end.why}."
+                yield Hit("", context.evidence(death.queue, EXCHANGE, sentence))
+
+
+MISSING_EXCHANGE = Rule(
+    "F01",
+    Severity.LOSS,
+    "Dead-letter exchange missing",
+    "RabbitMQ accepts a queue whose dead-letter exchange does not exist. It drops the message "
+    "silently when the message dies.",
+    SAFETY,
+    "Declare the exchange and bind a queue to it.",
+    _missing_exchanges,
+    failing=Example(queues=(queue("f01-work", dlx="f01-dead"),)),
+    passing=Example(
+        queues=(queue("f01-work", dlx="f01-dead"), queue("f01-failed")),
+        exchanges=(exchange("f01-dead", "fanout"),),
+        bindings=(binding("f01-dead", "f01-failed"),),
+    ),
+)
+
+NO_ROUTE = Rule(
+    "F02",
+    Severity.LOSS,
+    "Dead letters without a route",
+    "RabbitMQ publishes a dead letter to the dead-letter exchange with the dead-letter routing "
+    "key, or else with its own key. No binding matches this key, so RabbitMQ drops the message.",
+    ROUTING,
+    "Bind a queue for this key, or declare the queue that the key names.",
+    _unrouted,
+    failing=Example(
+        queues=(
+            queue("f02-wait", ttl=60_000, dlx="f02-return", key="f02-orders"),
+            queue("f02-work"),
+        ),
+        exchanges=(exchange("f02-return"),),
+        bindings=(binding("f02-return", "f02-work", "f02-order"),),
+    ),
+    passing=Example(
+        queues=(
+            queue("f02-wait", ttl=60_000, dlx="f02-return", key="f02-orders"),
+            queue("f02-work"),
+        ),
+        exchanges=(exchange("f02-return"),),
+        bindings=(binding("f02-return", "f02-work", "f02-orders"),),
+    ),
+)
+
+OLD_STREAM = Rule(
+    "F12",
+    Severity.LOSS,
+    "Dead letters to a stream before RabbitMQ 3.12",
+    "Before RabbitMQ 3.12 a stream accepts no dead letter with the strategy at-most-once. RabbitMQ "
+    "drops the message.",
+    "https://www.rabbitmq.com/docs/streams",
+    "Bind a classic or quorum queue in place of the stream, or upgrade RabbitMQ.",
+    _old_streams,
+    failing=Example(
+        queues=(queue("f12-work", dlx="", key="f12-log"), queue("f12-log", type="stream")),
+        version="3.10.8",
+    ),
+    passing=Example(
+        queues=(queue("f12-work", dlx="", key="f12-log"), queue("f12-log", type="quorum")),
+        version="3.10.8",
+    ),
+)
+
+HELD = Rule(
+    "F13",
+    Severity.STUCK,
+    "At-least-once dead letters without a route",
+    "A quorum queue that dead-letters at least once stores each dead letter until a queue accepts "
+    "it. No queue does, so the messages stay and fill the disk.",
+    AT_LEAST_ONCE,
+    "Declare the exchange and bind a queue for the key.",
+    _held,
+    failing=Example(
+        queues=(
+            queue(
+                "f13-wait",
+                type="quorum",
+                ttl=60_000,
+                dlx="f13-return",
+                key="f13-work",
+                strategy="at-least-once",
+                overflow="reject-publish",
+            ),
+        ),
+        exchanges=(exchange("f13-return"),),
+    ),
+    passing=Example(
+        queues=(
+            queue(
+                "f13-wait",
+                type="quorum",
+                ttl=60_000,
+                dlx="f13-return",
+                key="f13-work",
+                strategy="at-least-once",
+                overflow="reject-publish",
+            ),
+            queue("f13-work"),
+        ),
+        exchanges=(exchange("f13-return"),),
+        bindings=(binding("f13-return", "f13-work", "f13-work"),),
+    ),
+)

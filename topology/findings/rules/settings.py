@@ -1,0 +1,167 @@
+"""Settings of exchanges and queues that do not do what they say, or do not last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topology.definitions import DELAYED_TYPE, Exchange, show_value
+from topology.findings import commands
+from topology.findings.context import Context
+from topology.findings.evidence import Hit
+from topology.findings.example import Example, binding, exchange, policy, queue
+from topology.findings.finding import Rule, Severity
+
+_POLICIES = "https://www.rabbitmq.com/docs/parameters#policies"
+# A policy's value has no effect beside the argument's.
+_ARGUMENT_WINS = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
+
+
+def _transient(context: Context) -> Iterator[Hit]:
+    for one in context.dead_lettering:
+        target = context.index.exchanges.get(one.dead_letter_exchange or "")
+        if one.durable and target is not None and not _lasts(target):
+            gone = "when its last binding goes" if target.durable else "when the broker restarts"
+            sentence = (
+                f"“{target.name}” is deleted {gone}, and messages that die in “{one.name}” then."
+            )
+            yield Hit(target.name, context.evidence(one, "x-dead-letter-exchange", sentence))
+
+
+def _lasts(target: Exchange) -> bool:
+    return target.durable and not target.auto_delete
+
+
+def _missing_alternates(context: Context) -> Iterator[Hit]:
+    for one in sorted(context.index.exchanges.values(), key=lambda exchange: exchange.name):
+        name = one.arguments.text("alternate-exchange")
+        if name and name not in context.index.exchanges:
+            sentence = f"RabbitMQ drops what no binding of “{one.name}” takes."
+            evidence = context.evidence_of(one.identity, "alternate-exchange", name, sentence)
+            repair = (commands.declare_exchange(name, "fanout"), commands.bind(name, "QUEUE", ""))
+            yield Hit(name, evidence, repair)
+
+
+def _not_refusing(context: Context) -> Iterator[Hit]:
+    for one in context.queues:
+        is_ignored = one.arguments.text("x-overflow") == "reject-publish-dlx"
+        is_bounded = any(name in one.arguments for name in ("x-max-length", "x-max-length-bytes"))
+        if one.type == "quorum" and is_ignored and is_bounded:
+            sentence = f"“{one.name}” drops its oldest message when it is full."
+            yield Hit("", context.evidence(one, "x-overflow", sentence))
+
+
+def _without_effect(context: Context) -> Iterator[Hit]:
+    for name, given in sorted(context.snapshot.policy_arguments.items()):
+        declared, one = context.snapshot.declared.queue(name), context.index.queues.get(name)
+        if declared is None or one is None:
+            continue
+        for argument in (*_ARGUMENT_WINS, "x-overflow"):
+            stated, other = declared.arguments.get(argument), given.get(argument)
+            if stated is None or other is None or stated == other:
+                continue
+            holds = one.arguments[argument]
+            lost = show_value(other if holds == stated else stated)
+            sentence = f"“{name}” has {argument} set twice. The value “{lost}” has no effect."
+            policies = context.snapshot.policies.get(name, "")
+            yield Hit(policies, context.evidence(one, argument, sentence))
+
+
+def _delayed_exchanges(context: Context) -> Iterator[Hit]:
+    for one in sorted(context.index.exchanges.values(), key=lambda exchange: exchange.name):
+        if one.type == DELAYED_TYPE:
+            sentence = f"“{one.name}” stores its delayed messages once, on one node."
+            yield Hit("", context.evidence_of(one.identity, "type", one.type, sentence))
+
+
+_QUEUES = (queue("f08-work", dlx="f08-dead"), queue("f08-failed"))
+_BOUND = (binding("f08-dead", "f08-failed"),)
+
+TRANSIENT = Rule(
+    "F08",
+    Severity.LOSS,
+    "Dead-letter exchange does not last",
+    "This durable queue outlives its dead-letter exchange. RabbitMQ drops dead letters once the "
+    "exchange is gone.",
+    "https://www.rabbitmq.com/docs/exchanges",
+    "Delete the exchange and declare it as durable, without auto-delete.",
+    _transient,
+    failing=Example(
+        queues=_QUEUES,
+        exchanges=(exchange("f08-dead", "fanout", durable=False),),
+        bindings=_BOUND,
+    ),
+    passing=Example(queues=_QUEUES, exchanges=(exchange("f08-dead", "fanout"),), bindings=_BOUND),
+)
+
+MISSING_ALTERNATE = Rule(
+    "F10",
+    Severity.LOSS,
+    "Alternate exchange missing",
+    "An alternate exchange gets the messages that no binding takes. It does not exist, so RabbitMQ "
+    "drops them.",
+    "https://www.rabbitmq.com/docs/ae",
+    "Declare the alternate exchange and bind a queue to it.",
+    _missing_alternates,
+    failing=Example(exchanges=(exchange("f10-orders", alternate="f10-rest"),)),
+    passing=Example(
+        queues=(queue("f10-unrouted"),),
+        exchanges=(exchange("f10-orders", alternate="f10-rest"), exchange("f10-rest", "fanout")),
+        bindings=(binding("f10-rest", "f10-unrouted"),),
+    ),
+)
+
+NOT_REFUSING = Rule(
+    "F11",
+    Severity.LOSS,
+    "Overflow reject-publish-dlx on a quorum queue",
+    "Quorum queues do not support the overflow reject-publish-dlx and use drop-head instead. A "
+    "full queue removes its oldest message, and does not refuse the new one.",
+    "https://www.rabbitmq.com/docs/maxlength",
+    "Set the overflow to reject-publish.",
+    _not_refusing,
+    failing=Example(
+        queues=(queue("f11-work", type="quorum", max_length=1000),),
+        policies=(policy("f11", "^f11-work", overflow="reject-publish-dlx"),),
+    ),
+    passing=Example(
+        queues=(queue("f11-work", type="quorum", max_length=1000),),
+        policies=(policy("f11", "^f11-work", overflow="reject-publish"),),
+    ),
+)
+
+WITHOUT_EFFECT = Rule(
+    "F26",
+    Severity.STYLE,
+    "Setting without effect",
+    "For a dead-letter exchange and key the argument wins over the policy, and for the overflow of "
+    "a quorum queue the policy wins. A change of the other one changes nothing.",
+    _POLICIES,
+    "Remove the setting that has no effect.",
+    _without_effect,
+    failing=Example(
+        queues=(queue("f26-work", dlx="", key="f26-dead"), queue("f26-dead")),
+        policies=(policy("f26", "^f26-work", dead_letter_exchange="f26-other"),),
+    ),
+    passing=Example(
+        queues=(queue("f26-work"), queue("f26-dead")),
+        policies=(
+            policy("f26", "^f26-work", dead_letter_exchange="", dead_letter_routing_key="f26-dead"),
+        ),
+    ),
+)
+
+DELAYED_EXCHANGE = Rule(
+    "F28",
+    Severity.STYLE,
+    "Exchange of the archived delay plugin",
+    "The plugin rabbitmq_delayed_message_exchange is archived and does not run on RabbitMQ 4.3. "
+    "Its messages exist once, on one node, and nothing lists them.",
+    "https://github.com/rabbitmq/rabbitmq-delayed-message-exchange",
+    "Move to a delay by TTL and dead-lettering before you upgrade.",
+    _delayed_exchanges,
+    failing=Example(
+        exchanges=(exchange("f28-delay", DELAYED_TYPE, delays_as="direct"),),
+        version="4.0.5",
+    ),
+    passing=Example(exchanges=(exchange("f28-delay"),), version="4.0.5"),
+)

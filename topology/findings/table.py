@@ -1,0 +1,45 @@
+"""The one table of rules, in the order of their numbers: the worst first."""
+
+from __future__ import annotations
+
+from topology.findings.finding import Rule
+from topology.findings.rules import (
+    at_least_once,
+    copies,
+    cycles,
+    dead_letter_routes,
+    levels,
+    settings,
+    waiting,
+)
+
+RULES: tuple[Rule, ...] = (
+    dead_letter_routes.MISSING_EXCHANGE,
+    dead_letter_routes.NO_ROUTE,
+    waiting.DISCARDED,
+    cycles.DROPPED,
+    waiting.DELETED_BEFORE,
+    waiting.NOT_RENEWED,
+    waiting.EXPIRING_DEAD_LETTERS,
+    settings.TRANSIENT,
+    at_least_once.FALLEN_BACK,
+    settings.MISSING_ALTERNATE,
+    settings.NOT_REFUSING,
+    dead_letter_routes.OLD_STREAM,
+    dead_letter_routes.HELD,
+    at_least_once.REFUSING,
+    copies.DUPLICATED,
+    copies.GIVEN_TO_OTHERS,
+    waiting.BOUNDED,
+    waiting.PRIORITISED,
+    waiting.SHORTENED,
+    levels.INCOMPLETE,
+    cycles.AT_ONCE,
+    at_least_once.UNBOUNDED,
+    at_least_once.UNSAFE,
+    cycles.POISON,
+    cycles.FOR_EVER,
+    settings.WITHOUT_EFFECT,
+    waiting.KEPT_FOR_A_TIME,
+    settings.DELAYED_EXCHANGE,
+)
