@@ -63,10 +63,21 @@ def _run(arguments: Sequence[str]) -> int:
 def needs_database(arguments: Sequence[str]) -> bool:
     """Tell whether it is a command of ours, or for accounts, that begins with the tables."""
     name = arguments[1] if len(arguments) > 1 else ""
-    if name == MIGRATING or {"-h", "--help"} & set(arguments):
+    if name == MIGRATING or {"-h", "--help"} & set(arguments) or checks_file(arguments):
         return False
     django.setup()
     return get_commands().get(name) in OURS | ACCOUNTS
+
+
+def checks_file(arguments: Sequence[str]) -> bool:
+    """Tell whether it is `lint` with a file, which is to start at once and anywhere."""
+    given = [one for one in arguments[2:] if one == "-" or not one.startswith("-")]
+    return arguments[1:2] == ["lint"] and bool(given) and is_file(given[0])
+
+
+def is_file(source: str) -> bool:
+    """Tell whether a file is meant and not a broker, whose slug has neither a dot nor a slash."""
+    return source == "-" or "." in source or "/" in source
 
 
 def prepare_database() -> None:

@@ -12,6 +12,15 @@ from topology.definitions import ArgumentValue
 _ADMIN = 'rabbitmqadmin --vhost "$VHOST"'
 
 
+# Words that a person has to replace.
+TARGET_QUEUE, TARGET_KEY = "TARGET_QUEUE", "TARGET_KEY"
+
+
+def has_blanks(command: str) -> bool:
+    """Tell whether something in it is to be replaced."""
+    return TARGET_QUEUE in command or TARGET_KEY in command
+
+
 def set_vhost(name: str) -> str:
     return f"VHOST={quote(name)}"
 
@@ -20,7 +29,7 @@ def declare_exchange(name: str, kind: str = "direct") -> str:
     return f"{_ADMIN} declare exchange --name {quote(name)} --type {kind} --durable true"
 
 
-def bind(source: str, queue: str, key: str) -> str:
+def bind(source: str, queue: str = TARGET_QUEUE, key: str = TARGET_KEY) -> str:
     return (
         f"{_ADMIN} declare binding --source {quote(source)} --destination-type queue "
         f"--destination {quote(queue)} --routing-key {quote(key)}"

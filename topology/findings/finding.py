@@ -14,9 +14,10 @@ from topology.findings.example import Example
 
 
 class Severity(IntEnum):
-    """What happens to messages, the worst last; a message that comes twice comes at a wrong time.
+    """What happens to messages, the worst last.
 
-    Style is a note: nothing goes wrong as long as the broker and the consumers work.
+    Timing: a message arrives early, late or twice. Style is a note: nothing goes wrong as long as
+    the broker and the consumers work.
     """
 
     STYLE = 1
@@ -37,7 +38,7 @@ class Severity(IntEnum):
 _LABELS = {
     Severity.LOSS: "Loss",
     Severity.STUCK: "Stuck",
-    Severity.TIMING: "Early, late or twice",
+    Severity.TIMING: "Timing",
     Severity.COST: "Cost",
     Severity.STYLE: "Style",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from topology.definitions import Exchange, Queue
+from topology.definitions import MAXIMUM_TTL_MS, Exchange, Queue
 from topology.delays import format_delay
 
 
@@ -150,9 +150,10 @@ def may_be_full(queue: Queue) -> str:
 
 
 def may_be_deleted(queue: Queue, stays_ms: int | None) -> str:
-    """ "" for a queue that is not deleted while the message is in it."""
+    """ "" for a queue that is not deleted while the message is in it, or that no broker takes."""
     unused = queue.arguments.number("x-expires")
-    if unused is None or (stays_ms is not None and stays_ms < unused):
+    is_short = stays_ms is not None and unused is not None and stays_ms < unused
+    if unused is None or unused > MAXIMUM_TTL_MS or is_short:
         return ""
     return (
         f"RabbitMQ deletes “{queue.name}” and its messages after {span(unused)} without use. A "

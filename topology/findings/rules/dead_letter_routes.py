@@ -25,7 +25,7 @@ def _missing_exchanges(context: Context) -> Iterator[Hit]:
         if _is_missing(context, one) and not keeps_back(one):
             name = one.dead_letter_exchange or ""
             sentence = f"RabbitMQ drops each message that dies in “{one.name}”."
-            repair = (commands.declare_exchange(name), commands.bind(name, "TARGET_QUEUE", "KEY"))
+            repair = (commands.declare_exchange(name), commands.bind(name))
             yield Hit(name, context.evidence(one, EXCHANGE, sentence), repair)
 
 
@@ -54,7 +54,9 @@ def _nowhere(one: Queue, key: str | None) -> str:
 
 def _bind(exchange: str, key: str | None) -> tuple[str, ...]:
     """What is missing behind the default exchange is a queue, which is no binding."""
-    return (commands.bind(exchange, "TARGET_QUEUE", key or "KEY"),) if exchange else ()
+    if not exchange:
+        return ()
+    return (commands.bind(exchange) if key is None else commands.bind(exchange, key=key),)
 
 
 def _exchange(name: str) -> str:

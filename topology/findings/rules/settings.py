@@ -37,7 +37,7 @@ def _missing_alternates(context: Context) -> Iterator[Hit]:
         if name and name not in context.index.exchanges:
             sentence = f"RabbitMQ drops what no binding of “{one.name}” takes."
             evidence = context.evidence_of(one.identity, "alternate-exchange", name, sentence)
-            repair = (commands.declare_exchange(name, "fanout"), commands.bind(name, "QUEUE", ""))
+            repair = (commands.declare_exchange(name, "fanout"), commands.bind(name, key=""))
             yield Hit(name, evidence, repair)
 
 

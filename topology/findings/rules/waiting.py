@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from topology.definitions import Queue
+from topology.definitions import MAXIMUM_TTL_MS, Queue
 from topology.delays import format_delay
 from topology.findings import commands
 from topology.findings.context import Context
@@ -50,7 +50,7 @@ def _give_exchange(context: Context, one: Queue) -> tuple[str, ...]:
     """None where it has a policy already: only one applies to a queue."""
     if one.name in context.snapshot.policies:
         return ()
-    target = {"dead_letter_exchange": "", "dead_letter_routing_key": "TARGET_QUEUE"}
+    target = {"dead_letter_exchange": "", "dead_letter_routing_key": commands.TARGET_QUEUE}
     return (commands.set_policy(f"{one.name}-dead-letters", one.name, **target),)
 
 
@@ -114,8 +114,9 @@ def _not_renewed(context: Context) -> Iterator[Hit]:
 def _leased(context: Context) -> Iterator[tuple[Queue, int, int]]:
     """Queues that messages wait in and that expire, with their TTL and their lease."""
     for one in context.dead_lettering:
-        ttl_ms, expires_ms = one.message_ttl_ms, one.arguments.number(EXPIRES)
-        if ttl_ms is not None and expires_ms is not None and not context.is_consumed(one):
+        ttl_ms, expires_ms = one.message_ttl_ms, one.arguments.number(EXPIRES) or 0
+        is_valid = 0 < expires_ms <= MAXIMUM_TTL_MS
+        if ttl_ms is not None and is_valid and not context.is_consumed(one):
             yield one, ttl_ms, expires_ms
 
 

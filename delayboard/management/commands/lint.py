@@ -1,0 +1,169 @@
+"""Checks exported definitions or a broker by the rules of findings."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error
+
+from delayboard.management.input_file import opened
+from delayboard.run_command import is_file
+from topology.broker.management.exported import NotDefinitions, read_export
+from topology.findings import baseline, report
+from topology.findings.find import find
+from topology.findings.finding import Finding, Severity
+from topology.graph.layout.geometry import visible
+from topology.snapshot import Snapshot
+
+FOUND_CODE, BAD_INPUT_CODE = 1, 2
+MAXIMUM_BYTES = 500_000_000
+SEVERITIES = [severity.key for severity in sorted(Severity, reverse=True)]
+
+
+class BadInput(Exception):
+    """A sentence on what cannot be read."""
+
+
+class Command(BaseCommand):
+    help = (
+        "Check exported definitions (rabbitmqctl export_definitions, or the management page) or "
+        "a broker for mistakes in delays, retries and dead-lettering. Exit code: 0 without "
+        "findings from --fail-on up, 1 with some, 2 if the input cannot be read."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "source", help="a file of definitions, - for standard input, or a broker's slug"
+        )
+        parser.add_argument("--vhost", help="check only this virtual host of the file")
+        parser.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text")
+        parser.add_argument(
+            "--fail-on", choices=SEVERITIES, default="cost", help="lowest severity that fails"
+        )
+        parser.add_argument("--baseline", help="a file of findings that are accepted")
+        parser.add_argument("--write-baseline", help="accept all findings of now in this file")
+        parser.add_argument(
+            "--rabbitmq-version", default="", help="check for this version, such as 4.3"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            self._check(options)
+        except BadInput as error:
+            self.stderr.write(visible(str(error)))
+            sys.exit(BAD_INPUT_CODE)
+
+    def _check(self, options: Mapping[str, Any]) -> None:
+        snapshots = _chosen(_snapshots(options), options["vhost"])
+        known = _known(options["baseline"])
+        everything = {vhost: find(snapshot) for vhost, snapshot in snapshots.items()}
+        if options["write_baseline"]:
+            _write(options["write_baseline"], baseline.write(everything))
+            self.stdout.write(f"Baseline written to {options['write_baseline']}.")
+            return
+        found = {v: baseline.without(findings, v, known) for v, findings in everything.items()}
+        self._print(found, options)
+        for snapshot in snapshots.values():
+            for doubt in snapshot.doubts:
+                self.stderr.write(visible(doubt))
+        worst = Severity[options["fail_on"].upper()]
+        if any(one.severity >= worst for findings in found.values() for one in findings):
+            sys.exit(FOUND_CODE)
+
+    def _print(self, found: Mapping[str, Sequence[Finding]], options: Mapping[str, Any]) -> None:
+        match options["format"]:
+            case "json":
+                self._print_json(report.as_json(found))
+            case "sarif":
+                self._print_json(report.as_sarif(found, options["source"]))
+            case "github":
+                for line in report.as_annotations(found, options["source"]):
+                    self.stdout.write(visible(line))
+            case _:
+                for line in report.as_lines(found):
+                    self.stdout.write(visible(line))
+
+    def _print_json(self, document: Any) -> None:
+        self.stdout.write(json.dumps(document, indent=2))
+
+
+def _snapshots(options: Mapping[str, Any]) -> dict[str, Snapshot]:
+    """By vhost. Raises BadInput."""
+    source, version = options["source"], options["rabbitmq_version"]
+    if not is_file(source):
+        return _of_broker(source)
+    try:
+        return read_export(_read(source), version)
+    except NotDefinitions as error:
+        raise BadInput(str(error)) from error
+
+
+def _of_broker(slug: str) -> dict[str, Snapshot]:
+    """Raises BadInput."""
+    from topology import latest
+    from topology.database.errors import explain
+    from topology.models import Broker
+
+    try:
+        broker = Broker.objects.filter(slug=slug).first()
+        names = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none"
+    except Error as error:
+        raise BadInput(explain(error) or f"The database cannot be read: {error}") from error
+    if broker is None:
+        raise BadInput(f"“{slug}” is neither a file nor a broker. Existing brokers: {names}.")
+    known = latest.poll(broker, 60)
+    if known.snapshot is None or known.error:
+        raise BadInput(known.error)
+    return {broker.vhost: known.snapshot}
+
+
+def _read(file: str) -> Any:
+    """A file's JSON. Raises BadInput."""
+    name = "The standard input" if file == "-" else f"The file “{file}”"
+    try:
+        with opened(file) as stream:
+            raw = stream.read(MAXIMUM_BYTES + 1)
+    except CommandError as error:
+        raise BadInput(str(error)) from error
+    except OSError as error:
+        raise BadInput(f"{name} cannot be read: {error.strerror}.") from error
+    if len(raw) > MAXIMUM_BYTES:
+        raise BadInput(f"{name} is larger than {MAXIMUM_BYTES // 1_000_000} MB.")
+    if not raw.strip():
+        raise BadInput(f"{name} is empty.")
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{name} is not JSON.") from error
+
+
+def _chosen(snapshots: dict[str, Snapshot], vhost: str | None) -> dict[str, Snapshot]:
+    """Raises BadInput."""
+    if vhost is None:
+        return snapshots
+    if vhost not in snapshots:
+        names = ", ".join(f"“{name}”" for name in snapshots)
+        raise BadInput(f"The virtual host “{vhost}” is not in the file. It has {names}.")
+    return {vhost: snapshots[vhost]}
+
+
+def _known(file: str | None) -> baseline.Known:
+    """Raises BadInput."""
+    try:
+        return baseline.read(_read(file)) if file else frozenset()
+    except baseline.NotABaseline as error:
+        raise BadInput(str(error)) from error
+
+
+def _write(file: str, document: Any) -> None:
+    """Raises BadInput."""
+    try:
+        Path(file).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"“{file}” cannot be written: {error.strerror}.") from error
