@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from topology.views import audit, brokers, discovered, topologies, trace_route, vhost
+from topology.views import audit, brokers, discovered, findings, topologies, trace_route, vhost
 
 app_name = "topology"
 urlpatterns = [
@@ -17,6 +17,9 @@ urlpatterns = [
     path("brokers/<slug:broker_slug>/found/adopt/", discovered.found_adopt, name="found_adopt"),
     path("brokers/<slug:broker_slug>/where/", trace_route.where, name="where"),
     path("brokers/<slug:broker_slug>/picture/", vhost.vhost, name="vhost"),
+    path("findings/", findings.overview, name="findings_overview"),
+    path("findings/<slug:broker_slug>/", findings.findings, name="findings"),
+    path("findings/<slug:broker_slug>/<slug:key>/", findings.finding, name="finding"),
     path("topologies/", topologies.topologies, name="topologies"),
     path("topologies/add/", topologies.topology_add, name="topology_add"),
     path("topologies/patterns/<slug:kind>/", topologies.explain, name="explain"),

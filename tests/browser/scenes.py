@@ -22,6 +22,7 @@ from tests.browser.names import crowd, long_name
 from tests.browser.sights import Scene, Sight, press
 from tests.builders import eventually, make_broker, make_pair
 from topology import latest
+from topology.findings.find import find
 from topology.models import Broker, State, Topology, WorkState
 from topology.operations.provision import apply
 from topology.operations.topology_rows import create_topology
@@ -74,6 +75,7 @@ def empty(user: User, vhost: Vhost) -> Scene:
     scene.add_lists()
     scene.add("broker", "topology:broker", broker.slug)
     scene.add("found", "topology:found", broker.slug)
+    scene.add("findings", "topology:findings", broker.slug)
     scene.add("picture", "topology:vhost", broker.slug)
     scene.add("firehose", "firehose", broker.slug)
     for kind in PATTERNS:
@@ -116,6 +118,7 @@ def normal(user: User, vhost: Vhost) -> Scene:
     scene.add("stream-tap", "topology:topology", planned.slug)
     built = {"kind": "delay_levels", "name": contents.half_built(vhost)}
     scene.add("found-one", "topology:found", broker.slug, query=built)
+    scene.add("findings-one", "topology:finding", broker.slug, _first_finding(broker))
     scene.add("prediction-levels", "publish", query=_far(levels), act=press("Predict"))
     return scene
 
@@ -221,6 +224,7 @@ def _add_rows(
     scene.add("replay", "replay_batch", batch.pk)
     scene.add("broker", "topology:broker", broker.slug)
     scene.add("found", "topology:found", broker.slug)
+    scene.add("findings", "topology:findings", broker.slug)
     scene.add("broker-edit", "topology:broker_edit", broker.slug)
     scene.add("firehose", "firehose", broker.slug)
     published = {"exchange": "", "routing_key": queue, "expiration": "90000"}
@@ -353,6 +357,12 @@ def _numbers_known(broker: Broker) -> bool:
     snapshot = latest.poll(broker, 20).snapshot
     assert snapshot is not None
     return all(numbers.messages is not None for numbers in snapshot.numbers.values())
+
+
+def _first_finding(broker: Broker) -> str:
+    snapshot = latest.poll(broker, 20).snapshot
+    assert snapshot is not None
+    return find(snapshot)[0].key
 
 
 def _many_topologies(broker: Broker, names: list[str]) -> None:

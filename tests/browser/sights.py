@@ -48,6 +48,7 @@ class Scene:
             "topology:brokers",
             "topology:topologies",
             "topology:audit",
+            "topology:findings_overview",
             "analytics:scheduled",
             "analytics:reports",
             "retention",

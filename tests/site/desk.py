@@ -85,6 +85,7 @@ def pages(pair: Topology) -> dict[str, str]:
             "topology:topologies",
             "topology:topology_add",
             "topology:audit",
+            "topology:findings_overview",
         )
     }
     return addresses | {
@@ -111,6 +112,8 @@ def pages(pair: Topology) -> dict[str, str]:
         "topology:broker": reverse("topology:broker", args=["test-broker"]),
         "topology:broker_edit": reverse("topology:broker_edit", args=["test-broker"]),
         "topology:found": reverse("topology:found", args=["test-broker"]),
+        "topology:findings": reverse("topology:findings", args=["test-broker"]),
+        "topology:finding": reverse("topology:finding", args=["test-broker", "f01-gone"]),
         "topology:vhost": reverse("topology:vhost", args=["test-broker"]),
         "topology:where": reverse("topology:where", args=["test-broker"]) + "?routing_key=work",
         "topology:topology": reverse("topology:topology", args=[pair.slug]),

@@ -44,6 +44,8 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
         "topology:broker",
         "topology:broker_edit",
         "topology:found",
+        "topology:findings",
+        "topology:finding",
         "topology:vhost",
         "topology:where",
         "topology:topology",

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from topology.definitions import Arguments, Identity, Queue, show_value
+from topology.definitions import Arguments, Exchange, Identity, Queue, show_value
 from topology.findings.evidence import Evidence
 from topology.patterns.delay_levels.recognize import recognize as find_delay_levels
 from topology.patterns.pattern import Use
 from topology.routing.context import Circumstances, consuming
 from topology.routing.cycle import Reason
 from topology.routing.death_reasons import reasons
+from topology.routing.matching.headers import NEWEST
 from topology.routing.matching.index import Index
 from topology.routing.matching.message_keys import MessageKeys
 from topology.routing.message_copy import Copy
@@ -47,12 +48,10 @@ class Context:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.version = snapshot.version_tuple
+        self.version = snapshot.version_tuple or NEWEST
         self.index = Index(snapshot.definitions.without_taps())
         self._keys = MessageKeys(self.index)
-        self._around = Circumstances(
-            self.index, self.version or (99,), consuming(snapshot.consumed, None)
-        )
+        self._around = Circumstances(self.index, self.version, consuming(snapshot.consumed, None))
 
     @cached_property
     def queues(self) -> Sequence[Queue]:
@@ -177,5 +176,7 @@ class Context:
         return Evidence(queue.identity, argument, value, self.set_by(queue, argument), sentence)
 
     def evidence_of(self, thing: Identity, argument: str, value: str, sentence: str) -> Evidence:
-        """Of an exchange or a binding, which only its own arguments set."""
-        return Evidence(thing, argument, value, "argument", sentence)
+        """Of anything but a queue; operator policies give exchanges nothing."""
+        declared = self.snapshot.declared.get(thing)
+        is_own = not isinstance(declared, Exchange) or argument in ("type", *declared.arguments)
+        return Evidence(thing, argument, value, "argument" if is_own else "policy", sentence)

@@ -19,6 +19,24 @@ def find(snapshot: Snapshot, rules: Sequence[Rule] = RULES) -> tuple[Finding, ..
     return tuple(found)
 
 
+def is_alike(first: Snapshot, second: Snapshot) -> bool:
+    """Whether both have the same findings for sure: they differ in numbers alone."""
+    return _read(first) == _read(second)
+
+
+def _read(snapshot: Snapshot) -> tuple[object, ...]:
+    """All that rules read of it."""
+    return (
+        snapshot.version,
+        snapshot.consumed,
+        snapshot.policies,
+        snapshot.operator_policies,
+        snapshot.policy_arguments,
+        snapshot.declared,
+        snapshot.definitions,
+    )
+
+
 def _grouped(rule: Rule, hits: Sequence[Hit]) -> list[Finding]:
     by_cause: dict[str, list[Hit]] = {}
     for hit in hits:

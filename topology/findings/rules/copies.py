@@ -22,7 +22,7 @@ def _waits_twice(context: Context) -> Iterator[Hit]:
     """Several delay queues bound to one key, whose messages arrive in one queue."""
     for source in sorted(context.index.exchanges):
         for key, names in _delays_by_key(context, source):
-            way = walk(context.index, source, key, version=context.version or (99,))
+            way = walk(context.index, source, key, version=context.version)
             for arrives in sorted(_twice(way)):
                 ways = [name for name in names if _leads(way, name, arrives)]
                 yield from _bound_too(context, source, key, ways, arrives)
