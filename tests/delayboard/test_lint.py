@@ -115,6 +115,28 @@ def test_a_policy_and_an_operator_policy_are_named_as_what_sets_a_value(tmp_path
     assert "x-message-ttl = 5, set by operator policy o" in text
 
 
+def test_an_alternate_exchange_by_a_policy_counts(tmp_path: Path) -> None:
+    document: Any = {
+        **Example(
+            queues=(queue("work", dlx="dead", key="none"), queue("rest")),
+            exchanges=(exchange("dead"), exchange("other", "fanout")),
+            bindings=(binding("other", "rest"),),
+        ).definitions(),
+        "policies": [
+            {
+                "name": "p",
+                "pattern": "^dead",
+                "apply-to": "exchanges",
+                "definition": {"alternate-exchange": "other"},
+            }
+        ],
+    }
+    assert lint(written(tmp_path, document))[1] == "No findings.\n"
+    document["policies"][0]["definition"]["alternate-exchange"] = "missing"
+    text = lint(written(tmp_path, document))[1]
+    assert "exchange dead: alternate-exchange = missing, set by policy\n" in text
+
+
 def test_what_a_baseline_knows_is_not_reported_again(definitions: Path, tmp_path: Path) -> None:
     baseline = tmp_path / "known.json"
     assert lint(definitions, "--write-baseline", str(baseline))[0] == 0

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from topology.broker.management.observe import read_snapshot
-from topology.broker.management.policies import put_in_force
+from topology.broker.management.policies import name_policies, put_in_force
 from topology.snapshot import Snapshot
 
 LONGEST_NAME_BYTES = 255
@@ -83,6 +83,7 @@ def _snapshot(
     policies, limits = here("policies"), _operator_policies(here("parameters"))
     unread = put_in_force(queues, policies, limits)
     exchanges = [*here("exchanges"), *_predeclared(here("exchanges"))]
+    name_policies(exchanges, policies)
     return read_snapshot(
         {"rabbitmq_version": version},
         queues,

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 # What a policy may apply to -> the types of queues, none for every type.
-_APPLIES = {
+_TO_QUEUES: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "queues": (),
     "classic_queues": ("classic",),
     "quorum_queues": ("quorum",),
     "streams": ("stream",),
 }
+_TO_EXCHANGES: Mapping[str, tuple[str, ...]] = {"all": (), "exchanges": ()}
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,26 @@ def put_in_force(
     return unread
 
 
-def _ordered(policies: Sequence[Mapping[str, Any]], unread: list[str]) -> list[_Policy]:
-    """Those for queues, the highest priority first."""
+def name_policies(
+    exchanges: Iterable[dict[str, Any]], policies: Sequence[Mapping[str, Any]]
+) -> None:
+    """Add the `policy` to exchanges, as the API does; one that Python cannot read is left out."""
+    own = _ordered(policies, [], _TO_EXCHANGES)
+    for row in exchanges:
+        name = str(row.get("name", ""))
+        chosen = next((policy for policy in own if policy.pattern.search(name)), None)
+        row["policy"] = chosen.name if chosen else None
+
+
+def _ordered(
+    policies: Sequence[Mapping[str, Any]],
+    unread: list[str],
+    applies: Mapping[str, tuple[str, ...]] = _TO_QUEUES,
+) -> list[_Policy]:
+    """Those that apply, the highest priority first."""
     found = []
     for raw in sorted(policies, key=_priority, reverse=True):
-        types = _APPLIES.get(str(raw.get("apply-to", "all")))
+        types = applies.get(str(raw.get("apply-to", "all")))
         definition = raw.get("definition")
         if types is None or not isinstance(definition, Mapping):
             continue
