@@ -1,0 +1,138 @@
+"""Topologies of eight libraries, as their documentation and code declare them: notes at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from tests.topology.builders import a_snapshot
+from topology.definitions import DELAYED_TYPE, Arguments, Binding, Definitions, Exchange, Queue
+from topology.definitions import Thing as One
+from topology.findings.find import find
+from topology.findings.finding import Severity
+from topology.patterns.delay_levels import params as level_params
+from topology.patterns.delay_levels.pattern import delay_levels
+
+DAY_MS = 86_400_000
+
+
+def queue(name: str, *, auto_delete: bool = False, **arguments: str | int) -> Queue:
+    """With arguments by their names without "x-"; dead_letter_exchange for one with hyphens."""
+    stated = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    return Queue(name, auto_delete=auto_delete, arguments=Arguments(stated))
+
+
+def levels(preset: str, work: Queue) -> list[One]:
+    params = level_params.Params(preset)
+    route = delay_levels.route(params, timedelta(seconds=5), work.name)
+    return [*delay_levels.definitions(params), *route.declares, work]
+
+
+# docs.particular.net: conventional routing, quorum queues, error and audit queues.
+NSERVICEBUS: list[One] = [
+    *levels("nsb-v2", queue("sales", queue_type="quorum")),
+    Exchange("sales", "fanout"),
+    Binding("sales", "sales", ""),
+    *(queue(name, queue_type="quorum") for name in ("error", "audit")),
+    Exchange("Sales:OrderPlaced", "fanout"),
+    Binding("Sales:OrderPlaced", "sales", "", destination_is_queue=False),
+]
+# masstransit.io: a fanout for each message and endpoint, the delayed-exchange scheduler.
+MASSTRANSIT: list[One] = [
+    Exchange("Contracts:SubmitOrder", "fanout"),
+    *(Exchange(name, "fanout") for name in ("order", "order_error", "order_skipped")),
+    Binding("Contracts:SubmitOrder", "order", "", destination_is_queue=False),
+    Exchange("order_delay", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "fanout"})),
+    Binding("order_delay", "order", "", destination_is_queue=False),
+    *(queue(name) for name in ("order", "order_error", "order_skipped")),
+    *(Binding(name, name, "") for name in ("order", "order_error", "order_skipped")),
+    queue("host_bus_1", auto_delete=True, expires=60_000),
+]
+# kombu: native delayed delivery, event queues, mailboxes of remote control.
+CELERY: list[One] = [
+    *levels("celery", queue("celery", queue_type="quorum")),
+    Exchange("celery"),
+    Binding("celery", "celery", "celery"),
+    Exchange("celeryev", "topic"),
+    queue("celeryev.1", auto_delete=True, message_ttl=5_000, expires=60_000),
+    Binding("celeryev", "celeryev.1", "worker.#"),
+    queue("reply.celery.pidbox", auto_delete=True, message_ttl=300_000, expires=10_000),
+]
+# Spring Cloud Stream: auto-bind-dlq, dlq-ttl, dlq-dead-letter-exchange.
+SPRING: list[One] = [
+    Exchange("orders", "topic"),
+    Exchange("DLX"),
+    queue("orders.billing", dead_letter_exchange="DLX", dead_letter_routing_key="orders.billing"),
+    Binding("orders", "orders.billing", "#"),
+    queue(
+        "orders.billing.dlq",
+        message_ttl=5_000,
+        dead_letter_exchange="",
+        dead_letter_routing_key="orders.billing",
+    ),
+    Binding("DLX", "orders.billing.dlq", "orders.billing"),
+    queue("orders.billing.parking-lot"),
+]
+# EasyNetQ: a delay by DeadLetterExchangeAndMessageTtlScheduler, the common error queue.
+EASYNETQ: list[One] = [
+    Exchange("Order, Shop", "topic"),
+    queue("Order, Shop_billing"),
+    Binding("Order, Shop", "Order, Shop_billing", "#"),
+    *(
+        thing
+        for delay in ("0_00_00_05", "0_00_01_00")
+        for thing in (
+            Exchange(f"Order, Shop_{delay}", "topic"),
+            queue(f"Order, Shop_{delay}", message_ttl=5_000, dead_letter_exchange="Order, Shop"),
+            Binding(f"Order, Shop_{delay}", f"Order, Shop_{delay}", "#"),
+        )
+    ),
+    queue("EasyNetQ_Default_Error_Queue"),
+]
+# sneakers/handlers/maxretry.rb
+SNEAKERS: list[One] = [
+    Exchange("sneakers"),
+    queue("downloads", dead_letter_exchange="downloads-retry"),
+    Binding("sneakers", "downloads", "downloads"),
+    *(Exchange(f"downloads-{name}", "topic") for name in ("retry", "error", "retry-requeue")),
+    queue("downloads-retry", message_ttl=60_000, dead_letter_exchange="downloads-retry-requeue"),
+    queue("downloads-error"),
+    Binding("downloads-retry", "downloads-retry", "#"),
+    Binding("downloads-error", "downloads-error", "#"),
+    Binding("downloads-retry-requeue", "downloads", "#"),
+]
+# nameko and nameko-amqp-retry: the backoff exchange goes by headers, the key is the queue's name.
+NAMEKO: list[One] = [
+    Exchange("nameko-rpc", "topic"),
+    queue("rpc-billing"),
+    Binding("nameko-rpc", "rpc-billing", "billing.*"),
+    queue("rpc.reply-billing-1", expires=300_000),
+    Exchange("backoff", "headers"),
+    queue("backoff--5000", message_ttl=5_000, expires=65_000, dead_letter_exchange=""),
+    Binding("backoff", "backoff--5000", "", arguments=Arguments({"backoff": 5_000})),
+]
+# dramatiq/brokers/rabbitmq.py: a delay queue that workers read, dead letters for a week.
+DRAMATIQ: list[One] = [
+    queue("default", dead_letter_exchange="", dead_letter_routing_key="default.XQ"),
+    queue("default.DQ", dead_letter_exchange="", dead_letter_routing_key="default.XQ"),
+    queue("default.XQ", message_ttl=7 * DAY_MS),
+]
+TOPOLOGIES: dict[str, Sequence[One]] = {
+    "NServiceBus": NSERVICEBUS,
+    "MassTransit": MASSTRANSIT,
+    "Celery": CELERY,
+    "Spring": SPRING,
+    "EasyNetQ": EASYNETQ,
+    "Sneakers": SNEAKERS,
+    "Nameko": NAMEKO,
+    "Dramatiq": DRAMATIQ,
+}
+
+
+@pytest.mark.parametrize("version", ["3.10.8", "4.0.5", "4.3.6"])
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_a_topology_of_a_library_has_notes_at_most(name: str, version: str) -> None:
+    found = find(a_snapshot(Definitions.of(TOPOLOGIES[name]), version=version))
+    assert [one.title for one in found if one.severity > Severity.STYLE] == []
