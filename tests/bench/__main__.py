@@ -11,6 +11,7 @@ from pathlib import Path
 PARTS = (
     "identifying",
     "walking",
+    "findings",
     "moving",
     "replaying",
     "recording",
