@@ -178,5 +178,7 @@ class Context:
     def evidence_of(self, thing: Identity, argument: str, value: str, sentence: str) -> Evidence:
         """Of anything but a queue; operator policies give exchanges nothing."""
         declared = self.snapshot.declared.get(thing)
-        is_own = not isinstance(declared, Exchange) or argument in ("type", *declared.arguments)
-        return Evidence(thing, argument, value, "argument" if is_own else "policy", sentence)
+        set_by = ""
+        if isinstance(declared, Exchange):
+            set_by = "argument" if argument in ("type", *declared.arguments) else "policy"
+        return Evidence(thing, argument, value, set_by, sentence)

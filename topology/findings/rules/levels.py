@@ -29,7 +29,7 @@ INCOMPLETE = Rule(
     "Each level adds one power of two to a delay, and a message passes all levels. A level that is "
     "missing or differs makes delays wrong or loses messages.",
     "https://docs.particular.net/transports/rabbitmq/delayed-delivery",
-    "Open the discovered topology and apply its plan.",
+    "Adopt the discovered topology and apply its plan.",
     _incomplete,
     failing=Example(
         queues=_LEVELS.queues,
