@@ -15,7 +15,7 @@ from django.core.management import call_command
 
 from tests.site.desk import know
 from tests.topology.builders import a_queue
-from topology.findings.example import Example, binding, exchange, queue
+from topology.findings.example import Example, binding, exchange, policy, queue
 from topology.models import Broker
 
 LOST = Example(queues=(queue("lost", dlx="not-there"),)).definitions()
@@ -90,6 +90,14 @@ def test_an_export_of_a_cluster_is_checked_by_vhost(tmp_path: Path) -> None:
     assert text.index("Virtual host /\n") < text.index("F02") < text.index("Virtual host shop\n")
     assert "F02" not in lint(file, "--vhost", "shop")[1]
     assert lint(file, "--vhost", "none")[0] == 2
+
+
+def test_an_export_of_one_vhost_may_name_it_in_its_policies_alone(tmp_path: Path) -> None:
+    given = {**policy("p", "^wait", message_ttl=5), "vhost": "shop"}
+    document = {**Example(queues=(queue("wait"),)).definitions(), "policies": [given]}
+    text = lint(written(tmp_path, document))[1]
+    assert "queue wait: x-message-ttl = 5, set by policy p\n" in text
+    assert "Virtual host" not in text
 
 
 def test_a_policy_and_an_operator_policy_are_named_as_what_sets_a_value(tmp_path: Path) -> None:

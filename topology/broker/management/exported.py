@@ -39,12 +39,18 @@ def read_export(document: Any, version: str = "") -> dict[str, Snapshot]:
         )
     rows = {kind: _rows(document, kind) for kind in _KINDS}
     stated = version or str(document.get("rabbitmq_version") or document.get("rabbit_version", ""))
-    own = str(document.get("original_vhost_name", ""))
+    own = str(document.get("original_vhost_name", "")) or _own_name(rows)
     named = _rows(document, "vhosts") if "vhosts" in document else []
     names = {str(raw.get("name", "")) for raw in named}
     names |= {str(raw.get("vhost", own)) for kind in _KINDS for raw in rows[kind]}
     # Cluster-wide parameters have no vhost of their own.
     return {name: _snapshot(rows, name, own, stated) for name in sorted(names or {own})}
+
+
+def _own_name(rows: Mapping[str, Sequence[dict[str, Any]]]) -> str:
+    """In an export of one vhost RabbitMQ 3.10 names it in policies and parameters alone."""
+    named = {str(raw["vhost"]) for found in rows.values() for raw in found if "vhost" in raw}
+    return named.pop() if len(named) == 1 else ""
 
 
 def _rows(document: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:

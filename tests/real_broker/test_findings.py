@@ -1,0 +1,114 @@
+"""Rules at real brokers: each example is imported, and found as its file is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+from urllib.error import HTTPError
+
+import pytest
+
+from delayboard.demo.node import PrivateNode
+from tests.brokers import Vhost, call_api, every_generation
+from tests.builders import address_of, eventually
+from topology.broker.amqp.publisher import publisher
+from topology.broker.management.client import Management
+from topology.broker.management.exported import read_export
+from topology.broker.management.observe import observe
+from topology.definitions import Arguments, Queue
+from topology.findings.evidence import Evidence
+from topology.findings.example import Example
+from topology.findings.find import find
+from topology.findings.finding import Finding, Rule
+from topology.findings.table import RULES
+from topology.message import Properties, Publish
+
+Found: TypeAlias = set[tuple[str, Evidence]]
+# The delay plugin is not in the packages.
+WITHOUT_PLUGIN = {"F28"}
+# What streams refuse, they accept from 3.12 on.
+ONLY_BEFORE_3_12 = {"F12"}
+
+
+def evidence_of(findings: Iterable[Finding]) -> Found:
+    return {(one.rule.id, evidence) for one in findings for evidence in one.evidence}
+
+
+def example_of(rule: Rule, kind: str) -> Example:
+    return rule.failing if kind == "failing" else rule.passing
+
+
+def from_file(rules: Iterable[Rule], kind: str, version: str) -> Found:
+    """What the files of all these examples give."""
+    found: Found = set()
+    for rule in rules:
+        for snapshot in read_export(example_of(rule, kind).definitions(), version).values():
+            found |= evidence_of(find(snapshot))
+    return found
+
+
+def load(node: PrivateNode, vhost: Vhost, kind: str) -> tuple[list[Rule], set[str]]:
+    """Import each example; the rules whose example the broker took, and the ids of the others."""
+    taken, refused = [], set()
+    for rule in RULES:
+        try:
+            call_api(
+                node, "POST", f"definitions/{vhost.name}", example_of(rule, kind).definitions()
+            )
+        except HTTPError:
+            refused.add(rule.id)
+        else:
+            taken.append(rule)
+    return taken, refused
+
+
+@every_generation
+@pytest.mark.parametrize("kind", ["failing", "passing"])
+def test_a_broker_with_the_examples_has_the_findings_of_their_files(
+    broker_node: PrivateNode, vhost: Vhost, kind: Literal["failing", "passing"]
+) -> None:
+    taken, refused = load(broker_node, vhost, kind)
+    assert refused == (WITHOUT_PLUGIN if kind == "failing" else set())
+    with Management(address_of(vhost)) as management:
+        version = observe(management).version
+        wanted = from_file(taken, kind, version)
+
+        def is_as_its_file() -> bool:
+            return evidence_of(find(observe(management))) == wanted
+
+        eventually(is_as_its_file, "policies are in force")
+    (exported,) = read_export(call_api(broker_node, "GET", f"definitions/{vhost.name}")).values()
+    of_cluster = read_export(call_api(broker_node, "GET", "definitions"))[vhost.name]
+    assert evidence_of(find(exported)) == evidence_of(find(of_cluster)) == wanted
+    reported = {rule_id for rule_id, evidence in wanted if names(evidence, rule_id)}
+    late = set() if version.startswith("3.10") else ONLY_BEFORE_3_12
+    if kind == "failing":
+        assert {rule.id for rule in RULES} - reported == WITHOUT_PLUGIN | late
+    else:
+        assert reported == set()
+
+
+def names(evidence: Evidence, rule_id: str) -> bool:
+    """Whether it is about an object of this rule's own example, which its name says."""
+    return any(part.startswith(rule_id.lower()) for part in evidence.object[1:])
+
+
+@every_generation
+def test_a_quorum_queue_takes_reject_publish_dlx_for_drop_head(
+    broker_node: PrivateNode, vhost: Vhost
+) -> None:
+    """F11: the oldest message goes, and no publish is refused."""
+    arguments = Arguments({"x-queue-type": "quorum", "x-max-length": 2})
+    policy = {"pattern": "^full$", "apply-to": "queues", "priority": 0}
+    definition = {"overflow": "reject-publish-dlx"}
+    call_api(
+        broker_node, "PUT", f"policies/{vhost.name}/full", {**policy, "definition": definition}
+    )
+    with Management(address_of(vhost)) as management:
+        management.declare_queue(Queue("full", arguments=arguments))
+    with publisher(address_of(vhost), "test") as channel:
+        for body in (b"1", b"2", b"3", b"4", b"5"):
+            channel.publish(Publish("", "full", Properties(), body))
+    request = {"count": 5, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    found = call_api(broker_node, "POST", f"queues/{vhost.name}/full/get", request)
+    assert [message["payload"] for message in found] == ["4", "5"]
