@@ -52,7 +52,7 @@ def test_a_draft_is_started_once(user: User, broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (BatchState.PREPARING, "still being prepared"),
+        (BatchState.PREPARING, "dry run is not complete"),
         (BatchState.CANCELLED, "was cancelled"),
         (BatchState.FAILED, "could not be prepared"),
     ],
@@ -74,7 +74,7 @@ def test_bad_verdicts_are_named_and_need_a_yes(user: User, broker: Broker) -> No
     batch = frozen(user, broker, found, *routes)
     told = (
         "4 messages have a bad verdict: 1 loop back, 1 reach no queue, 1 were replayed too often, "
-        "1 would not arrive. Type “yes” to replay them all the same."
+        "1 would not arrive. Type “yes” to replay all messages anyway."
     )
     with pytest.raises(BatchError) as raised:
         change_state.start(user, batch, despite_verdict=False)

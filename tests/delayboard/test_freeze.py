@@ -78,7 +78,7 @@ def test_what_is_not_parked_is_left_out_and_said(user: User, broker: Broker) -> 
 
 def test_parked_messages_of_another_broker_are_never_chosen(user: User, broker: Broker) -> None:
     other = make_broker(name="Another")
-    with pytest.raises(BatchError, match="nothing to replay"):
+    with pytest.raises(BatchError, match="no message to replay"):
         create_draft.draft_messages(user, broker, some(other, 1), PLAIN)
     assert nothing_was_made()
 

@@ -111,7 +111,7 @@ def test_the_worker_says_so_too(user: User, broker: Broker) -> None:
     batch = create_draft.draft_query(user, broker, "", PLAIN)
     work_off(batch)
     assert (batch.state, routes_of(batch)) == (BatchState.DRAFT, {("", "", "refused"): 5})
-    assert "Type the exchange and key" in batch.state_why
+    assert "Enter an exchange and a key" in batch.state_why
     change_draft.change_options(user, batch, TYPED)
     work_off(batch)
     assert (batch.state_why, routes_of(batch)) == ("", {("orders", "orders", "delivered"): 5})
@@ -174,7 +174,7 @@ def test_only_a_draft_can_be_changed(user: User, broker: Broker) -> None:
 def test_options_that_fit_no_message_change_nothing(user: User, broker: Broker) -> None:
     keys = [row.pk for row in parked(broker, a_message(headers={}))]
     batch = create_draft.draft_messages(user, broker, keys, TYPED)
-    with pytest.raises(BatchError, match="Type the exchange"):
+    with pytest.raises(BatchError, match="Enter an exchange"):
         change_draft.change_options(user, batch, PLAIN)
     with pytest.raises(OptionError):
         change_draft.change_options(user, batch, Options(mode=TargetMode.DELAY, topology_id=5))

@@ -96,7 +96,7 @@ def test_a_whole_queue_goes_straight_through_without_items(user: User, broker: B
     assert not batch.items.exists()
     (route,) = batch.routes.all()
     assert (route.is_good, route.items_number) == (True, 12)
-    assert "found when it is sent" in route.verdict
+    assert "finds the target of each message during the move" in route.verdict
     change_draft.change_options(user, batch, Options(mode=TargetMode.TYPED, key="dead"))
     (route,) = batch.routes.all()
     assert (route.routing_key, route.ending, route.items_number) == ("dead", "loops", 12)

@@ -60,7 +60,9 @@ def test_each_parked_message_has_its_own_target_and_verdict(user: User, broker: 
     ]
     said = {route.verdict: route.after_ms for route in batch.routes.all()}
     assert said["Arrives in orders after 5s."] == 5000
-    assert any(text.startswith("It was replayed 3 times already and died again") for text in said)
+    assert any(
+        text.startswith("It was replayed 3 times already and dead-lettered again") for text in said
+    )
     assert change_state.count_bad_verdicts(batch) == {"refused": 2, "guarded": 1, "loops": 1}
 
 
@@ -70,7 +72,7 @@ def test_parked_messages_that_all_tell_nothing_need_a_typed_target(
     keys = [row.pk for row in parked(broker, a_message(headers={}), a_message(headers={"a": 1}))]
     draft = create_draft.draft_messages(user, broker, keys, PLAIN)
     assert (draft.state, routes_of(draft)) == (BatchState.DRAFT, {("", "", "refused"): 2})
-    assert "Type the exchange and key" in draft.state_why
+    assert "Enter an exchange and a key" in draft.state_why
     assert routes_of(create_draft.draft_messages(user, broker, keys, TYPED)) == {
         ("orders", "orders", "delivered"): 2
     }

@@ -338,7 +338,8 @@ def test_many_that_go_one_way_are_walked_once(monkeypatch: pytest.MonkeyPatch) -
         (2, "Arrives in orders at once."),
         (
             3,
-            "It was replayed 3 times already and died again each time. Arrives in orders at once.",
+            "It was replayed 3 times already and dead-lettered again each time. "
+            "Arrives in orders at once.",
         ),
         (True, "Arrives in orders at once."),
         ("9", "Arrives in orders at once."),
@@ -357,7 +358,7 @@ def test_a_guard_of_one_says_once() -> None:
     verdict = RouteChecker(shop(), most_replays=1).check(
         Target("", "audit", ""), "", parked_message.properties
     )
-    assert verdict.sentence.startswith("It was replayed once already and died again. Arr")
+    assert verdict.sentence.startswith("It was replayed once already and dead-lettered again. Arr")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Texts that no database can lease, typed or sent: answered with a sentence or kept escaped."""
+"""Texts that no database can hold, typed or sent: answered with a sentence or kept escaped."""
 
 from __future__ import annotations
 

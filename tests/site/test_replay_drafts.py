@@ -172,7 +172,7 @@ def test_parked_messages_that_came_from_nowhere_are_sent_where_somebody_types(
     assert '<details class="where" open>' in text_of(client.get(page_of))
     values = {"parked_message": parked_message.pk, "next": page_of}
     draft = text_of(client.post(address, values, follow=True))
-    assert "Type the exchange and key" in draft
+    assert "Enter an exchange and a key" in draft
     client.post(address, values | {"exchange": "", "routing_key": "orders"})
     made = ReplayBatch.objects.latest("pk")
     assert (made.target_mode, made.target_key, made.selected) == ("typed", "orders", 1)

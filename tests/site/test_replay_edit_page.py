@@ -57,7 +57,7 @@ def test_headers_and_body_are_changed_and_the_parked_message_stays(broker: Broke
     before = ParkedMessage.objects.values().get()
     text = page(batch)
     assert 'value="42" aria-label="Value of tenant"' in text
-    assert "The broker writes it, and a replay leaves it out." in text
+    assert "RabbitMQ sets this header, and every replay removes it." in text
     values = {"header": ["tenant", "note"], "text": ["43", "old"], "body": '{"n": 2}'}
     assert "Message 1 is edited and checked again." in send(batch, **values)
     assert edited_headers()["tenant"] == 43
@@ -101,7 +101,7 @@ def test_a_header_is_left_out_and_another_added(broker: Broker) -> None:
         ({"new-name": "tenant", "new-type": "text", "new-text": "x"}, "This header already exists"),
         ({"new-name": "n", "new-type": "nothing", "new-text": "x"}, "It holds nothing"),
         ({"new-name": "n", "new-type": "?", "new-text": "x"}, "Its type is one of"),
-        ({"drop": "x-death"}, "The broker writes it"),
+        ({"drop": "x-death"}, "RabbitMQ sets this header"),
     ],
 )
 def test_what_is_wrong_changes_nothing_and_stays_in_the_form(

@@ -91,10 +91,10 @@ def test_a_dry_run_is_summed_up_with_the_bad_ones_first(broker: Broker) -> None:
     text = page(batch, Role.VIEWER)
     told = [
         "16 of 23 messages would not arrive.",
-        "<strong>12</strong> would loop back into the queues that they were parked from",
+        "<strong>12</strong> would return to the source queues",
         "<strong>3</strong> have no route: no queue takes them",
         "<strong>1</strong> was replayed 3 times or more already",
-        "<strong>4</strong> would be handed to a delay",
+        "<strong>4</strong> would be sent to a delay",
         "<strong>3</strong> would arrive",
     ]
     places = [text.index(sentence) for sentence in told]

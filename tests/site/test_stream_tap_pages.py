@@ -12,7 +12,7 @@ from tests.topology.test_provision import takes_changes
 from topology.models import Broker, Role, State, Topology
 
 pytestmark = pytest.mark.django_db
-BUTTON = "Record into a classic queue"
+BUTTON = "Replace stream tap"
 
 
 def signed_in(role: Role, broker: Broker | None = None) -> Client:

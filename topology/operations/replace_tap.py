@@ -35,7 +35,7 @@ def list_stream_taps(user: User, brokers: Iterable[Broker]) -> list[tuple[Topolo
 
 
 def replace_tap(user: User | None, topology: Topology) -> None:
-    """Record into a classic queue from now on.
+    """Replace stream tap from now on.
 
     Raises Refusal when it has no stream tap, is being applied, or the stream is not ours;
     BrokerError when the broker fails: calling again completes it.

@@ -56,7 +56,7 @@ def start(user: Any, batch: ReplayBatch, *, despite_verdict: bool) -> None:
             raise BatchError(ONLY_REPEATS)
         bad = count_bad_verdicts(locked)
         if bad and not despite_verdict:
-            raise BatchError(f"{_describe_bad(bad)} Type “yes” to replay them all the same.")
+            raise BatchError(f"{_describe_bad(bad)} Type “yes” to replay all messages anyway.")
         _begin_work(user, locked)
         audit.record(
             user,
@@ -230,7 +230,7 @@ def _describe_bad(bad: dict[str, int]) -> str:
 def _explain_no_draft(batch: ReplayBatch) -> str:
     match batch.state:
         case BatchState.PREPARING:
-            return "This replay is still being prepared: start it when its dry run is there."
+            return "The dry run is not complete. Start the replay after the dry run."
         case BatchState.CANCELLED:
             return "This replay was cancelled: choose the messages again."
         case BatchState.FAILED:

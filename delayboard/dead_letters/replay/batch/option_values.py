@@ -47,7 +47,7 @@ def make_number_parser(least: int, most: int, sentence: str) -> Callable[[str], 
 
 def parse_rate(text: str) -> float:
     """Messages a second."""
-    sentence = "Say how many messages a second, such as 50 or 0.5; empty is as fast as it goes."
+    sentence = "Enter messages per second, such as 50 or 0.5; empty is no limit."
     try:
         rate = float(text)
     except ValueError:

@@ -26,8 +26,8 @@ MOST = 1_000_000_000
 SECOND = timedelta(seconds=1)
 LONGEST_UNDO = timedelta(hours=1)
 LONGEST_CANARY = timedelta(days=1)
-MOST_REPLAYS = "Say after how many replays a message is not sent again: 1 to 1000."
-STOP_AFTER = "Say after how many that died again it stops itself; 0 is never."
+MOST_REPLAYS = "Enter a maximum number of replays from 1 to 1000."
+STOP_AFTER = "Enter how many messages dead-lettered again pause the replay; 0 is no limit."
 
 
 class OptionError(ValueError):
@@ -126,16 +126,16 @@ def find_target_problems(exchange: str, key: str) -> dict[str, str]:
     for name, text in (("exchange", exchange), ("key", key)):
         if len(text.encode("utf-8", "replace")) > MAXIMUM_KEY_BYTES:
             problems[name] = (
-                f"This has more than {MAXIMUM_KEY_BYTES} bytes, which AMQP cannot lease."
+                f"This has more than {MAXIMUM_KEY_BYTES} bytes, which AMQP does not allow."
             )
         elif not is_encodable(text):
-            problems[name] = "This holds a sign that no name can lease."
+            problems[name] = "This name contains an invalid character."
     if not exchange and not key:
         problems["key"] = (
             "Type an exchange and a key, or the name of a queue as the key without an exchange."
         )
     if not exchange and is_tap(key):
-        problems["key"] = "That is Delayboard's own tap: it holds copies, and no consumer reads it."
+        problems["key"] = "This queue is a tap of Delayboard. Enter another queue."
     return problems
 
 
@@ -156,7 +156,7 @@ def _find_delay_problems(options: Options) -> dict[str, str]:
     if options.topology_id is None:
         problems["topology"] = "Choose the topology whose delay they go through."
     if options.delay is None:
-        problems["delay"] = "Say how long they wait, such as 30s, 5m or 1h30m."
+        problems["delay"] = "Enter a delay, such as 30s, 5m or 1h30m."
     if options.exchange:
         problems["exchange"] = "A delay leads to a destination: type it as the key alone."
     elif options.key:

@@ -21,9 +21,9 @@ from topology.patterns.pattern import ParamsError
 from topology.routing.matching.index import Index
 
 MOST_KNOWN = 20_000
-NOT_TOLD = "It does not record where it came from. Type the exchange and key to send it to."
-ALL_NOT_TOLD = "None of these messages records where it came from. Type the exchange and key."
-GONE = "The queue “{queue}”, where it first died, does not exist. Type where to send it."
+NOT_TOLD = "The original target of this message is unknown. Enter an exchange and a key."
+ALL_NOT_TOLD = "The original target of these messages is unknown. Enter an exchange and a key."
+GONE = "The queue “{queue}”, of the first failure, does not exist. Enter another target."
 _REDIRECTED = "where its group is redirected to"
 
 
@@ -199,7 +199,7 @@ def find_delay(broker: Broker, options: Options) -> Delay:
     if row.state != State.APPLIED:
         raise OptionError({"topology": f"{row.name} is {row.get_state_display()}: apply it first."})
     if options.delay is None:
-        raise OptionError({"delay": "Say how long they wait, such as 30s, 5m or 1h30m."})
+        raise OptionError({"delay": "Enter a delay, such as 30s, 5m or 1h30m."})
     try:
         return Delay(row, row.parsed, options.delay, options.key)
     except ParamsError as error:

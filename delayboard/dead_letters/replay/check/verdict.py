@@ -54,9 +54,8 @@ def make_guarded(verdict: Verdict, replays: int) -> Verdict:
     """The same of a message that was replayed too often already."""
     if verdict.ending == "refused":
         return verdict
-    times = "once already and died again" if replays == 1 else f"{replays} times already and died"
-    again = "" if replays == 1 else " again each time"
-    sentence = f"It was replayed {times}{again}. {verdict.sentence}"
+    times, each = ("once", "") if replays == 1 else (f"{replays} times", " each time")
+    sentence = f"It was replayed {times} already and dead-lettered again{each}. {verdict.sentence}"
     return replace(verdict, is_good=False, sentence=sentence, ending="guarded")
 
 

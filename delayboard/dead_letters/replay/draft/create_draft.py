@@ -135,9 +135,9 @@ def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> Repl
         raise BatchError(f"There is no message in “{queue}” now that could be taken.")
     number = depth if options.limit is None else min(depth, options.limit)
     sentence = (
-        f"all of {queue}, straight through"
+        f"all messages of {queue} (move queue)"
         if number == depth
-        else (f"{number:,} messages of {queue}, straight through")
+        else (f"{number:,} messages of {queue} (move queue)")
     )
     batch = make_batch(
         user, broker, sentence, options, source=Source.QUEUE, queue=queue, selected=number
@@ -154,7 +154,8 @@ def draft_queue(user: Any, broker: Broker, queue: str, options: Options) -> Repl
 def check_whole_queue(checker: MessageChecker, queue: str) -> CheckedTarget:
     """What is said of all that lies in a queue, where nobody has looked into it."""
     sentence = (
-        "The target of each message is found when it is sent. What cannot be sent stays queued."
+        "Delayboard finds the target of each message during the move. What cannot be sent stays "
+        "queued."
     )
     return checker.check_queue(queue) or CheckedTarget(
         "", "", "each message's own", sentence, "", True, 0

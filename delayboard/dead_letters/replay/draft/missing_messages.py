@@ -8,7 +8,7 @@ from delayboard.dead_letters.parking.already_parked import Elsewhere, parked_els
 from delayboard.dead_letters.replay.check.targets import ALL_NOT_TOLD
 from delayboard.models import ReplayBatch
 
-NOTHING = "There is nothing to replay: what was chosen is discarded, replayed or gone."
+NOTHING = "There is no message to replay. The selected messages are discarded, replayed or deleted."
 LEFT_OUT = re.compile(r"[0-9,]+ messages? (?:is|are) excluded: not searchable [^.]*\.")
 
 

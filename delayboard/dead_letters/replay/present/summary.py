@@ -28,8 +28,8 @@ LEAST, GAP = 10, 4
 # What becomes of one, and of many, by how a route ends. `{most}` is the guard's number.
 _ENDINGS = {
     "loops": (
-        "would loop back into the queue that it was parked from",
-        "would loop back into the queues that they were parked from",
+        "would return to the source queue",
+        "would return to the source queues",
     ),
     "unroutable": ("has no route: no queue would take it", "have no route: no queue takes them"),
     "lost": ("would be lost on its way", "would be lost on their way"),
@@ -43,8 +43,8 @@ _ENDINGS = {
     "uncertain": ("goes where no end can be foreseen", "go where no end can be foreseen"),
 }
 _ARRIVES = ("would arrive", "would arrive")
-_HANDED = ("would be handed to a delay, and arrive after it",) * 2
-_UNSEEN = "go to the target of each message, which is found when it is sent"
+_HANDED = ("would be sent to a delay and arrive after the delay",) * 2
+_UNSEEN = "are not checked: Delayboard finds each target during the move"
 _BAD = ("would not arrive", "would not arrive")
 
 

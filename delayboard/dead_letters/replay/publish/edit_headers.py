@@ -112,7 +112,7 @@ def edit_headers(
 def explain_lock(name: str) -> str:
     """Why nobody edits a header of this name; "" when it may be."""
     if name in _BROKER_S or name.startswith("x-opt-"):
-        return "The broker writes it, and a replay leaves it out."
+        return "RabbitMQ sets this header, and every replay removes it."
     if name in _OURS:
         return f"Delayboard writes it at every replay: it records {_OURS[name]}."
     return ""
