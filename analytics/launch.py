@@ -25,10 +25,11 @@ from typing import Any, TextIO, TypeAlias
 
 JOBS = "analytics.jobs"
 IMPORT_JOB = "analytics.jobs.importing"
+COMPACTION_JOB = "analytics.jobs.compaction"
 TABLES = ("accuracy", "uncounted", "histogram", "retries", "attempts", "deaths")
 NO_DATA_CODE = 4
 # In the log, which is writable and has room; its name keeps every reader of days out.
-SCRATCH = "_nightly"
+SCRATCH, COMPACTION_SCRATCH = "_nightly", "_compaction"
 PULSE_SECONDS = 0.5
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_PDEATHSIG = 1
@@ -54,18 +55,30 @@ class Result:
     tables: Mapping[str, Sequence[Row]]
 
 
-def run_day(log: Path, day: date, *, pulse: Pulse) -> Result:
-    """Compute one UTC day from the log.
+def run_day(log: Path, day: date, results: str, *, pulse: Pulse) -> Result:
+    """Compute one UTC day from the log; the rows lie at the URL `results` as Parquet too.
 
     `pulse(done, total)` is called at least once a second; what it raises ends the job and
     is passed on. Raises NoData, and LaunchError for anything else that goes wrong.
     """
     with scratch(log.absolute() / SCRATCH / day.isoformat()) as out:
-        arguments = ["--log", str(log.absolute()), "--day", day.isoformat(), "--out", str(out)]
-        run_module(JOBS, arguments, pulse=pulse)
+        arguments = ["--log", str(log.absolute()), "--day", day.isoformat()]
+        run_module(JOBS, [*arguments, "--results", results, "--out", str(out)], pulse=pulse)
         summary = json.loads((out / "summary.json").read_text())
-        tables = {name: json.loads((out / f"{name}.json").read_text()) for name in TABLES}
+        tables = {name: _rows(out / f"{name}.jsonl") for name in TABLES}
     return Result(summary["lines"], summary["malformed"], tables)
+
+
+def run_compaction(log: Path, day: date, url: str, *, pulse: Pulse) -> None:
+    """Write the finished hours of a UTC day as Parquet below `url`. Raises as `run_day` does."""
+    with scratch(log.absolute() / COMPACTION_SCRATCH) as work:
+        arguments = ["--log", str(log.absolute()), "--day", day.isoformat()]
+        run_module(COMPACTION_JOB, [*arguments, "--url", url, "--work", str(work)], pulse=pulse)
+
+
+def _rows(path: Path) -> list[Row]:
+    with path.open("rb") as lines:
+        return [json.loads(line) for line in lines]
 
 
 def run_import(log: Path, work: Path, *, pulse: Pulse) -> Mapping[str, Any]:

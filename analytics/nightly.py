@@ -17,7 +17,8 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from analytics import launch, results
+from analytics import compacted, launch, results
+from analytics.log import held
 from analytics.models import Run
 from analytics.models.run import RunState
 
@@ -58,7 +59,10 @@ def run_day(day: date, *, progress: Progress = lambda *_: None) -> Run:
     _refuse_future(day)
     owner = _claim(day)
     try:
-        result = launch.run_day(settings.EVENT_LOG, day, pulse=_Pulse(owner, day, progress))
+        pulse = _Pulse(owner, day, progress)
+        if day < datetime.now(UTC).date():
+            compact(day, pulse=pulse)
+        result = launch.run_day(settings.EVENT_LOG, day, settings.RESULTS_URL, pulse=pulse)
         _finish(owner, day, result)
     except launch.NoData as nothing:
         _finish_empty(owner, day, str(nothing))
@@ -66,6 +70,21 @@ def run_day(day: date, *, progress: Progress = lambda *_: None) -> Run:
         _end(owner, day, RunState.FAILED, error=str(error) or type(error).__name__)
         raise
     return Run.objects.get(day=day)
+
+
+def compact(day: date, *, pulse: Progress = lambda *_: None) -> bool:
+    """Turn the finished hours of a day into Parquet at LOG_URL; False if all are already.
+
+    Raises launch.LaunchError, also when another process compacts.
+    """
+    log = settings.EVENT_LOG
+    if not compacted.is_due(log, day, datetime.now(UTC)):
+        return False
+    with held(log, "compaction") as is_ours:
+        if not is_ours:
+            raise launch.LaunchError("Another process compacts the event log. Try again later.")
+        launch.run_compaction(log, day, settings.LOG_URL, pulse=pulse)
+    return True
 
 
 def run_wanted(stop: Event, *, alive: Callable[[], None] = lambda: None) -> int:

@@ -15,6 +15,8 @@ from django.core.exceptions import ImproperlyConfigured
 BASE_DIR = Path(__file__).resolve().parent.parent
 VAR = Path(os.environ.get("DELAYBOARD_VAR", BASE_DIR / "var")).resolve()
 EVENT_LOG = Path(os.environ.get("EVENT_LOG", VAR / "log"))
+LOG_URL = os.environ.get("LOG_URL", f"file://{VAR / 'parquet'}")
+RESULTS_URL = os.environ.get("RESULTS_URL", f"file://{VAR / 'results'}")
 
 
 def _kept_secret(name: str, make: Any) -> str:

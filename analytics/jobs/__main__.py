@@ -1,7 +1,8 @@
-"""`python -m analytics.jobs --log FOLDER --day YYYY-MM-DD --out FOLDER`.
+"""`python -m analytics.jobs --log FOLDER --day YYYY-MM-DD --results URL --out FOLDER`.
 
-Prints one JSON object per line: `{"done": 2, "total": 7, "step": "..."}` while it works. Leaves
-`summary.json` and one JSON list per table in --out. Exit codes: 0 done, 1 failed (the reason
+Prints one JSON object per line: `{"done": 2, "total": 5, "step": "..."}` while it works. Spark
+writes the results to --results as Parquet; --out gets `summary.json` and, of each table, its rows
+as lines of JSON. Exit codes: 0 done, 1 failed (the reason
 on stderr), 2 wrong arguments, 4 no data for the day (`{"no_data": "a sentence"}` on stdout).
 """
 
@@ -10,37 +11,30 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
-from analytics.jobs import accuracy, retries, schema, session
+from analytics import compacted
+from analytics.jobs import results, session, store
+from analytics.jobs.day import NoData, figures
 from analytics.log import day_files
 
 DONE, FAILED, NO_DATA = 0, 1, 4
 STEPS = (
     "Starting Spark",
-    "Reading the day's lines",
+    "Reading the lines of the day",
     "Pairing entries with exits",
-    "Delay accuracy",
-    "Histograms of lateness",
-    "Retry rates",
-    "Writing the results",
+    "Computing the figures",
+    "Handing over the results",
 )
-ONE_DAY = timedelta(days=1)
-
-
-class NoData(Exception):
-    """The log holds nothing for the day; the message says so."""
 
 
 def main() -> int:
     arguments = _arguments()
     try:
-        run(arguments.log, arguments.day, arguments.out, now=arguments.now)
+        run(arguments.log, arguments.day, arguments.results, arguments.out, now=arguments.now)
     except NoData as nothing:
         _say(no_data=str(nothing))
         return NO_DATA
@@ -53,75 +47,23 @@ def main() -> int:
     return DONE
 
 
-def run(log: Path, day: date, out: Path, *, now: datetime) -> None:
-    files = day_files(log, day)
-    if not files:
+def run(log: Path, day: date, results_url: str, out: Path, *, now: datetime) -> None:
+    if compacted.input_of(log, day).is_empty:
         raise NoData(f"The event log has no data for {day}.")
     _step(0)
-    input_bytes = sum(path.stat().st_size for path in files)
+    input_bytes = sum(path.stat().st_size for path in day_files(log, day))
     spark = session.start(f"delayboard {day}", scratch=out, input_bytes=input_bytes)
     try:
-        _compute(spark, log, day, out, now=now)
+        found = figures(spark, log, day, now=now, step=_step)
+        _step(3)
+        folder = results.write(spark, results_url, day, found.tables)
+        _step(4)
+        results.hand_over(spark, folder, found.tables, out)
+        if not session.is_remote():
+            store.delete_others(spark, folder)
+        (out / "summary.json").write_text(json.dumps(found.summary))
     finally:
         spark.stop()
-
-
-def _compute(spark: SparkSession, log: Path, day: date, out: Path, *, now: datetime) -> None:
-    _step(1)
-    lines = schema.read_lines(spark, log, [day]).persist()
-    summary = _summary(lines)
-    if not summary["observed"]:
-        raise NoData(
-            f"The event log of {day} has {summary['lines']} lines, but no readable line of a "
-            f"tap ({summary['malformed']} are malformed)."
-        )
-    _step(2)
-    until = day + timedelta(milliseconds=summary["longest_delay_ms"]) + 2 * ONE_DAY
-    later = _days(day + ONE_DAY, min(until, now.date() + ONE_DAY))
-    following = schema.read_lines(spark, log, later).where(accuracy.TELLS_OF_THE_DAY_BEFORE)
-    everything = lines.union(following)
-    events = schema.observed(everything).persist()
-    begin, end = (datetime.combine(one, time(), UTC) for one in (day, day + ONE_DAY))
-    began_at = f.col("began_at")
-    trips = accuracy.pair(schema.trips(events, everything))
-    pairs = trips.where((began_at >= f.lit(begin)) & (began_at < f.lit(end))).persist()
-    counted = retries.of_day(events, begin, end).persist()
-    data_end = min(now, datetime.combine(until, time(), UTC))
-    _step(3)
-    _write(out / "accuracy.json", accuracy.accuracy(pairs, data_end))
-    _write(out / "uncounted.json", accuracy.uncounted(pairs))
-    _step(4)
-    _write(out / "histogram.json", accuracy.histogram(pairs))
-    _step(5)
-    _write(out / "retries.json", retries.retries(counted))
-    _write(out / "attempts.json", retries.attempts(counted))
-    _write(out / "deaths.json", retries.deaths(counted, begin))
-    _step(6)
-    (out / "summary.json").write_text(json.dumps(summary))
-
-
-def _summary(lines: DataFrame) -> dict[str, int]:
-    is_malformed = schema.is_malformed()
-    waited = f.when(f.col("kind").isin("scheduled", "delivered"), f.col("requested_delay_ms"))
-    row = lines.agg(
-        f.count("*").alias("lines"),
-        f.count_if(is_malformed).alias("malformed"),
-        f.count_if(~is_malformed & f.col("source").isin(*schema.OBSERVED)).alias("observed"),
-        f.coalesce(f.max(waited), f.lit(0)).alias("longest_delay_ms"),
-    ).collect()[0]
-    summary: dict[str, int] = row.asDict()
-    return summary
-
-
-def _days(first: date, before: date) -> list[date]:
-    return [first + n * ONE_DAY for n in range((before - first).days)]
-
-
-def _write(path: Path, rows: DataFrame) -> None:
-    """A list of objects; Spark writes the moments itself, in UTC and not in local time."""
-    as_json = f.to_json(f.struct("*"), {"ignoreNullFields": "false"})
-    lines = [row[0] for row in rows.select(as_json).collect()]
-    path.write_text("[" + ",\n".join(lines) + "]")
 
 
 def _step(number: int) -> None:
@@ -137,6 +79,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m analytics.jobs", description=__doc__)
     parser.add_argument("--log", type=Path, required=True, help="the folder of the event log")
     parser.add_argument("--day", type=date.fromisoformat, required=True, help="a UTC day")
+    parser.add_argument("--results", required=True, help="the URL that gets Parquet")
     parser.add_argument("--out", type=Path, required=True, help="an existing folder for results")
     parser.add_argument(
         "--now",

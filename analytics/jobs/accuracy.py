@@ -25,7 +25,9 @@ GRACE = timedelta(minutes=1)
 BURST = timedelta(seconds=1)
 EARLY_AT_MOST = timedelta(milliseconds=250)
 # Of the days that follow: the exits, and the entries that exits without an id may belong to.
-TELLS_OF_THE_DAY_BEFORE = "kind = 'delivered' or (kind = 'scheduled' and message_id = '')"
+TELLS_OF_THE_DAY_BEFORE = "kind = 'delivered' or (kind = 'scheduled' and not has_id)"
+# The clocks that time a side.
+OWN, IMPORTED, TRACE = 0, 1, 2
 BUCKET_EDGES_MS = (
     -CLOCK_RESOLUTION_MS,
     0,
@@ -44,22 +46,18 @@ def pair(events: DataFrame) -> DataFrame:
     """
     trip = ["broker", "topology", "queue", "key", "attempt"]
     is_entry = f.col("kind") == "scheduled"
-    source, is_traced = f.col("source"), f.col("event_id").startswith(TRACE_ID)
-    # What passed the topology without a delay has neither trip nor delay.
-    is_trip = is_entry | (f.col("attempt") > 0) | (f.col("requested_delay_ms") > 0)
-    sides = events.where(f.col("kind").isin("scheduled", "delivered") & is_trip).select(
+    sides = events.where(
+        f.col("kind").isin("scheduled", "delivered") & (is_entry | is_trip())
+    ).select(
         *trip,
         "requested_delay_ms",
         "recorded_us",
         "caught_up",
         "event_id",
         is_entry.alias("is_entry"),
-        (f.col("message_id") != "").alias("has_id"),
-        f.when(is_traced, "trace")
-        .when(source == "import", source)
-        .otherwise("here")
-        .alias("clock"),
-        (is_traced | (source == "firehose")).alias("is_taken"),
+        "has_id",
+        clock().alias("clock"),
+        is_taken().alias("is_taken"),
     )
     in_time = Window.partitionBy(*trip).orderBy("order_us", f.desc("is_entry"), "event_id")
     in_burst = Window.partitionBy(*trip, "burst", "is_entry").orderBy("recorded_us", "event_id")
@@ -70,6 +68,26 @@ def pair(events: DataFrame) -> DataFrame:
         .withColumn("number", f.row_number().over(in_burst))
     )
     return _joined(numbered, [*trip, "burst", "number"])
+
+
+def is_trip() -> Column:
+    """Of a delivery: what passed the topology without a delay has neither attempt nor delay."""
+    return (f.col("attempt") > 0) | (f.col("requested_delay_ms") > 0)
+
+
+def clock() -> Column:
+    """The clock that timed the recording."""
+    is_import = f.col("source") == "import"
+    return f.when(_is_of_trace(), TRACE).when(is_import, IMPORTED).otherwise(OWN)
+
+
+def is_taken() -> Column:
+    """Whether a delivery was timed when a consumer took it."""
+    return _is_of_trace() | (f.col("source") == "firehose")
+
+
+def _is_of_trace() -> Column:
+    return f.col("event_id").startswith(TRACE_ID)
 
 
 def _order(*, is_entry: Column) -> Column:
@@ -94,18 +112,10 @@ def _joined(numbered: DataFrame, place: list[str]) -> DataFrame:
     def side(column: str, *, entry: bool) -> Column:
         return f.max(f.when(f.col("is_entry") == f.lit(entry), f.col(column)))
 
-    delay_us = f.col("requested_delay_ms") * 1000
-    began_us = f.coalesce("entered_us", f.col("left_us") - delay_us)
-    lateness_us = f.col("left_us") - f.col("entered_us") - delay_us
-    return (
-        numbered.groupBy(*place)
-        .agg(
-            # Only the exit tells the delay of a queue that is known from a trace.
-            f.coalesce(
-                f.nullif(side("requested_delay_ms", entry=True), f.lit(0)),
-                side("requested_delay_ms", entry=False),
-                f.lit(0),
-            ).alias("requested_delay_ms"),
+    return measured(
+        numbered.groupBy(*place).agg(
+            side("requested_delay_ms", entry=True).alias("entry_delay_ms"),
+            side("requested_delay_ms", entry=False).alias("exit_delay_ms"),
             side("recorded_us", entry=True).alias("entered_us"),
             side("recorded_us", entry=False).alias("left_us"),
             side("clock", entry=True).alias("entry_clock"),
@@ -113,6 +123,20 @@ def _joined(numbered: DataFrame, place: list[str]) -> DataFrame:
             side("is_taken", entry=False).alias("is_taken"),
             f.min("caught_up").alias("were_caught_up"),
         )
+    )
+
+
+def measured(joined: DataFrame) -> DataFrame:
+    """An entry and its exit in one row -> the columns of `pair`."""
+    # Only the exit tells the delay of a queue that is known from a trace.
+    delay_ms = f.coalesce(
+        f.nullif("entry_delay_ms", f.lit(0)), f.col("exit_delay_ms"), f.lit(0).cast("long")
+    )
+    delay_us = f.col("requested_delay_ms") * 1000
+    began_us = f.coalesce("entered_us", f.col("left_us") - delay_us)
+    lateness_us = f.col("left_us") - f.col("entered_us") - delay_us
+    return (
+        joined.withColumn("requested_delay_ms", delay_ms)
         .withColumn("reason", f.when(f.col("left_us").isNotNull(), _reason()))
         .select(
             *GROUP,
@@ -128,7 +152,7 @@ def _joined(numbered: DataFrame, place: list[str]) -> DataFrame:
 
 def _reason() -> Column:
     """Why the lateness of an exit is not measured; null when it is. The first that is true."""
-    is_of_trace = f.col("exit_clock") == "trace"
+    is_of_trace = f.col("exit_clock") == TRACE
     return (
         f.when((f.col("requested_delay_ms") == 0) & (f.col("queue") != ""), NO_DELAY)
         .when(f.col("entered_us").isNull(), NO_ENTRY)
@@ -148,16 +172,18 @@ def accuracy(pairs: DataFrame, data_end: datetime) -> DataFrame:
     lateness = f.col("lateness_ms")
     has_left = f.col("has_left")
     known = pairs.where((f.col("queue") == "") | (f.col("requested_delay_ms") > 0))
-    return known.groupBy(*GROUP).agg(
+    figures = known.groupBy(*GROUP).agg(
         f.count(lateness).alias("measured"),
         f.count_if(lateness.isNotNull() & f.col("is_taken")).alias("taken"),
-        *(f.percentile(lateness, f.lit(p)).alias(name) for name, p in PERCENTILES.items()),
+        f.percentile(lateness, f.array(*map(f.lit, PERCENTILES.values()))).alias("percentiles"),
         f.max(lateness).alias("max_ms"),
         f.avg((lateness < -CLOCK_RESOLUTION_MS).cast("double")).alias("early_share"),
         f.count_if(f.col("reason").isNotNull()).alias("uncounted"),
         f.count_if(~has_left & is_open).alias("open"),
         f.count_if(~has_left & ~is_open).alias("missing"),
     )
+    each = {name: f.get("percentiles", f.lit(n)) for n, name in enumerate(PERCENTILES)}
+    return figures.withColumns(each).drop("percentiles")
 
 
 def uncounted(pairs: DataFrame) -> DataFrame:
@@ -174,11 +200,14 @@ def histogram(pairs: DataFrame) -> DataFrame:
     """
     edges = f.array(*(f.lit(float(edge)) for edge in BUCKET_EDGES_MS))
     lateness = f.col("lateness_ms")
+    passed = sum((f.when(lateness >= edge, 1).otherwise(0) for edge in BUCKET_EDGES_MS), f.lit(0))
     return (
         pairs.where(lateness.isNotNull())
         .withColumn("hour_at", f.date_trunc("hour", "began_at"))
-        .withColumn("from_ms", f.array_max(f.filter(edges, lambda edge: edge <= lateness)))
-        .withColumn("to_ms", f.array_min(f.filter(edges, lambda edge: edge > lateness)))
-        .groupBy(*GROUP, "hour_at", "from_ms", "to_ms")
+        .withColumn("passed", passed)
+        .groupBy(*GROUP, "hour_at", "passed")
         .agg(f.count("*").alias("messages"))
+        .withColumn("from_ms", f.get(edges, f.col("passed") - 1))
+        .withColumn("to_ms", f.get(edges, f.col("passed")))
+        .drop("passed")
     )

@@ -12,81 +12,69 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from analytics.events import LARGEST_NUMBER
-
 GROUP = ("broker", "topology")
-X_DEATH = "`x-death` array<struct<count:bigint,reason:string,queue:string,time:string>>"
 COUNTED_KINDS = ("scheduled", "delivered", "published", "died")
 IS_RETRY = (
     "kind = 'scheduled' and (death_reason != '' or attempt > 1)"
-    " or kind = 'delivered' and attempt > 0 and (size(failures) > 0 or attempt > 1)"
+    " or kind = 'delivered' and attempt > 0 and (failures is not null or attempt > 1)"
 )
-# Expiring is how a delay ends, so it proves no failure. `began_s` is in seconds since 1970.
-FAILURES = f"""
-    transform(
-        filter(histories, h ->
-            h.queue is not null and h.count > 0 and coalesce(h.reason, 'expired') != 'expired'),
-        h -> struct(
-            left(h.queue, 255) as queue,
-            left(h.reason, 255) as reason,
-            least(h.count, {LARGEST_NUMBER}) as count,
-            coalesce(try_cast(h.time as bigint), unix_seconds(try_cast(h.time as timestamp)))
-                as began_s))
-"""
 
 
 def of_day(events: DataFrame, begin: datetime, end: datetime) -> DataFrame:
-    """Observed events -> those that count on the day, with `has_id` and `failures`.
+    """Events without repeats -> those that count on the day.
 
-    A delivery counts when its trip began, `requested_delay_ms` before: the failure that it proves
-    was before that. `failures` are (queue, reason, count, began_s) of x-death, else empty.
+    `failures` are (queue, reason, count, began_s) of x-death, null where there are none.
+    """
+    columns = ("key", "kind", "attempt", "death_reason", "death_queue", "has_id", "failures")
+    counted = events.where(f.col("kind").isin(*COUNTED_KINDS) & counts_between(begin, end))
+    return counted.select(*GROUP, *columns)
+
+
+def counts_between(begin: datetime, end: datetime) -> Column:
+    """A delivery counts when its trip began, `requested_delay_ms` before: the failure that it
+    proves was before that.
     """
     waited_us = f.when(f.col("kind") == "delivered", f.col("requested_delay_ms") * 1000)
     at_us = f.col("recorded_us") - f.coalesce(waited_us, f.lit(0))
-    has_history = f.expr("kind != 'published' and instr(headers_json, '\"x-death\"') > 0")
-    read = f.from_json(f.when(has_history, f.col("headers_json")), X_DEATH)["x-death"]
-    columns = ("key", "kind", "attempt", "death_reason", "death_queue")
-    return (
-        events.where(f.col("kind").isin(*COUNTED_KINDS))
-        .where(at_us.between(_micros(begin), _micros(end) - 1))
-        .withColumn("histories", read)
-        .select(
-            *GROUP,
-            *columns,
-            (f.col("message_id") != "").alias("has_id"),
-            f.coalesce(f.expr(FAILURES), f.array()).alias("failures"),
-        )
-    )
+    return at_us.between(_micros(begin), _micros(end) - 1)
 
 
-def retries(counted: DataFrame) -> DataFrame:
-    """Events of the day -> per broker and topology: messages seen, retried ones, their share."""
+def by_message(counted: DataFrame) -> DataFrame:
+    """Events of the day -> per broker, topology and key: messages and retried ones."""
     sightings = counted.groupBy(*GROUP, "key", "kind", "attempt").agg(
         _copies(f.lit(True)).alias("seen"), _copies(f.expr(IS_RETRY)).alias("failed")
     )
-    by_key = sightings.groupBy(*GROUP, "key").agg(
+    return sightings.groupBy(*GROUP, "key").agg(
         f.max("seen").alias("messages"), f.max("failed").alias("retried")
     )
+
+
+def retries(messages: DataFrame) -> DataFrame:
+    """Messages by key -> per broker and topology: messages seen, retried ones, their share."""
     return (
-        by_key.groupBy(*GROUP)
+        messages.groupBy(*GROUP)
         .agg(f.sum("messages").alias("messages"), f.sum("retried").alias("retried"))
         .withColumn("retried_share", f.col("retried") / f.col("messages"))
     )
 
 
-def attempts(counted: DataFrame) -> DataFrame:
-    """Events of the day -> per broker, topology and attempt: the messages retried in it."""
+def by_attempt(counted: DataFrame) -> DataFrame:
+    """Events of the day -> per broker, topology, key and attempt: the messages retried in it."""
     by_kind = (
         counted.where(IS_RETRY)
         .groupBy(*GROUP, "key", "attempt", "kind")
         .agg(_copies(f.lit(True)).alias("messages"))
     )
-    by_key = by_kind.groupBy(*GROUP, "key", "attempt").agg(f.max("messages").alias("messages"))
-    return by_key.groupBy(*GROUP, "attempt").agg(f.sum("messages").alias("messages"))
+    return by_kind.groupBy(*GROUP, "key", "attempt").agg(f.max("messages").alias("messages"))
 
 
-def deaths(counted: DataFrame, begin: datetime) -> DataFrame:
-    """Events of the day, which begins then -> per broker, topology, reason and queue: deaths.
+def attempts(messages: DataFrame) -> DataFrame:
+    """Messages by key and attempt -> per broker, topology and attempt."""
+    return messages.groupBy(*GROUP, "attempt").agg(f.sum("messages").alias("messages"))
+
+
+def by_death(counted: DataFrame, begin: datetime) -> DataFrame:
+    """Events of the day, which begins then -> per broker, topology, key, queue and reason: deaths.
 
     Of a message the larger of two numbers: deaths that were recorded, and those that x-death
     proves. Both count the same deaths, and each may have missed some.
@@ -102,9 +90,12 @@ def deaths(counted: DataFrame, begin: datetime) -> DataFrame:
         recorded.union(_proven(counted, begin))
         .groupBy(*of_message)
         .agg(f.max("deaths").alias("deaths"))
-        .groupBy(*GROUP, "reason", "queue")
-        .agg(f.sum("deaths").alias("deaths"))
     )
+
+
+def deaths(by_key: DataFrame) -> DataFrame:
+    """Deaths by key -> per broker, topology, reason and queue."""
+    return by_key.groupBy(*GROUP, "reason", "queue").agg(f.sum("deaths").alias("deaths"))
 
 
 def _proven(counted: DataFrame, begin: datetime) -> DataFrame:

@@ -1,10 +1,10 @@
-"""The log as Spark reads it: the schema of its lines, and the days as DataFrames."""
+"""The log as Spark reads it: its lines, narrow rows of what was observed, the sides of trips."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import date
+from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,8 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from analytics.events import FIELDS, TRACE_ID, FieldType
-from analytics.log import day_files
+from analytics.compacted import DayInput
+from analytics.events import FIELDS, LARGEST_NUMBER, TRACE_ID, FieldType
 
 CORRUPT = "_corrupt_record"
 TYPES: dict[FieldType, DataType] = {
@@ -30,36 +30,91 @@ TYPES: dict[FieldType, DataType] = {
     "moment": TimestampType(),
     "moment or null": TimestampType(),
 }
+# The fields that figures need: of the others Spark's parser makes nothing.
+NEEDED = (
+    *("event_id", "kind", "recorded_at", "caught_up", "source", "broker", "topology", "queue"),
+    *("message_id", "content_id", "requested_delay_ms", "attempt", "replay_id"),
+    *("death_reason", "death_queue", "redelivered", "headers_json"),
+)
 # What happened in the broker, the best source first; Delayboard's own facts tell of the same
 # messages again.
 OBSERVED = ("tap", "firehose", "import")
+KNOWN_SOURCES = (*OBSERVED, "delayboard")
 TRIP_COLUMNS = (
-    *("broker", "topology", "key", "attempt", "kind", "message_id", "event_id", "source"),
+    *("broker", "topology", "key", "attempt", "kind", "has_id", "event_id", "source"),
     *("requested_delay_ms", "recorded_us", "caught_up"),
 )
-KNOWN_SOURCES = (*OBSERVED, "delayboard")
+HOUR_US = 3_600_000_000
+X_DEATH = "`x-death` array<struct<count:bigint,reason:string,queue:string,time:string>>"
+# Expiring is how a delay ends, so it proves no failure. `began_s` is in seconds since 1970.
+FAILURES = f"""
+    transform(
+        filter(histories, h ->
+            h.queue is not null and h.count > 0 and coalesce(h.reason, 'expired') != 'expired'),
+        h -> struct(
+            left(h.queue, 255) as queue,
+            left(h.reason, 255) as reason,
+            least(h.count, {LARGEST_NUMBER}) as count,
+            coalesce(try_cast(h.time as bigint), unix_seconds(try_cast(h.time as timestamp)))
+                as began_s))
+"""
 
 
-def event_schema() -> StructType:
-    """One column per field of MessageEvent, and one for lines that are none."""
-    fields = [StructField(name, TYPES[kind]) for name, kind in FIELDS.items()]
+def line_schema(names: Sequence[str]) -> StructType:
+    """One column per named field of MessageEvent, and one for lines that are none."""
+    fields = [StructField(name, TYPES[FIELDS[name]]) for name in names]
     return StructType([*fields, StructField(CORRUPT, StringType())])
 
 
-def read_lines(spark: SparkSession, log: Path, days: Sequence[date]) -> DataFrame:
-    """All lines of these days, the unreadable ones with `_corrupt_record` set."""
-    paths = [as_it_is(path) for day in days for path in day_files(log, day)]
-    if not paths:
-        return spark.createDataFrame([], event_schema())
-    return spark.read.json(
-        paths,
-        schema=event_schema(),
-        mode="PERMISSIVE",
-        columnNameOfCorruptRecord=CORRUPT,
-    )
+def read_lines(
+    spark: SparkSession, files: Sequence[Path], names: Sequence[str], hour: Column
+) -> DataFrame:
+    """The lines of these files with `hour`, `is_malformed` and CORRUPT, the text of such a line.
+
+    Only fields that figures need make a line malformed, whatever is read of it.
+    """
+    schema = line_schema(names)
+    if not files:
+        lines = spark.createDataFrame([], schema).withColumn("hour", f.lit(""))
+    else:
+        lines = spark.read.json(
+            [as_it_is(path) for path in files],
+            schema=schema,
+            mode="PERMISSIVE",
+            columnNameOfCorruptRecord=CORRUPT,
+        ).withColumn("hour", hour)
+    if tuple(names) != NEEDED:
+        needed = f.from_json(CORRUPT, line_schema(NEEDED), {"columnNameOfCorruptRecord": CORRUPT})
+        still = f.when(f.col(CORRUPT).isNotNull(), needed[CORRUPT])
+        lines = lines.withColumn(CORRUPT, still)
+    return lines.withColumn("is_malformed", is_malformed())
 
 
-def as_it_is(path: Path) -> str:
+def read_days(
+    spark: SparkSession, given: Sequence[DayInput], names: Sequence[str] = NEEDED
+) -> DataFrame:
+    """All lines of these days: the named fields, `hour` and `is_malformed`."""
+    columns = (*names, "hour", "is_malformed")
+    files = [path for one in given for path in one.files]
+    folder = f.substring_index(f.col("_metadata.file_path"), "/", -2)
+    hour = f.substring(folder, len("hour=") + 1, 2)
+    frames = []
+    if files or not any(one.hours for one in given):
+        frames.append(read_lines(spark, files, names, hour).select(*columns))
+    fields = [StructField(name, TYPES[FIELDS[name]]) for name in names]
+    added = [StructField("hour", StringType()), StructField("is_malformed", BooleanType())]
+    reader = spark.read.schema(StructType([*fields, *added]))
+    if whole := [as_it_is(one.url) for one in given if one.hours and one.is_whole]:
+        frames.append(reader.parquet(*whole))
+    frames += [
+        reader.parquet(as_it_is(one.url)).where(f.col("hour").isin(*one.hours))
+        for one in given
+        if one.hours and not one.is_whole
+    ]
+    return reduce(DataFrame.unionByName, frames)
+
+
+def as_it_is(path: Path | str) -> str:
     """The path for Spark's readers, which take a bracket or a star in it for a pattern."""
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", str(path))
 
@@ -70,49 +125,88 @@ def is_malformed() -> Column:
     return f.col(CORRUPT).isNotNull() | lacking
 
 
-def observed(lines: DataFrame) -> DataFrame:
-    """Lines -> what was seen of topologies, each once, with `key` and `recorded_us` added.
-
-    What belongs to no topology, as most of what a firehose tells, is left out.
-    The recorder reads copies again after a crash. A second copy of a message with an id, of
-    the same kind, attempt and replay, that the broker marked as redelivered is such a repeat
-    (4.3 marks a rejected message's copy so at its first read too). What two sources tell of, as a
-    tap and an imported trace do, the better one tells alone: of a message with an id that one, of
-    those without an id all of the same hour.
+def events_of(lines: DataFrame) -> DataFrame:
+    """Lines -> narrow rows, also of malformed lines: with `key`, `has_id`, `recorded_us`, and of
+    x-death only `failures`, null where there are none.
     """
-    events = (
-        lines.where(~is_malformed() & f.col("source").isin(*OBSERVED) & (f.col("topology") != ""))
-        .withColumn("key", _key())
-        .withColumn("recorded_us", f.unix_micros("recorded_at"))
-        .dropDuplicates(["event_id"])
-        .withColumn("rank", f.array_position(f.lit(list(OBSERVED)), f.col("source")))
+    has_id = f.coalesce(f.col("message_id") != "", f.lit(False))
+    # Where every death has this reason, as in nearly all copies of a delay, nothing is parsed.
+    others = f.replace("headers_json", f.lit('"reason":"expired"'), f.lit(""))
+    may_fail = (
+        (f.col("kind") != "published")
+        & f.contains(f.col("headers_json"), f.lit('"x-death"'))
+        & (f.contains(others, f.lit('"reason"')) | f.contains(others, f.lit("\\u")))
     )
-    named = "if(message_id != '', key, string(date_trunc('hour', recorded_at)))"
-    same = f"partition by broker, topology, kind, {named}, attempt, replay_id"
-    number = f"row_number() over ({same} order by rank, redelivered, recorded_us, event_id)"
-    is_repeat = (f.col("message_id") != "") & f.col("redelivered") & (f.col("sighting") > 1)
+    histories = f.from_json(f.when(may_fail, f.col("headers_json")), X_DEATH)["x-death"]
     return (
-        events.withColumn("sighting", f.expr(number))
-        .withColumn("best", f.expr(f"min(rank) over ({same})"))
-        .where(~is_repeat & (f.col("rank") == f.col("best")))
-        .drop("sighting", "best", "rank")
+        lines.withColumn("histories", histories)
+        .withColumn("failures", f.expr(FAILURES))
+        .select(
+            *("is_malformed", "source", "kind", "event_id", "broker", "topology", "queue"),
+            f.when(has_id, f.col("message_id")).otherwise(f.col("content_id")).alias("key"),
+            has_id.alias("has_id"),
+            *("attempt", "replay_id", "requested_delay_ms", "caught_up", "redelivered"),
+            f.unix_micros("recorded_at").alias("recorded_us"),
+            *("death_reason", "death_queue"),
+            f.when(f.size("failures") > 0, f.col("failures")).alias("failures"),
+        )
     )
 
 
-def trips(events: DataFrame, lines: DataFrame) -> DataFrame:
-    """Observed events and all lines -> the sides of trips, with `queue`, "" of a topology's own.
+def observed(events: DataFrame) -> DataFrame:
+    """Events -> what was seen of topologies, whatever belongs to none left out."""
+    is_observed = f.col("source").isin(*OBSERVED) & (f.col("topology") != "")
+    return events.where(~f.col("is_malformed") & is_observed)
 
-    Beside the topologies' these are the trips through queues that are known from a trace alone: a
-    publish that reached one queue, and the delivery of what expired in that queue.
+
+def each_once(observed: DataFrame) -> DataFrame:
+    """Observed events of messages with an id -> each once.
+
+    The recorder reads copies again after a crash. A second copy of the same kind, attempt and
+    replay that the broker marked as redelivered is such a repeat (4.3 marks a rejected message's
+    copy so at its first read too). What two sources tell of, as a tap and an imported trace do,
+    the better one tells alone.
     """
-    traced = (
-        lines.where(~is_malformed() & f.col("event_id").startswith(TRACE_ID))
-        .where((f.col("source") == "import") & (f.col("topology") == ""))
-        .dropDuplicates(["event_id"])
-        .withColumn("key", _key())
-        .withColumn("recorded_us", f.unix_micros("recorded_at"))
-        .select(*TRIP_COLUMNS, "queue", "death_queue", "death_reason")
+    same = "partition by broker, topology, kind, key, attempt, replay_id"
+    number = f"row_number() over ({same} order by rank, redelivered, recorded_us, event_id)"
+    return _best(observed, same, f.expr(number) == 1)
+
+
+def each_once_without_id(observed: DataFrame, sources: int) -> DataFrame:
+    """Observed events of messages without an id, by so many sources -> each once.
+
+    Of what two sources tell in the same hour, the better one tells alone.
+    """
+    if sources == 1:
+        return observed.dropDuplicates(["event_id"])
+    hour = f"recorded_us div {HOUR_US}"
+    same = f"partition by broker, topology, kind, {hour}, attempt, replay_id"
+    return _best(observed, same, f.lit(True))
+
+
+def _best(observed: DataFrame, same: str, is_first: Column) -> DataFrame:
+    rank = f.array_position(f.array(*map(f.lit, OBSERVED)), f.col("source"))
+    best = f"rank = min(rank) over ({same})"
+    return (
+        observed.dropDuplicates(["event_id"])
+        .withColumn("rank", rank)
+        .withColumn("is_kept", f.expr(best) & (~f.col("redelivered") | is_first))
+        .where("is_kept")
+        .drop("rank", "is_kept")
     )
+
+
+def is_traced() -> Column:
+    """An event of a trace that belongs to no topology."""
+    is_import = (f.col("source") == "import") & (f.col("topology") == "")
+    return ~f.col("is_malformed") & is_import & f.col("event_id").startswith(TRACE_ID)
+
+
+def traced_trips(events: DataFrame) -> DataFrame:
+    """Events -> the sides of trips through the queues that are known from a trace alone: a publish
+    that reached one queue, and the delivery of what expired in that queue.
+    """
+    traced = events.where(is_traced()).dropDuplicates(["event_id"])
     exits = traced.where("kind = 'delivered' and death_reason = 'expired' and death_queue != ''")
     exits = exits.withColumn("queue", f.col("death_queue"))
     exits = exits.withColumn("attempt", f.greatest("attempt", f.lit(1)))
@@ -121,9 +215,4 @@ def trips(events: DataFrame, lines: DataFrame) -> DataFrame:
     )
     entries = entries.withColumns({"kind": f.lit("scheduled"), "attempt": f.lit(1)})
     columns = (*TRIP_COLUMNS, "queue")
-    own = events.withColumn("queue", f.lit("")).select(*columns)
-    return own.unionAll(entries.select(*columns)).unionAll(exits.select(*columns))
-
-
-def _key() -> Column:
-    return f.coalesce(f.nullif("message_id", f.lit("")), "content_id")
+    return entries.select(*columns).unionAll(exits.select(*columns))

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+MIB = 1024 * 1024
 # Below this the JVM's start costs more than the work, and its fast compilers never pay.
-SMALL_INPUT_BYTES = 256 * 1024 * 1024
+SMALL_INPUT_BYTES = 256 * MIB
+# Below this compiling a query costs more than interpreting it, and one partition is enough.
+TINY_INPUT_BYTES = 8 * MIB
+PARTITION_BYTES = 256 * MIB
+# The heap is a quarter of the memory, within these bounds; what does not fit goes to the disk.
+LEAST_HEAP_MIB, MOST_HEAP_MIB = 1024, 3072
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 HERE = "local[*]"
 MISSING = (
     "SPARK_REMOTE needs the packages of Spark Connect, which are missing. Run “pip install "
@@ -25,15 +33,21 @@ class MissingPackages(Exception):
 def start(name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
     """SPARK_REMOTE (Spark Connect), else SPARK_MASTER, else all cores of this machine.
 
-    SPARK_MEMORY sets the driver's heap in local mode, 1g by default. Raises MissingPackages.
+    SPARK_MEMORY sets the driver's heap in local mode. Raises MissingPackages.
     """
     if remote := os.environ.get("SPARK_REMOTE"):
         try:
-            return _builder(name).remote(remote).getOrCreate()
+            spark = _builder(name).remote(remote).getOrCreate()
         except ImportError as error:
             raise MissingPackages(MISSING) from error
+        return tuned(spark, input_bytes)
     master = os.environ.get("SPARK_MASTER", HERE)
     return start_at(master, name, scratch=scratch, input_bytes=input_bytes)
+
+
+def is_remote() -> bool:
+    """Whether the environment names a Spark Connect server, whose JVM is not ours."""
+    return "SPARK_REMOTE" in os.environ
 
 
 def start_at(master: str, name: str, *, scratch: Path, input_bytes: int) -> SparkSession:
@@ -46,7 +60,27 @@ def start_at(master: str, name: str, *, scratch: Path, input_bytes: int) -> Spar
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         for key, value in _local_settings(scratch, input_bytes).items():
             builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return tuned(builder.getOrCreate(), input_bytes)
+
+
+def tuned(spark: SparkSession, input_bytes: int) -> SparkSession:
+    """The session with its queries set up for so much input."""
+    partitions = max(os.cpu_count() or 1, input_bytes // PARTITION_BYTES)
+    settings = {
+        "spark.sql.shuffle.partitions": str(partitions),
+        # A log has many small files, and a task for each would cost more than its lines.
+        "spark.sql.files.openCostInBytes": "131072",
+    }
+    if input_bytes < TINY_INPUT_BYTES:
+        settings |= {
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        }
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    return spark
 
 
 def _builder(name: str) -> SparkSession.Builder:
@@ -62,10 +96,19 @@ def _local_settings(scratch: Path, input_bytes: int) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": os.environ.get("SPARK_MEMORY", "1g"),
+        "spark.driver.memory": os.environ.get("SPARK_MEMORY") or f"{heap_mib(input_bytes)}m",
         "spark.driver.extraJavaOptions": java,
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.ui.showConsoleProgress": "false",
     }
+
+
+def heap_mib(input_bytes: int) -> int:
+    """The heap that this machine, or the container it is, can give to so much input, in MiB."""
+    if input_bytes < SMALL_INPUT_BYTES:
+        return LEAST_HEAP_MIB
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):
+        memory = min(memory, int(CGROUP_LIMIT.read_text()))
+    return min(max(memory // 4 // MIB, LEAST_HEAP_MIB), MOST_HEAP_MIB)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from analytics import compacted
 from analytics.log import IMPORT_LOCK, RECORDED, LogError, day_folders, held
 from analytics.models import LogPosition, Run
 from analytics.models.run import RunState
@@ -34,6 +35,7 @@ class LogRule(Rule):
             total = 0
             for folder in sorted(log.glob(f"{DELETING}date=*")):
                 total += sum(1 for path in folder.rglob("*.jsonl"))
+                compacted.expire(log, folder)
                 shutil.rmtree(folder)
                 alive()
         except OSError as error:
@@ -62,8 +64,8 @@ LOG = LogRule(
     "KEEP_LOG_DAYS",
     90,
     (
-        "Recorded lines by UTC day. Delayboard deletes a day after its nightly run; the reports "
-        "remain."
+        "Recorded lines by UTC day, and their Parquet. Delayboard deletes a day after its nightly "
+        "run; the reports remain."
     ),
 )
 

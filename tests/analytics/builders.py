@@ -71,6 +71,11 @@ def write_log(folder: Path, events: Iterable[MessageEvent], recorder: str = "tes
     log.close()
 
 
+def results_in(log: Path) -> str:
+    """The URL of a folder for results, beside the log."""
+    return f"file://{log.with_name(log.name + '-results')}"
+
+
 def logged(folder: Path) -> list[MessageEvent]:
     """Every event of the log in `folder`, the oldest day first."""
     return [event for day in days(folder) for event in read_day(folder, day)]

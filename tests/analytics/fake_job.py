@@ -29,13 +29,14 @@ def main() -> int:
         Path(behaviour.partition(" ")[2]).write_text(f"{os.getpid()} {grandchild.pid}")
         time.sleep(600)
     parser = argparse.ArgumentParser()
-    for name in ("--log", "--day", "--out"):
+    for name in ("--log", "--day", "--results", "--out"):
         parser.add_argument(name)
     out = Path(parser.parse_args().out)
     result = json.loads(os.environ.get("FAKE_RESULT", "{}"))
     (out / "summary.json").write_text(json.dumps({"lines": 7, "malformed": 1}))
     for table in TABLES:
-        (out / f"{table}.json").write_text(json.dumps(result.get(table, [])))
+        rows = "".join(json.dumps(row) + "\n" for row in result.get(table, []))
+        (out / f"{table}.jsonl").write_text(rows)
     return 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import duckdb
 import pytest
 
 from analytics import launch
-from analytics.jobs.session import MISSING
+from analytics.jobs.session import MISSING, TINY_INPUT_BYTES
 from analytics.launch import Result
 from tests.analytics import job_cases, retry_oracle
 from tests.analytics.builders import (
     NOON,
+    results_in,
     write_log,
 )
 from tests.analytics.warm_spark import RunModule
@@ -43,7 +45,7 @@ def a_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def result(a_log: Path, warm: RunModule) -> Result:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "run_module", warm)
-        return launch.run_day(a_log, DAY, pulse=lambda *_: None)
+        return launch.run_day(a_log, DAY, results_in(a_log), pulse=lambda *_: None)
 
 
 def accuracy_of(result: Result, topology: str, delay_ms: int = 5000) -> Mapping[str, Any]:
@@ -248,7 +250,7 @@ def test_unreadable_lines_are_counted(result: Result, a_log: Path) -> None:
 
 def test_a_day_without_lines_says_so_and_starts_no_spark(tmp_path: Path) -> None:
     with pytest.raises(launch.NoData, match="has no data for 2026-11-19"):
-        launch.run_day(tmp_path, date(2026, 11, 19), pulse=lambda *_: None)
+        launch.run_day(tmp_path, date(2026, 11, 19), results_in(tmp_path), pulse=lambda *_: None)
 
 
 def test_a_day_of_facts_and_torn_lines_has_no_data_either(
@@ -258,7 +260,7 @@ def test_a_day_of_facts_and_torn_lines_has_no_data_either(
     (tmp_path / "date=2026-11-20/hour=12/torn-1.jsonl").write_bytes(b"{")
     monkeypatch.setattr(launch, "run_module", warm)
     with pytest.raises(launch.NoData) as nothing:
-        launch.run_day(tmp_path, DAY, pulse=lambda *_: None)
+        launch.run_day(tmp_path, DAY, results_in(tmp_path), pulse=lambda *_: None)
     assert str(nothing.value) == (
         "The event log of 2026-11-20 has 3 lines, but no readable line of a tap (1 are malformed)."
     )
@@ -270,7 +272,7 @@ def test_spark_connect_without_its_packages_is_one_sentence(
     write_log(tmp_path, job_cases.retried())
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
     with pytest.raises(launch.LaunchError) as failed:
-        launch.run_day(tmp_path, DAY, pulse=lambda *_: None)
+        launch.run_day(tmp_path, DAY, results_in(tmp_path), pulse=lambda *_: None)
     assert str(failed.value) == f"The job failed with exit code 1: {MISSING}"
     assert "requirements-spark-connect.txt" in MISSING
 

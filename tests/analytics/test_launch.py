@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from analytics import launch
+from tests.analytics.builders import results_in
 
 DAY = date(2026, 11, 20)
 
@@ -42,7 +43,9 @@ def until(condition: Callable[[], bool]) -> None:
 
 def test_the_result_is_what_the_job_left_and_its_progress_is_passed_on(tmp_path: Path) -> None:
     seen = []
-    result = launch.run_day(tmp_path, DAY, pulse=lambda done, total: seen.append((done, total)))
+    result = launch.run_day(
+        tmp_path, DAY, results_in(tmp_path), pulse=lambda done, total: seen.append((done, total))
+    )
     assert (result.lines, result.malformed) == (7, 1)
     assert set(result.tables) == set(launch.TABLES)
     assert seen[-1] == (1, 2)
@@ -52,14 +55,14 @@ def test_what_a_killed_run_left_is_removed_and_nothing_stays(tmp_path: Path) -> 
     scratch = tmp_path / "_nightly" / "2026-11-20"
     scratch.mkdir(parents=True)
     (scratch / "summary.json").write_text("torn")
-    assert launch.run_day(tmp_path, DAY, pulse=lambda *_: None).lines == 7
+    assert launch.run_day(tmp_path, DAY, results_in(tmp_path), pulse=lambda *_: None).lines == 7
     assert not scratch.exists()
 
 
 def test_a_log_without_room_to_work_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "_nightly").write_text("in the way")
     with pytest.raises(launch.LaunchError, match="cannot create the work folder"):
-        launch.run_day(tmp_path, DAY, pulse=lambda *_: None)
+        launch.run_day(tmp_path, DAY, results_in(tmp_path), pulse=lambda *_: None)
 
 
 def test_a_failed_job_is_told_with_what_it_said_last(
@@ -67,7 +70,7 @@ def test_a_failed_job_is_told_with_what_it_said_last(
 ) -> None:
     monkeypatch.setenv("FAKE_JOB", "fail")
     with pytest.raises(launch.LaunchError, match=r"exit code 1: .*the disk is on fire"):
-        launch.run_day(tmp_path, DAY, pulse=lambda *_: None)
+        launch.run_day(tmp_path, DAY, results_in(tmp_path), pulse=lambda *_: None)
 
 
 def test_a_day_without_data_is_its_own_error(
@@ -75,7 +78,7 @@ def test_a_day_without_data_is_its_own_error(
 ) -> None:
     monkeypatch.setenv("FAKE_JOB", "no data")
     with pytest.raises(launch.NoData, match="Nothing was there"):
-        launch.run_day(tmp_path, DAY, pulse=lambda *_: None)
+        launch.run_day(tmp_path, DAY, results_in(tmp_path), pulse=lambda *_: None)
 
 
 def test_a_pulse_that_raises_ends_the_job_and_its_children(
@@ -89,7 +92,7 @@ def test_a_pulse_that_raises_ends_the_job_and_its_children(
             raise Stopped
 
     with pytest.raises(Stopped):
-        launch.run_day(tmp_path, DAY, pulse=pulse)
+        launch.run_day(tmp_path, DAY, results_in(tmp_path), pulse=pulse)
     job, grandchild = map(int, pids.read_text().split())
     until(lambda: not is_running(job) and not is_running(grandchild))
 

@@ -174,10 +174,10 @@ def test_the_lease_is_renewed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> 
     told = launch.run_day
     leases = []
 
-    def pulsing(log: Path, day: date, *, pulse: launch.Pulse) -> launch.Result:
+    def pulsing(log: Path, day: date, url: str, *, pulse: launch.Pulse) -> launch.Result:
         pulse(1, 2)
         leases.append(Run.objects.get().lease_until)
-        return told(log, day, pulse=pulse)
+        return told(log, day, url, pulse=pulse)
 
     monkeypatch.setattr(launch, "run_day", pulsing)
     nightly.run_day(DAY, progress=almost_over)

@@ -1,7 +1,7 @@
 """One Spark for many small jobs: of what each costs alone, nearly all is Spark's start.
 
 `python -m tests.analytics.warm_spark FOLDER` takes jobs by its standard input, as lines of JSON
-`[module, [argument, …]]`, and runs each as a program would. What a job prints is printed, then
+`[module, [argument, …], bytes]`, and runs each as a program would for so many bytes of log. What a job prints is printed, then
 `{"exit": 0}`; what it complains of lies in FOLDER/complaints.
 """
 
@@ -22,13 +22,14 @@ from pyspark.sql import SparkSession
 
 from analytics import launch
 from analytics.jobs import session
-from tests.analytics.few_rows import FEW
 
 
 class RunModule(Protocol):
     """What launch.run_module does."""
 
-    def __call__(self, module: str, arguments: Sequence[str], *, pulse: launch.Pulse) -> None: ...
+    def __call__(
+        self, module: str, arguments: Sequence[str], *, pulse: launch.Pulse, input_bytes: int = 0
+    ) -> None: ...
 
 
 @contextmanager
@@ -49,8 +50,10 @@ def started(folder: Path) -> Iterator[RunModule]:
         assert server.stdout is not None
         jobs, said = server.stdin, server.stdout
 
-        def run_module(module: str, arguments: Sequence[str], *, pulse: launch.Pulse) -> None:
-            jobs.write(json.dumps([module, arguments]) + "\n")
+        def run_module(
+            module: str, arguments: Sequence[str], *, pulse: launch.Pulse, input_bytes: int = 0
+        ) -> None:
+            jobs.write(json.dumps([module, arguments, input_bytes]) + "\n")
             jobs.flush()
             last: dict[str, Any] = {}
             while "exit" not in last:
@@ -68,12 +71,10 @@ def started(folder: Path) -> Iterator[RunModule]:
 
 def main(folder: Path) -> None:
     spark = session.start_at("local[2]", "tests", scratch=folder, input_bytes=0)
+    input_bytes = 0
 
     def start(*_: object, **__: object) -> SparkSession:
-        fresh = spark.newSession()
-        for key, value in FEW.items():
-            fresh.conf.set(key, value)
-        return fresh
+        return session.tuned(spark.newSession(), input_bytes)
 
     def stop(ended: SparkSession) -> None:
         ended.catalog.clearCache()
@@ -84,7 +85,7 @@ def main(folder: Path) -> None:
         patch.object(SparkSession, "stop", stop),
     ):
         for line in sys.stdin:
-            module, arguments = json.loads(line)
+            module, arguments, input_bytes = json.loads(line)
             code = run(module, arguments, folder / "complaints")
             sys.stdout.write(json.dumps({"exit": code}) + "\n")
             sys.stdout.flush()

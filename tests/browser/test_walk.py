@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Page, expect
 from pytest_django import Settings
 
-from tests.analytics.few_rows import JAVA_OPTIONS
 from tests.brokers import Vhost
 from tests.browser.album import Album
 from tests.browser.at_work import worker_at_work
@@ -29,11 +28,6 @@ PARKED = "orders-parked"
 @pytest.fixture(autouse=True)
 def event_log(settings: Settings, tmp_path: Path) -> None:
     settings.EVENT_LOG = tmp_path / "log"
-
-
-@pytest.fixture(autouse=True)
-def quick_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
 
 
 def sign_in(page: Page) -> None:

@@ -18,7 +18,7 @@ from analytics.importing.refused import Refused
 from analytics.importing.sources import find
 from analytics.importing.trace_lines import event_of_line
 from delayboard.demo.node import PrivateNode
-from tests.analytics.builders import logged, write_log
+from tests.analytics.builders import logged, results_in, write_log
 from tests.analytics.retry_oracle import count
 from tests.brokers import NEWEST, Vhost, call_api, every_generation
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_pair
@@ -184,7 +184,8 @@ def test_a_trace_of_retries_is_reported_with_every_message_retry_and_death(
         return
     start_spark()
     write_log(tmp_path, known)
-    tables = launch.run_day(tmp_path, datetime.now(UTC).date(), pulse=lambda *_: None).tables
+    day = datetime.now(UTC).date()
+    tables = launch.run_day(tmp_path, day, results_in(tmp_path), pulse=lambda *_: None).tables
     ((messages, retried),) = {(row["messages"], row["retried"]) for row in tables["retries"]}
     assert (messages, retried) == (40, 15)
     assert {row["attempt"]: row["messages"] for row in tables["attempts"]} == {1: 15, 2: 3}

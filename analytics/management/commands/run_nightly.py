@@ -20,7 +20,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--date", type=_day, help="YYYY-MM-DD in UTC; yesterday by default")
+        parser.add_argument("--date", type=parse_day, help="UTC day YYYY-MM-DD, default yesterday")
 
     def handle(self, *args: Any, **options: Any) -> None:
         day = options["date"] or datetime.now(UTC).date() - timedelta(days=1)
@@ -42,7 +42,8 @@ class Command(BaseCommand):
             self.stdout.write(f"step {done + 1} of {total}")
 
 
-def _day(text: str) -> date:
+def parse_day(text: str) -> date:
+    """Raises ArgumentTypeError with a sentence."""
     try:
         return date.fromisoformat(text)
     except ValueError as error:

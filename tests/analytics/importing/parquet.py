@@ -19,9 +19,8 @@ from analytics.jobs import schema, session
 def main(lines: str, out: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         spark = session.start("parquet", scratch=Path(scratch), input_bytes=0)
-        rows = spark.read.json(schema.as_it_is(Path(lines)), schema=schema.event_schema()).drop(
-            schema.CORRUPT
-        )
+        columns = schema.line_schema(tuple(FIELDS))
+        rows = spark.read.json(schema.as_it_is(Path(lines)), schema=columns).drop(schema.CORRUPT)
         is_old = f.col("message_id") == "old"
         older = rows.where(is_old).drop(*list(FIELDS)[-3:])
         rows.where(~is_old).write.partitionBy("broker").parquet(out)

@@ -24,7 +24,16 @@ from analytics.events import MessageEvent, encode
 from analytics.importing import publish as publishing
 from analytics.importing.bring import Outcome, bring
 from analytics.log import LogError, held
-from tests.analytics.builders import NOON, a_trip, an_entry, an_event, logged, ms, write_log
+from tests.analytics.builders import (
+    NOON,
+    a_trip,
+    an_entry,
+    an_event,
+    logged,
+    ms,
+    results_in,
+    write_log,
+)
 from tests.analytics.importing.forms import write_csv, write_lines
 from tests.analytics.warm_spark import RunModule
 from tests.builders import eventually
@@ -226,9 +235,15 @@ def test_the_nightly_figures_are_those_of_the_original(
 ) -> None:
     """The original's by the real program, which has nothing to warn of."""
     monkeypatch.setenv("PYTHONWARNINGS", "error")
-    results = [launch.run_day(imported.original, NOON.date(), pulse=lambda *_: None)]
+    results = [
+        launch.run_day(
+            imported.original, NOON.date(), results_in(imported.original), pulse=lambda *_: None
+        )
+    ]
     monkeypatch.setattr(launch, "run_module", warm)
-    results.append(launch.run_day(imported.log, NOON.date(), pulse=lambda *_: None))
+    results.append(
+        launch.run_day(imported.log, NOON.date(), results_in(imported.log), pulse=lambda *_: None)
+    )
     assert results[0].tables["accuracy"]
     assert sorted_rows(results[0]) == sorted_rows(results[1])
     assert results[0].lines == results[1].lines

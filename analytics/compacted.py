@@ -1,0 +1,140 @@
+"""Which hours of the event log are Parquet already, and what is to be read of a day.
+
+Beside the lines of a day lies `compacted.json`: the folder with its Parquet, and of each hour in it
+the files of lines with their sizes. It is replaced as a whole, after Spark has written that folder
+as a whole. Nobody reads a folder that it does not name, so a kill leaves nothing that is half
+read. An hour whose files have other sizes has late lines: it is read as lines again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+
+from analytics.log import make_folder, sync_folder
+
+MANIFEST = "compacted.json"
+# Manifests of days whose lines are older than their retention: the next compaction deletes the
+# Parquet, wherever it lies.
+EXPIRED = "_expired"
+# From then on only an import or a late batch writes to an hour.
+FINISHED_AFTER = timedelta(minutes=5)
+# By hour ("07") and name of the file: its bytes.
+Sizes = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """A day's Parquet and what it was made of."""
+
+    url: str
+    hours: Sizes
+
+
+@dataclass(frozen=True)
+class DayInput:
+    """A day: these hours of the folder `url`, and these files of lines."""
+
+    day: date
+    url: str
+    hours: tuple[str, ...]
+    is_whole: bool
+    files: tuple[Path, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.hours and not self.files
+
+
+def read(log: Path, day: date) -> Compacted | None:
+    """What was compacted of the day; None if nothing was."""
+    try:
+        return Compacted(**json.loads((_folder(log, day) / MANIFEST).read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def write(log: Path, day: date, compacted: Compacted) -> None:
+    """Replace what stands there, durably."""
+    folder = _folder(log, day)
+    aside = folder / f".{MANIFEST}.{os.getpid()}"
+    with aside.open("w") as file:
+        json.dump(asdict(compacted), file)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(folder / MANIFEST)
+    sync_folder(folder)
+
+
+def input_of(log: Path, day: date, hours: Sizes | None = None) -> DayInput:
+    """What is to be read of a day, or of these hours of it, as it lies there now."""
+    there = line_sizes(log, day) if hours is None else hours
+    compacted = read(log, day)
+    known = compacted.hours if compacted else {}
+    # An hour whose lines are gone is in Parquet alone.
+    as_parquet = [hour for hour in known if there.get(hour, known[hour]) == known[hour]]
+    folder = _folder(log, day)
+    files = [
+        folder / f"hour={hour}" / name
+        for hour, sizes in sorted(there.items())
+        if hour not in as_parquet
+        for name in sorted(sizes)
+    ]
+    return DayInput(
+        day,
+        compacted.url if compacted and as_parquet else "",
+        tuple(sorted(as_parquet)),
+        len(as_parquet) == len(known),
+        tuple(files),
+    )
+
+
+def line_sizes(log: Path, day: date) -> dict[str, dict[str, int]]:
+    """The files of the day that hold anything, by hour."""
+    sizes: dict[str, dict[str, int]] = {}
+    for path in _folder(log, day).glob("hour=*/*.jsonl"):
+        if size := path.stat().st_size:
+            sizes.setdefault(path.parent.name.removeprefix("hour="), {})[path.name] = size
+    return sizes
+
+
+def finished(log: Path, day: date, now: datetime) -> dict[str, dict[str, int]]:
+    """The hours of the day that are over, with their files."""
+    begin = datetime.combine(day, time(), UTC)
+    return {
+        hour: sizes
+        for hour, sizes in line_sizes(log, day).items()
+        if hour.isdigit() and begin + timedelta(hours=int(hour) + 1) + FINISHED_AFTER <= now
+    }
+
+
+def is_due(log: Path, day: date, now: datetime) -> bool:
+    """Whether a finished hour of the day is not compacted as it is, or something has expired."""
+    compacted = read(log, day)
+    known = compacted.hours if compacted else {}
+    late = any(known.get(hour) != sizes for hour, sizes in finished(log, day, now).items())
+    return late or bool(expired(log))
+
+
+def expire(log: Path, folder: Path) -> None:
+    """Remember that the Parquet of a day is to be deleted, before the folder of its lines is."""
+    manifest = folder / MANIFEST
+    if manifest.exists():
+        make_folder(log / EXPIRED)
+        shutil.copyfile(manifest, log / EXPIRED / f"{folder.name}.json")
+        sync_folder(log / EXPIRED)
+
+
+def expired(log: Path) -> dict[Path, str]:
+    """The remembered manifests, and where the Parquet of each lies."""
+    found = sorted((log / EXPIRED).glob("*.json"))
+    return {path: Compacted(**json.loads(path.read_bytes())).url for path in found}
+
+
+def _folder(log: Path, day: date) -> Path:
+    return log / f"date={day.isoformat()}"

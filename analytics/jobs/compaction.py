@@ -1,0 +1,117 @@
+"""`python -m analytics.jobs.compaction --log FOLDER --day YYYY-MM-DD --url URL --work FOLDER`.
+
+Writes the finished hours of a UTC day as Parquet below --url: sorted by topology and message,
+zstd, in `v1/date=…/run=…`. What it wrote before is kept until the new folder is whole. Also
+deletes the Parquet of days that have expired. Output as of `python -m analytics.jobs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from datetime import UTC, date, datetime
+from pathlib import Path
+from uuid import uuid4
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from analytics import compacted
+from analytics.compacted import Compacted, Sizes
+from analytics.events import FIELDS
+from analytics.jobs import schema, session, store
+
+DONE, FAILED = 0, 1
+STEPS = ("Starting Spark", "Compacting the lines", "Deleting what was replaced")
+LAYOUT = "v1"
+ORDER = ("broker", "topology", "message_id", "content_id", "recorded_at")
+# A file is to have 128 to 256 MB; lines shrink to about a twelfth.
+LINE_BYTES_A_FILE = 12 * 192 * 10**6
+# Less than this is not worth a task of its own.
+LINE_BYTES_A_TASK = 64 * 10**6
+
+
+def main() -> int:
+    arguments = _arguments()
+    log, work = arguments.log, arguments.work
+    try:
+        run(log, arguments.day, arguments.url, work, now=arguments.now)
+    except (PySparkException, OSError) as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}".split("\n\n")[0] + "\n")
+        return FAILED
+    return DONE
+
+
+def run(log: Path, day: date, url: str, work: Path, *, now: datetime) -> None:
+    """The lines lie on this machine, so that it is this machine that reads them."""
+    hours = compacted.finished(log, day, now)
+    _step(0)
+    size = line_bytes(hours)
+    spark = session.start_at(session.HERE, f"compact {day}", scratch=work, input_bytes=size)
+    try:
+        _step(1)
+        if compacted.is_due(log, day, now) and hours:
+            compact(spark, log, day, url, hours)
+        _step(2)
+        for manifest, folder in compacted.expired(log).items():
+            store.delete(spark, folder.rpartition("/")[0])
+            manifest.unlink()
+    finally:
+        spark.stop()
+
+
+def compact(spark: SparkSession, log: Path, day: date, url: str, hours: Sizes) -> None:
+    """Write these hours of the day, and those that are Parquet already, to a new folder."""
+    given = compacted.input_of(log, day, hours)
+    before = compacted.read(log, day)
+    folder = f"{url}/{LAYOUT}/date={day.isoformat()}/run={uuid4().hex[:12]}"
+    (
+        schema.read_days(spark, [given], tuple(FIELDS))
+        .repartition(_files(line_bytes(hours)), "broker", "topology", "message_id", "content_id")
+        .sortWithinPartitions(*ORDER)
+        .write.option("compression", "zstd")
+        .parquet(folder)
+    )
+    kept = before.hours if before else {}
+    compacted.write(log, day, Compacted(folder, {**kept, **hours}))
+    store.delete_others(spark, folder)
+    if before and before.url.rpartition("/")[0] != folder.rpartition("/")[0]:
+        store.delete(spark, before.url)
+
+
+def line_bytes(hours: Sizes) -> int:
+    return sum(size for sizes in hours.values() for size in sizes.values())
+
+
+def _files(size: int) -> int:
+    tasks = min(os.cpu_count() or 1, size // LINE_BYTES_A_TASK)
+    return max(size // LINE_BYTES_A_FILE, tasks, 1)
+
+
+def _step(number: int) -> None:
+    message = {"done": number, "total": len(STEPS), "step": STEPS[number]}
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m analytics.jobs.compaction", description=__doc__
+    )
+    parser.add_argument("--log", type=Path, required=True, help="the folder of the event log")
+    parser.add_argument("--day", type=date.fromisoformat, required=True, help="a UTC day")
+    parser.add_argument("--url", required=True, help="the URL that gets Parquet")
+    parser.add_argument("--work", type=Path, required=True, help="the folder to work in")
+    parser.add_argument(
+        "--now",
+        type=datetime.fromisoformat,
+        default=datetime.now(UTC),
+        help="the moment that decides which hours are finished; with time zone",
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

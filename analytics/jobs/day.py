@@ -1,0 +1,133 @@
+"""The figures of one UTC day: from lines to rows of results, in as few passes as there can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from analytics import compacted
+from analytics.jobs import accuracy, messages, retries, schema
+
+ONE_DAY = timedelta(days=1)
+# So many messages that are not single are sent to every task; more are joined by an exchange.
+BROADCAST_AT_MOST = 500_000
+
+
+class NoData(Exception):
+    """The log holds nothing for the day; the message says so."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The tables by name, not computed yet, and what was read: lines, malformed."""
+
+    tables: dict[str, DataFrame]
+    summary: dict[str, int]
+
+
+def figures(
+    spark: SparkSession, log: Path, day: date, *, now: datetime, step: Callable[[int], None]
+) -> Figures:
+    """The figures of a day from a log recorded up to `now`. Raises NoData."""
+    step(1)
+    events = schema.events_of(schema.read_days(spark, [compacted.input_of(log, day)])).persist()
+    summary = _summary(events)
+    if not summary["observed"]:
+        raise NoData(
+            f"The event log of {day} has {summary['lines']} lines, but no readable line of a "
+            f"tap ({summary['malformed']} are malformed)."
+        )
+    step(2)
+    until = day + timedelta(milliseconds=summary["longest_delay_ms"]) + 2 * ONE_DAY
+    days = _days(day + ONE_DAY, min(until, now.date() + ONE_DAY))
+    later = [given for one in days if not (given := compacted.input_of(log, one)).is_empty]
+    if later:
+        following = schema.events_of(schema.read_days(spark, later))
+        events = events.union(following.where(accuracy.TELLS_OF_THE_DAY_BEFORE).persist())
+    begin, end = (datetime.combine(one, time(), UTC) for one in (day, day + ONE_DAY))
+    data_end = min(now, datetime.combine(until, time(), UTC))
+    return Figures(_tables(events, summary, (begin, end), data_end), summary)
+
+
+def _tables(
+    events: DataFrame, summary: dict[str, int], day: tuple[datetime, datetime], data_end: datetime
+) -> dict[str, DataFrame]:
+    begin, end = day
+    observed = schema.observed(events)
+    by_attempt = messages.by_attempt(observed, begin, end).persist()
+    mixed = by_attempt.where("not is_single").select(*messages.MESSAGE).distinct()
+    mixed_count = mixed.count()
+    single, single_events = by_attempt, observed
+    if mixed_count:
+        mixed = f.broadcast(mixed) if mixed_count <= BROADCAST_AT_MOST else mixed
+        message = list(messages.MESSAGE)
+        single = by_attempt.join(mixed, message, "left_anti")
+        single_events = observed.where("has_id").join(mixed, message, "left_anti")
+    pairs = [messages.pairs(single)]
+    retried, tried = [messages.retried(single)], [messages.attempts(single)]
+    died = [messages.deaths(single_events, begin, end)]
+    others = []
+    if summary["without_id"]:
+        unnamed = observed.where("not has_id")
+        others.append(schema.each_once_without_id(unnamed, summary["sources"]))
+    if mixed_count:
+        named = observed.where("has_id").join(mixed, message, "left_semi")
+        others.append(schema.each_once(named))
+    sides = [schema.traced_trips(events)] if summary["traced"] else []
+    if others:
+        each = _union(others).persist()
+        counted = retries.of_day(each, begin, end).persist()
+        sides.append(each.withColumn("queue", f.lit("")).select(*schema.TRIP_COLUMNS, "queue"))
+        retried.append(retries.by_message(counted))
+        tried.append(retries.by_attempt(counted))
+        died.append(retries.by_death(counted, begin))
+    if sides:
+        pairs.append(accuracy.pair(_union(sides)))
+    began_at = f.col("began_at")
+    # Three tables are made of them, and a plan that is repeated costs a small day the most.
+    of_day = _union(pairs).where((began_at >= f.lit(begin)) & (began_at < f.lit(end))).persist()
+    return {
+        "accuracy": accuracy.accuracy(of_day, data_end),
+        "uncounted": accuracy.uncounted(of_day),
+        "histogram": accuracy.histogram(of_day),
+        "retries": retries.retries(_union(retried)),
+        "attempts": retries.attempts(_union(tried)),
+        "deaths": retries.deaths(_union(died)),
+    }
+
+
+def _summary(events: DataFrame) -> dict[str, int]:
+    is_malformed = f.col("is_malformed")
+    waited = f.when(f.col("kind").isin("scheduled", "delivered"), f.col("requested_delay_ms"))
+    is_observed = ~is_malformed & f.col("source").isin(*schema.OBSERVED)
+    row = events.agg(
+        f.count("*").alias("lines"),
+        f.count_if(is_malformed).alias("malformed"),
+        f.count_if(is_observed).alias("observed"),
+        f.count_if(is_observed & ~f.col("has_id")).alias("without_id"),
+        _sources(is_observed).alias("sources"),
+        f.count_if(schema.is_traced()).alias("traced"),
+        f.coalesce(f.max(waited), f.lit(0)).alias("longest_delay_ms"),
+    ).collect()[0]
+    summary: dict[str, int] = row.asDict()
+    return summary
+
+
+def _sources(is_observed: Column) -> Column:
+    """How many of the sources there are."""
+    found = [f.max((is_observed & (f.col("source") == one)).cast("int")) for one in schema.OBSERVED]
+    return reduce(Column.__add__, found)
+
+
+def _union(frames: Iterable[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _days(first: date, before: date) -> list[date]:
+    return [first + n * ONE_DAY for n in range((before - first).days)]

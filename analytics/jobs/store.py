@@ -1,0 +1,36 @@
+"""Folders at a URL (a path, s3a://, hdfs://), by the file systems that Spark itself writes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+def delete(spark: SparkSession, url: str) -> None:
+    """Delete a folder with all in it; nothing if there is none."""
+    path, files = _open(spark, url)
+    files.delete(path, True)
+
+
+def names(spark: SparkSession, url: str) -> list[str]:
+    """The names in a folder; none if there is no such folder."""
+    path, files = _open(spark, url)
+    if not files.exists(path):
+        return []
+    return [status.getPath().getName() for status in files.listStatus(path)]
+
+
+def delete_others(spark: SparkSession, url: str) -> None:
+    """Delete the other folders beside this one, which it replaces."""
+    parent, _, own = url.rpartition("/")
+    for name in names(spark, parent):
+        if name != own:
+            delete(spark, f"{parent}/{name}")
+
+
+def _open(spark: SparkSession, url: str) -> tuple[Any, Any]:
+    context = spark.sparkContext
+    jvm: Any = context._jvm
+    path = jvm.org.apache.hadoop.fs.Path(url)
+    return path, path.getFileSystem(context._jsc.hadoopConfiguration())

@@ -1,0 +1,208 @@
+"""Compaction: hours of lines become Parquet, with equal figures whatever is late or killed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import duckdb
+import pytest
+
+from analytics import compacted, launch, nightly
+from analytics.log import hour_folder
+from tests.analytics import job_cases
+from tests.analytics.builders import NOON, a_trip, results_in, write_log
+from tests.analytics.warm_spark import RunModule
+
+DAY = NOON.date()
+MIDNIGHT = job_cases.MIDNIGHT
+HOUR = timedelta(hours=1)
+Tables: TypeAlias = dict[str, list[str]]
+# And how many lines were read, and malformed.
+Figures: TypeAlias = tuple[Tables, int, int]
+
+
+class Killed(Exception):
+    pass
+
+
+def url_of(log: Path) -> str:
+    return f"file://{log.with_name(log.name + '-parquet')}"
+
+
+def folders(log: Path) -> list[str]:
+    return [str(path) for path in Path(url_of(log)[len("file://") :]).glob(f"v1/date={DAY}/run=*")]
+
+
+def write_cases(log: Path) -> None:
+    cases = (job_cases.odd_ends, job_cases.retried, job_cases.repeats, job_cases.of_the_firehose)
+    for case in cases:
+        write_log(log, case(), case.__name__)
+    (hour_folder(log, NOON) / "torn-1.jsonl").write_bytes(b'{"v":1,"event_id":"t\n{"v":1}\n')
+
+
+def late_lines() -> list[Any]:
+    return list(chain.from_iterable(a_trip(f"late {n}", NOON) for n in range(3)))
+
+
+def compute(log: Path) -> Figures:
+    result = launch.run_day(log, DAY, results_in(log), pulse=lambda *_: None)
+    tables = {name: sorted(map(str, rows)) for name, rows in result.tables.items()}
+    return tables, result.lines, result.malformed
+
+
+def compact(log: Path) -> None:
+    launch.run_compaction(log, DAY, url_of(log), pulse=lambda *_: None)
+
+
+def test_an_hour_is_finished_five_minutes_after_its_end(tmp_path: Path) -> None:
+    write_log(tmp_path, [*a_trip(at=NOON), *a_trip(at=NOON + HOUR)])
+    end = NOON + HOUR
+    assert compacted.finished(tmp_path, DAY, end + timedelta(minutes=4)) == {}
+    assert list(compacted.finished(tmp_path, DAY, end + timedelta(minutes=5))) == ["12"]
+    assert list(compacted.finished(tmp_path, DAY, end + HOUR * 2)) == ["12", "13"]
+
+
+def test_hours_with_late_lines_are_read_as_lines_and_make_a_compaction_due(tmp_path: Path) -> None:
+    write_log(tmp_path, [*a_trip(at=NOON), *a_trip(at=NOON + HOUR)])
+    assert compacted.is_due(tmp_path, DAY, MIDNIGHT)
+    hours = compacted.line_sizes(tmp_path, DAY)
+    compacted.write(tmp_path, DAY, compacted.Compacted("file:///somewhere", hours))
+    given = compacted.input_of(tmp_path, DAY)
+    assert (given.hours, given.is_whole, given.files) == (("12", "13"), True, ())
+    assert not compacted.is_due(tmp_path, DAY, MIDNIGHT)
+    write_log(tmp_path, a_trip(at=NOON), "another")
+    given = compacted.input_of(tmp_path, DAY)
+    assert (given.hours, given.is_whole) == (("13",), False)
+    assert [path.name for path in given.files] == ["another-1.jsonl", "test-1.jsonl"]
+    assert compacted.is_due(tmp_path, DAY, MIDNIGHT)
+
+
+def test_an_hour_whose_lines_are_gone_is_read_from_parquet(tmp_path: Path) -> None:
+    write_log(tmp_path, a_trip(at=NOON))
+    hours = compacted.line_sizes(tmp_path, DAY)
+    compacted.write(tmp_path, DAY, compacted.Compacted("file:///somewhere", hours))
+    for path in tmp_path.rglob("*.jsonl"):
+        path.unlink()
+    assert compacted.input_of(tmp_path, DAY).hours == ("12",)
+    assert not compacted.is_due(tmp_path, DAY, MIDNIGHT)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory, warm: RunModule) -> Figures:
+    """The figures of all these lines, none of which are compacted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "run_module", warm)
+        log = tmp_path_factory.mktemp("plain") / "log"
+        write_cases(log)
+        write_log(log, late_lines(), "late")
+        return compute(log)
+
+
+def test_figures_are_those_of_the_lines_from_parquet_and_from_both(
+    tmp_path: Path, warm: RunModule, monkeypatch: pytest.MonkeyPatch, expected: Figures
+) -> None:
+    monkeypatch.setattr(launch, "run_module", warm)
+    log = tmp_path / "log [odd] name"
+    write_cases(log)
+    compact(log)
+    write_log(log, late_lines(), "late")
+    given = compacted.input_of(log, DAY)
+    assert given.hours
+    assert given.files
+    assert compute(log) == expected
+    compact(log)
+    assert compacted.input_of(log, DAY).files == ()
+    assert compute(log) == expected
+    (folder,) = folders(log)
+    parquet = duckdb.read_parquet(f"{folder.replace('[', '[[]')}/*.parquet")
+    order = parquet.project("broker, topology, message_id").fetchall()
+    assert order == sorted(order, key=lambda row: tuple(text or "" for text in row))
+    assert "v" in parquet.columns
+
+
+def kill_at(step: int, seconds: float) -> Callable[[int, int], None]:
+    """A pulse that has the job and its JVM killed (SIGKILL) so long after the step began."""
+    began: list[datetime] = []
+
+    def pulse(done: int, _: int) -> None:
+        if done >= step:
+            began.append(datetime.now(UTC))
+            if datetime.now(UTC) - began[0] >= timedelta(seconds=seconds):
+                raise Killed
+
+    return pulse
+
+
+def check_kills(
+    tmp_path: Path, warm: RunModule, expected: Figures, moments: list[tuple[int, float]]
+) -> None:
+    """Kill compactions and computations there, and complete them."""
+    for number, (step, seconds) in enumerate(moments):
+        log = tmp_path / f"log{number}"
+        write_cases(log)
+        write_log(log, late_lines(), "late")
+        with suppress(Killed):
+            if number % 2:
+                launch.run_day(log, DAY, results_in(log), pulse=kill_at(step, seconds))
+            else:
+                launch.run_compaction(log, DAY, url_of(log), pulse=kill_at(step, seconds))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(launch, "run_module", warm)
+            assert compute(log) == expected
+            compact(log)
+        assert compacted.input_of(log, DAY).files == ()
+        assert len(folders(log)) == 1
+
+
+def test_a_killed_compaction_leaves_nothing_that_is_read(
+    tmp_path: Path, warm: RunModule, expected: Figures
+) -> None:
+    check_kills(tmp_path, warm, expected, [(1, random.uniform(0, 3))])
+
+
+@pytest.mark.long
+def test_thirty_kills_of_compactions_and_runs(
+    tmp_path: Path, warm: RunModule, expected: Figures
+) -> None:
+    moments = [(random.choice([0, 1, 1, 2]), random.uniform(0, 4)) for _ in range(30)]
+    check_kills(tmp_path, warm, expected, moments)
+
+
+def test_a_compaction_that_ends_before_its_manifest_is_repeated(
+    tmp_path: Path, warm: RunModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What expired goes with it, and nothing is left of the folder that nobody names."""
+    monkeypatch.setattr(launch, "run_module", warm)
+    write_log(tmp_path / "log", late_lines())
+    compact(tmp_path / "log")
+    manifest = tmp_path / "log" / f"date={DAY}" / compacted.MANIFEST
+    manifest.unlink()
+    (before,) = folders(tmp_path / "log")
+    compact(tmp_path / "log")
+    (after,) = folders(tmp_path / "log")
+    assert before != after
+    compacted.expire(tmp_path / "log", manifest.parent)
+    assert compacted.is_due(tmp_path / "log", DAY, MIDNIGHT)
+    compact(tmp_path / "log")
+    assert folders(tmp_path / "log") == []
+    assert compacted.expired(tmp_path / "log") == {}
+
+
+def test_the_nightly_run_compacts_a_day_that_is_over_first(
+    event_log: Path, db: None, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.LOG_URL = "s3a://bucket/log"
+    write_log(event_log, a_trip())
+    asked = []
+    monkeypatch.setattr(launch, "JOBS", "tests.analytics.fake_job")
+    monkeypatch.setattr(
+        launch, "run_compaction", lambda log, day, url, pulse: asked.append((day, url))
+    )
+    nightly.run_day(DAY)
+    assert asked == [(DAY, "s3a://bucket/log")]
