@@ -19,6 +19,7 @@ PARTS = (
     "listing",
     "parked_messages",
     "scale",
+    "nightly",
 )
 
 

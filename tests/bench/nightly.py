@@ -1,0 +1,167 @@
+"""The figures of one day by Spark, beside DuckDB that computes the same from the same lines.
+
+BENCH_EVENTS says of how many events, 2 million by default. The session is warm: each time is the
+best of two. At the end every figure of messages with an id is compared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+from pyspark.sql import SparkSession
+
+from analytics import compacted
+from analytics.jobs import compaction, results, session
+from analytics.jobs.accuracy import BUCKET_EDGES_MS
+from analytics.jobs.day import figures
+from tests.bench.event_day import DAY, WITHOUT_ID, write_day
+from tests.bench.figures import say, seconds
+
+EVENTS = int(os.environ.get("BENCH_EVENTS", "2000000"))
+LINES_AT_MOST, COMPACTION_AT_MOST, PARQUET_AT_MOST = 9, 7, 4
+NOW = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(days=2)
+Rows = dict[str, list[tuple[Any, ...]]]
+COLUMNS = {
+    "accuracy": "topology requested_delay_ms measured missing "
+    "p50_ms p95_ms p99_ms max_ms early_share",
+    "histogram": "topology requested_delay_ms hour_at from_ms messages",
+    "retries": "topology messages retried",
+    "attempts": "topology attempt messages",
+    "deaths": "topology reason queue deaths",
+}
+
+
+def measure(folder: Path) -> None:
+    log = folder / "log"
+    lines = write_day(log, EVENTS)
+    size = sum(path.stat().st_size for path in log.glob("date=*/*/*.jsonl"))
+    spark = session.start_at(session.HERE, "bench", scratch=folder, input_bytes=size)
+    try:
+        _measure(spark, folder, log, f"{lines:,} lines, {size / 1e9:.1f} GB")
+    finally:
+        spark.stop()
+
+
+def _measure(spark: SparkSession, folder: Path, log: Path, what: str) -> None:
+    expected: Rows = {}
+    found: list[Rows] = []
+    duck = seconds(lambda: expected.update(by_duckdb(log)), times=2)
+    say("DuckDB from JSON lines, s", duck, what)
+
+    def say_times(name: str, took: float, most: int) -> None:
+        say(f"Spark, {name}", took, f"{took / duck:.1f} times DuckDB; at most {most}")
+
+    from_lines = seconds(lambda: found.append(by_spark(spark, log, folder)), times=2)
+    say_times("figures from JSON lines, s", from_lines, LINES_AT_MOST)
+
+    def compact() -> None:
+        for day in (DAY, DAY + timedelta(days=1)):
+            (log / f"date={day}" / compacted.MANIFEST).unlink(missing_ok=True)
+            hours = compacted.finished(log, day, NOW + timedelta(days=1))
+            compaction.compact(spark, log, day, f"file://{folder}/parquet", hours)
+
+    say_times("compaction, s", seconds(compact, times=2), COMPACTION_AT_MOST)
+    assert not compacted.input_of(log, DAY).files
+    from_parquet = seconds(lambda: found.append(by_spark(spark, log, folder)), times=2)
+    say_times("figures from Parquet, s", from_parquet, PARQUET_AT_MOST)
+    for rows in found:
+        compare(rows, expected)
+
+
+def by_spark(spark: SparkSession, log: Path, folder: Path) -> Rows:
+    """Computed, written as Parquet and handed over, as a nightly run does."""
+    found = figures(spark, log, DAY, now=NOW, step=lambda _: None)
+    url = results.write(spark, f"file://{folder}/results", DAY, found.tables)
+    results.hand_over(spark, url, found.tables, folder)
+    spark.catalog.clearCache()
+    return {
+        table: _picked(
+            table, map(orjson.loads, (folder / f"{table}.jsonl").read_bytes().splitlines())
+        )
+        for table in COLUMNS
+    }
+
+
+def _picked(table: str, rows: Any) -> list[tuple[Any, ...]]:
+    names = COLUMNS[table].split()
+    return [
+        tuple(str(row[name])[:19] if name == "hour_at" else row[name] for name in names)
+        for row in rows
+        if row["topology"] != f"t{WITHOUT_ID:02}"
+    ]
+
+
+def compare(found: Mapping[str, Sequence[Any]], expected: Mapping[str, Sequence[Any]]) -> None:
+    for table in COLUMNS:
+        ours, theirs = (sorted(rows[table], key=str) for rows in (found, expected))
+        assert len(ours) == len(theirs), (table, len(ours), len(theirs))
+        for one, other in zip(ours, theirs, strict=True):
+            for a, b in zip(one, other, strict=True):
+                is_near = isinstance(a, float) and b is not None and abs(a - b) <= 1e-9 * abs(b)
+                assert a == b or is_near, (table, one, other)
+
+
+def by_duckdb(log: Path) -> Rows:
+    begin = int(datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC).timestamp()) * 10**6
+    edges = [float(edge) for edge in BUCKET_EDGES_MS]
+    with duckdb.connect() as database:
+        database.execute("set threads to 2")
+        database.execute(
+            f"""
+            create temp table lines as
+            select kind, topology, message_id, requested_delay_ms as delay, attempt, death_reason,
+                death_queue, redelivered, epoch_us(recorded_at) as us,
+                case when kind = 'scheduled' and death_reason <> ''
+                    then (headers_json->>'$."x-death"[0].count')::bigint end as deaths
+            from read_json('{log}/date=*/hour=*/*.jsonl', format = 'newline_delimited',
+                hive_partitioning = false, columns = {{
+                kind: 'varchar', recorded_at: 'timestamp', topology: 'varchar',
+                message_id: 'varchar', requested_delay_ms: 'bigint', attempt: 'bigint',
+                death_reason: 'varchar', death_queue: 'varchar', redelivered: 'boolean',
+                headers_json: 'varchar'}})
+            where message_id <> '';
+            create temp table attempts as
+            select topology, message_id, attempt,
+                max(delay) as delay, max(deaths) as deaths, any_value(death_queue)
+                    filter (kind = 'scheduled') as queue,
+                max(us) filter (kind = 'scheduled' and not redelivered) as entered,
+                max(us) filter (kind = 'delivered') as left_,
+                bool_or(kind = 'scheduled' and us between {begin} and {begin} + 86399999999
+                    or kind = 'delivered' and us - delay * 1000 between {begin}
+                    and {begin} + 86399999999) as is_counted,
+                bool_or(kind = 'scheduled' and death_reason <> '' and us between {begin}
+                    and {begin} + 86399999999 or attempt > 1 and (kind = 'delivered' and
+                    us - delay * 1000 between {begin} and {begin} + 86399999999))
+                    as is_retried,
+                bool_or(kind = 'scheduled' and us between {begin} and {begin} + 86399999999)
+                    as has_entered
+            from lines group by all;
+            create temp table late as
+            select *, (left_ - entered - delay * 1000) / 1000 as ms from attempts
+            where coalesce(entered, left_ - delay * 1000) between {begin} and {begin} + 86399999999;
+            """
+        )
+        queries = {
+            "accuracy": """select topology, delay, count(ms), count(*) filter (left_ is null),
+                quantile_cont(ms, 0.5), quantile_cont(ms, 0.95), quantile_cont(ms, 0.99), max(ms),
+                avg((ms < -50)::int) from late group by all""",
+            "histogram": f"""select topology, delay,
+                strftime(make_timestamp(entered // 3600000000 * 3600000000), '%Y-%m-%dT%H:%M:%S'),
+                list_max(list_filter({edges}, lambda e: e <= ms)), count(*)
+                from late where ms is not null group by all""",
+            "retries": """select topology, count(*), count(*) filter (retried) from (
+                select topology, message_id, bool_or(is_retried) as retried from attempts
+                where is_counted group by all) group by all""",
+            "attempts": """select topology, attempt, count(*) from attempts where is_retried
+                group by all""",
+            "deaths": """select topology, 'rejected', queue, sum(deaths)::bigint from (
+                select topology, message_id, queue, greatest(count(*), max(deaths)) as deaths
+                from attempts where has_entered and queue <> '' group by all) group by all""",
+        }
+        return {name: database.execute(query).fetchall() for name, query in queries.items()}
