@@ -1,8 +1,8 @@
 """One Spark for many small jobs: of what each costs alone, nearly all is Spark's start.
 
 `python -m tests.analytics.warm_spark FOLDER` takes jobs by its standard input, as lines of JSON
-`[module, [argument, …], bytes]`, and runs each as a program would for so many bytes of log. What a job prints is printed, then
-`{"exit": 0}`; what it complains of lies in FOLDER/complaints.
+`[module, [argument, …], bytes]`, and runs each as a program would for so many bytes of log. What a
+job prints is printed, then `{"exit": 0}`; what it complains of lies in FOLDER/complaints.
 """
 
 from __future__ import annotations
