@@ -78,6 +78,14 @@ async def told(socket: WebsocketCommunicator, *keys: str) -> Any:
     return await socket.receive_json_from(timeout=SOON)
 
 
+async def shown(socket: WebsocketCommunicator, *keys: str) -> Any:
+    """The first state with values: on a busy machine the broker is read after the first ones."""
+    state = await told(socket, *keys)
+    while not state["cells"]:
+        state = await socket.receive_json_from(timeout=SOON)
+    return state
+
+
 async def closing_code(path: str, user: User | None) -> int:
     async with connected(path, user) as socket:
         accepted, _ = await socket.connect(timeout=SOON)
@@ -171,9 +179,9 @@ async def test_a_page_of_ten_thousand_queues_is_sent_what_it_shows_and_then_what
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)
         assert await socket.receive_nothing()
-        shown = [f"queue/q{n}/messages" for n in range(200)]
-        first = await told(socket, *shown, "queue/q7")
-        assert first["cells"] == dict.fromkeys(shown, "1")
+        cells = [f"queue/q{n}/messages" for n in range(200)]
+        first = await shown(socket, *cells, "queue/q7")
+        assert first["cells"] == dict.fromkeys(cells, "1")
         assert first["marks"] == {"queue/q7": "busy"}
         numbers.changing = {"q7": 2, "q900": 3}
         while not (state := await socket.receive_json_from(timeout=SOON))["cells"]:
@@ -189,7 +197,7 @@ async def test_a_page_that_shows_other_things_than_before_is_sent_what_it_lacks(
     user = await sync_to_async(known_user("ann", Role.VIEWER, broker))()
     async with connected(f"/ws/brokers/{broker.slug}/", user) as socket:
         await socket.connect(timeout=SOON)
-        assert (await told(socket, "queue/q1/messages"))["cells"] == {"queue/q1/messages": "1"}
+        assert (await shown(socket, "queue/q1/messages"))["cells"] == {"queue/q1/messages": "1"}
         await socket.send_json_to(
             {"type": "watch", "keys": ["queue/q1/messages", "queue/q2/messages", "queue/none"]}
         )

@@ -51,6 +51,7 @@ def addresses(pair: Topology) -> dict[str, str]:
         ("pk", "UUIDConverter"): publication.pk,
         ("pk", "IntConverter"): batch.pk,
         ("position", "IntConverter"): 1,
+        ("key", "SlugConverter"): "f01",
     }
     found = {}
     for name, pattern in named(get_resolver().url_patterns):

@@ -63,7 +63,7 @@ def test_it_starts_everything_once_restarts_a_killed_worker_and_stops_all(tmp_pa
         second = started("run", "--port", str(port), variables=variables)
         with second as again:
             said, _ = again.communicate(timeout=120)
-            assert b"already runs from here" in said
+            assert b"already runs in this folder" in said
             assert again.returncode != 0
         run.send_signal(signal.SIGINT)
         said, _ = run.communicate(timeout=120)
