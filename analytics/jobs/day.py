@@ -1,4 +1,8 @@
-"""The figures of one UTC day: from lines to rows of results, in as few passes as there can be."""
+"""The figures of one UTC day: from lines to rows of results, in as few passes as there can be.
+
+What is used several times is a local checkpoint and not a cache: it also cuts the plan, and to
+analyse a plan of everything again with each step cost a small day most of its time.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,9 @@ def figures(
 ) -> Figures:
     """The figures of a day from a log recorded up to `now`. Raises NoData."""
     step(1)
-    events = schema.events_of(schema.read_days(spark, [compacted.input_of(log, day)])).persist()
+    events = schema.events_of(
+        schema.read_days(spark, [compacted.input_of(log, day)])
+    ).localCheckpoint(eager=False)
     summary = _summary(events)
     if not summary["observed"]:
         raise NoData(
@@ -49,7 +55,9 @@ def figures(
     later = [given for one in days if not (given := compacted.input_of(log, one)).is_empty]
     if later:
         following = schema.events_of(schema.read_days(spark, later))
-        events = events.union(following.where(accuracy.TELLS_OF_THE_DAY_BEFORE).persist())
+        events = events.union(
+            following.where(accuracy.TELLS_OF_THE_DAY_BEFORE).localCheckpoint(eager=False)
+        )
     begin, end = (datetime.combine(one, time(), UTC) for one in (day, day + ONE_DAY))
     data_end = min(now, datetime.combine(until, time(), UTC))
     return Figures(_tables(events, summary, (begin, end), data_end), summary)
@@ -60,7 +68,7 @@ def _tables(
 ) -> dict[str, DataFrame]:
     begin, end = day
     observed = schema.observed(events)
-    by_attempt = messages.by_attempt(observed, begin, end).persist()
+    by_attempt = messages.by_attempt(observed, begin, end).localCheckpoint(eager=False)
     mixed = by_attempt.where("not is_single").select(*messages.MESSAGE).distinct()
     mixed_count = mixed.count()
     single, single_events = by_attempt, observed
@@ -81,8 +89,8 @@ def _tables(
         others.append(schema.each_once(named))
     sides = [schema.traced_trips(events)] if summary["traced"] else []
     if others:
-        each = _union(others).persist()
-        counted = retries.of_day(each, begin, end).persist()
+        each = _union(others).localCheckpoint(eager=False)
+        counted = retries.of_day(each, begin, end).localCheckpoint(eager=False)
         sides.append(each.withColumn("queue", f.lit("")).select(*schema.TRIP_COLUMNS, "queue"))
         retried.append(retries.by_message(counted))
         tried.append(retries.by_attempt(counted))
@@ -90,8 +98,11 @@ def _tables(
     if sides:
         pairs.append(accuracy.pair(_union(sides)))
     began_at = f.col("began_at")
-    # Three tables are made of them, and a plan that is repeated costs a small day the most.
-    of_day = _union(pairs).where((began_at >= f.lit(begin)) & (began_at < f.lit(end))).persist()
+    of_day = (
+        _union(pairs)
+        .where((began_at >= f.lit(begin)) & (began_at < f.lit(end)))
+        .localCheckpoint(eager=False)
+    )
     return {
         "accuracy": accuracy.accuracy(of_day, data_end),
         "uncounted": accuracy.uncounted(of_day),
