@@ -27,7 +27,7 @@ DONE, FAILED = 0, 1
 STEPS = ("Starting Spark", "Compacting the lines", "Deleting what was replaced")
 LAYOUT = "v1"
 ORDER = ("broker", "topology", "message_id", "content_id", "recorded_at")
-# A file is to have 128 to 256 MB; lines shrink to about a twelfth.
+# A file is to have 128 to 256 MB; lines shrink to a twelfth (an estimate).
 LINE_BYTES_A_FILE = 12 * 192 * 10**6
 # Less than this is not worth a task of its own.
 LINE_BYTES_A_TASK = 64 * 10**6
