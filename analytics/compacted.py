@@ -97,7 +97,7 @@ def input_of(log: Path, day: date, hours: Sizes | None = None) -> DayInput:
 def line_sizes(log: Path, day: date) -> dict[str, dict[str, int]]:
     """The files of the day that hold anything, by hour."""
     sizes: dict[str, dict[str, int]] = {}
-    for path in _folder(log, day).glob("hour=*/*.jsonl"):
+    for path in sorted(_folder(log, day).glob("hour=*/*.jsonl")):
         if size := path.stat().st_size:
             sizes.setdefault(path.parent.name.removeprefix("hour="), {})[path.name] = size
     return sizes
