@@ -277,7 +277,7 @@ class Migration(migrations.Migration):
                         choices=[
                             (
                                 "no_entry",
-                                "The log of the day does not have the entry: no copy shows a message dying into a delay.",
+                                "The event log of this day does not contain the entry into the delay.",
                             ),
                             ("no_delay", "Nothing states the requested delay of the queue."),
                             (

@@ -69,7 +69,7 @@ class Reason(models.TextChoices):
 
     NO_ENTRY = (
         "no_entry",
-        "The log of the day does not have the entry: no copy shows a message dying into a delay.",
+        "The event log of this day does not contain the entry into the delay.",
     )
     NO_DELAY = "no_delay", "Nothing states the requested delay of the queue."
     TWO_CLOCKS = "two_clocks", "Two different clocks timed the entry and the delivery."

@@ -67,26 +67,32 @@ def add_targets(parser: CommandParser) -> None:
     )
     to.add_argument("--to-exchange", metavar="X", help='with --key; "" is the default exchange')
     to.add_argument("--key", metavar="K")
-    to.add_argument("--to-first-queue", action="store_true", help="where each first died")
+    to.add_argument("--to-first-queue", action="store_true", help="the queue of the first failure")
     to.add_argument("--through", metavar="TOPOLOGY", help="through its delay, with --delay")
     to.add_argument("--delay", metavar="10m")
-    to.add_argument("--to", metavar="QUEUE", help="where the delay leads, if not where each failed")
+    to.add_argument("--to", metavar="QUEUE", help="destination after the delay")
 
 
 def add_options(parser: CommandParser) -> None:
     how = parser.add_argument_group("how")
-    how.add_argument("--limit", metavar="N", help="at most so many")
-    how.add_argument(
-        "--include-repeats", action="store_true", help="also what may be parked twice after a crash"
-    )
+    how.add_argument("--limit", metavar="N", help="replay at most so many messages")
+    how.add_argument("--include-repeats", action="store_true", help="include possible repeats")
     how.add_argument("--rate", metavar="N", help="messages a second")
     how.add_argument("--order", choices=Order.values)
-    how.add_argument("--undo", metavar="30s", help="waits so long before it publishes anything")
-    how.add_argument("--canary", metavar="N", help="so many first, then see whether they die again")
+    how.add_argument("--undo", metavar="30s", help="undo time before the first publish")
+    how.add_argument("--canary", metavar="N", help="publish and observe so many messages first")
     how.add_argument("--canary-wait", metavar="60s")
-    how.add_argument("--canary-go-on", action="store_true", help="by itself when none did")
-    how.add_argument("--most-replays", metavar="N", help="one replayed so often needs --yes: 3")
-    how.add_argument("--stop-after", metavar="N", help="stops when so many died again: 10")
+    how.add_argument(
+        "--canary-go-on",
+        action="store_true",
+        help="resume automatically if none is dead-lettered again",
+    )
+    how.add_argument(
+        "--most-replays", metavar="N", help="require --yes for messages replayed this many times: 3"
+    )
+    how.add_argument(
+        "--stop-after", metavar="N", help="pause when so many are dead-lettered again: 10"
+    )
 
 
 def find_action(given: Mapping[str, Any]) -> str:

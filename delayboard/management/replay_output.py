@@ -140,7 +140,7 @@ def describe_outcome(batch: ReplayBatch) -> Iterator[str]:
     elif batch.doubled:
         yield f"  {batch.doubled:,} of them may be duplicated: the same replay id, sent twice."
     if batch.died:
-        yield f"  {batch.died:,} have died again."
+        yield f"  {batch.died:,} were dead-lettered again."
     if batch.excluded:
         yield f"  {pluralize(batch.excluded, 'possible repeat')} excluded: still parked."
     failed = batch.items.exclude(state=ItemState.DONE).exclude(error="").order_by()

@@ -18,11 +18,11 @@ from topology.models import Broker, Role
 
 # (wanted, copying) -> what the page calls it, and its style.
 STATES = {
-    (True, True): ("On", "state-ok"),
+    (True, True): ("Enabled", "state-ok"),
     (True, False): ("Starting", "state-busy"),
     (True, None): ("Unknown", "state-error"),
-    (False, True): ("On, but not by Delayboard", "state-warn"),
-    (False, False): ("Off", "state-off"),
+    (False, True): ("Enabled by another tool", "state-warn"),
+    (False, False): ("Disabled", "state-off"),
     (False, None): ("Unknown", "state-error"),
 }
 
@@ -64,7 +64,7 @@ def _switch_on(request: HttpRequest, broker: Broker) -> None:
     try:
         switch.switch_on(request.user, broker, typed_name=typed)
     except (switch.Refusal, BrokerError) as error:
-        messages.error(request, f"Not switched on. {error}")
+        messages.error(request, f"Firehose not enabled. {error}")
     else:
         messages.success(request, f"The firehose of {broker.name} is on.")
 
@@ -73,7 +73,7 @@ def _switch_off(request: HttpRequest, broker: Broker) -> None:
     try:
         is_off = switch.switch_off(request.user, broker)
     except (switch.Refusal, BrokerError) as error:
-        messages.error(request, f"Not switched off. {error}")
+        messages.error(request, f"Firehose not disabled. {error}")
         return
     still = (
         ""

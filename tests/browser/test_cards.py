@@ -29,4 +29,4 @@ def test_nothing_is_wider_than_a_phone(page: Page, ada: User, site_url: str, vie
     assert page.evaluate(SCROLLS) == [False]
     cell = page.locator("table.stacks td[data-label]").first
     label = cell.evaluate("cell => getComputedStyle(cell, '::before').content")
-    assert label == ('"Dead-lettered in"' if view == "parked_messages" else '"Died first in"')
+    assert label == ('"Dead-lettered in"' if view == "parked_messages" else '"First failure in"')

@@ -44,7 +44,7 @@ def a_route(batch: ReplayBatch, **stated: Any) -> ReplayRoute:
 
 _SAID = {
     "unroutable": "No route: no binding takes it.",
-    "loops": "It loops back into dead. Arrives in dead at once.",
+    "loops": "The message would return to dead. Arrives in dead at once.",
     "guarded": "It was replayed 3 times already. Arrives in orders at once.",
     "full": "“orders” holds at most 600 messages and has 0: 1,233,967 of these 1,234,567 would be "
     "refused and stay where they are.",

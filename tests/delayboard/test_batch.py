@@ -121,7 +121,7 @@ def test_a_paused_one_is_left_alone_until_it_is_resumed(user: User, broker: Brok
         change_state.pause(user, batch)
     change_state.resume(user, batch)
     assert (now_of(batch).state, now_of(batch).state_why) == (BatchState.RUNNING, "")
-    with pytest.raises(BatchError, match="not paused: it is running"):
+    with pytest.raises(BatchError, match="Only a paused replay"):
         change_state.resume(user, batch)
     assert work.claim(("replay",), "worker") is not None
     told = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
@@ -259,7 +259,9 @@ def test_of_two_who_press_at_once_one_is_told(user: User, broker: Broker) -> Non
     assert both(start) == ["This replay was started already."]
     assert Work.objects.count() == 1
     assert both(change_state.pause) == ["This replay is paused already."]
-    assert both(change_state.resume) == ["This replay is not paused: it is running."]
+    assert both(change_state.resume) == [
+        "Only a paused replay can be resumed. This replay is running."
+    ]
     assert both(change_state.cancel) == ["This replay has ended: it is cancelled."]
     row = now_of(batch)
     assert (row.cancelled, parked_messages(batch)) == (2, ["parked"] * 2)
@@ -322,4 +324,4 @@ def test_two_overlapping_replays_started_at_once_share_no_message(
     assert sorted(claimed) == [parked_message.pk for parked_message in found]
     whys = {now_of(one).state_why, now_of(two).state_why}
     assert whys - {""}
-    assert all("20 with “It is in replay" in why for why in whys - {""})
+    assert all("20 with “The message is in replay" in why for why in whys - {""})

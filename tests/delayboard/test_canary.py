@@ -154,7 +154,7 @@ def test_when_one_of_the_first_died_again_it_stops(broker: Broker) -> None:
     )
     batch.items.filter(position=2).update(outcome=Outcome.DIED)
     judged = canary.check_canary(batch, timezone.now())
-    assert judged == canary.CanaryResult("stop", "1 of the first 2 died again.")
+    assert judged == canary.CanaryResult("stop", "1 of the first 2 were dead-lettered again.")
 
 
 def test_of_the_newest_first_the_last_ones_are_the_first(broker: Broker) -> None:

@@ -288,7 +288,7 @@ def test_a_batch_stops_itself_when_so_many_died_again(
     ReplayBatch.objects.update(died=died)
     said = outcome.explain_stop(batch)
     assert bool(said) == stops
-    assert not stops or said.startswith("3 messages died again")
+    assert not stops or said.startswith("3 messages were dead-lettered again")
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,22 @@ pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
 @pytest.mark.parametrize(
     ("has", "arguments", "ending", "said"),
     [
-        (0, {"x_max_length": 5}, "lost", "has 0: 7 of these 12 would be pushed out and lost"),
+        (
+            0,
+            {"x_max_length": 5},
+            "lost",
+            "has 0: 7 of these 12 would be dropped from the front of the queue",
+        ),
         (3, {"x_max_length": 5}, "lost", "3 that are in it and 7 of these 12 would be pushed"),
-        (9, {"x_max_length": 20}, "lost", "has 9: 1 that is in it would be pushed out and lost"),
+        (
+            9,
+            {"x_max_length": 20},
+            "lost",
+            "has 9: 1 that is in it would be dropped from the front of the queue",
+        ),
         (0, {"x_max_length": 5, "dlx": "", "key": "other"}, "full", "die into other"),
         (0, {"x_max_length": 5, "dlx": "", "key": "dead"}, "loops", "die into dead"),
-        (0, {"x_max_length": 5, "dlx": "gone"}, "lost", "pushed out and lost"),
+        (0, {"x_max_length": 5, "dlx": "gone"}, "lost", "dropped from the front of the queue"),
         (
             0,
             {"x_max_length": 5, "x_overflow": "reject-publish"},
@@ -46,7 +56,12 @@ pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
             "7 of these 12 would be refused and stay where they are",
         ),
         (None, {"x_max_length": 50}, "uncertain", "how many it has is not known"),
-        (0, {"x_max_length_bytes": 9}, "lost", "these 12 have 14 bytes: some would be pushed out"),
+        (
+            0,
+            {"x_max_length_bytes": 9},
+            "lost",
+            "these 12 have 14 bytes: some would be dropped from the front",
+        ),
         (1, {"x_max_length_bytes": 900}, "uncertain", "how many bytes it would have is not known"),
         (8, {"x_max_length": 20}, "delivered", ""),
         (0, {"x_max_length_bytes": 14}, "delivered", ""),

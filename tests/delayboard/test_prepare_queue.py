@@ -118,7 +118,7 @@ def test_straight_into_a_queue_that_cannot_hold_them_is_told(user: User, broker:
     bounded(broker, 0, x_max_length=5)
     (route,) = create_draft.draft_queue(user, broker, "dead", FEW).routes.all()
     assert (route.is_good, route.ending) == (False, "lost")
-    assert "7 of these 12 would be pushed out and lost" in route.verdict
+    assert "7 of these 12 would be dropped from the front of the queue" in route.verdict
 
 
 def test_a_message_that_lay_in_a_queue_is_read_as_it_came(user: User, broker: Broker) -> None:

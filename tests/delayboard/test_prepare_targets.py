@@ -194,7 +194,7 @@ def test_a_topology_that_is_not_applied_is_refused(
     user: User, broker: Broker, pair: Topology
 ) -> None:
     Topology.objects.update(state="torn_down")
-    with pytest.raises(OptionError, match="torn down"):
+    with pytest.raises(OptionError, match="deleted"):
         create_draft.draft_messages(user, broker, some(broker, 1), delayed(pair))
 
 

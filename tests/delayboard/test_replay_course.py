@@ -149,7 +149,7 @@ def test_what_is_left_out_is_summed_up_after_the_last_claim(
     assert (batch.cancelled, batch.state_why) == (1, "")
     claims.claim_chunk(batch, 1)
     batch.refresh_from_db()
-    assert "2 with “It is in replay" in batch.state_why
+    assert "2 with “The message is in replay" in batch.state_why
 
 
 def test_each_message_is_in_one_of_two_replays_and_the_second_is_told(
@@ -165,17 +165,17 @@ def test_each_message_is_in_one_of_two_replays_and_the_second_is_told(
     second = frozen(user, broker, found)
     change_state.start(user, second, despite_verdict=False)
     assert states(second) == ["cancelled", "cancelled", "pending", "cancelled"]
-    assert errors(second)[0] == f"It is in replay {first.pk}."
+    assert errors(second)[0] == f"The message is in replay {first.pk}."
     assert errors(second)[3] == "It was discarded."
     second.refresh_from_db()
-    told = f"2 with “It is in replay {first.pk}.”, 1 with “It was discarded.”"
+    told = f"2 with “The message is in replay {first.pk}.”, 1 with “It was discarded.”"
     assert second.state_why == f"Messages are left out: {told}."
     for batch in (first, second):
         carried(batch)
     assert pipes.bodies == [b"1", b"2", b"3"]
     third = frozen(user, broker, found[:1])
     change_state.start(user, third, despite_verdict=False)
-    assert errors(third) == [f"It was replayed already, in replay {first.pk}."]
+    assert errors(third) == [f"The message was already replayed in replay {first.pk}."]
 
 
 def test_the_first_ones_are_watched_before_the_rest(

@@ -95,7 +95,7 @@ def test_the_reason_of_the_choice_is_told() -> None:
         ("orders", "orders", True, "Arrives in orders at once."),
         ("", "hold", True, "Arrives in orders after 5s."),
         ("news", "", True, "Arrives in audit at once. Arrives in orders at once."),
-        ("", "dead", False, "It loops back into dead. Arrives in dead at once."),
+        ("", "dead", False, "The message would return to dead. Arrives in dead at once."),
         ("gone", "k", False, "No route: the exchange “gone” does not exist."),
         (
             "orders",
@@ -116,7 +116,7 @@ def test_the_reason_of_the_choice_is_told() -> None:
             "",
             "round",
             False,
-            "It loops back into dead. Arrives in dead after 1s.",
+            "The message would return to dead. Arrives in dead after 1s.",
         ),
     ],
 )

@@ -266,7 +266,7 @@ def test_of_two_overlapping_replays_each_message_goes_once(vhost: Vhost) -> None
     more = parked_messages(first.broker, 500)
     both = [parked_message for parked_message in found if parked_message is not None][1000:] + more
     second = a_replay(vhost, 0, of=both)
-    assert f"1000 with “It is in replay {first.pk}.”" in fresh(second).state_why
+    assert f"1000 with “The message is in replay {first.pk}.”" in fresh(second).state_why
     with replaying(2):
         for batch in (first, second):
             eventually(partial(has, batch, BatchState.DONE), "it is done", seconds=PATIENCE)

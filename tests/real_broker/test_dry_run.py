@@ -338,7 +338,11 @@ def test_what_a_full_queue_does_not_hold_is_told(
     journal = Journal(broker)
     draft = drafted(user, [journal.plain() for _ in range(12)], mode=TargetMode.TYPED, key="few")
     (route,) = draft.routes.all()
-    fate = "pushed out and lost" if overflow == "drop-head" else "refused and stay where they are"
+    fate = (
+        "dropped from the front of the queue"
+        if overflow == "drop-head"
+        else "refused and stay where they are"
+    )
     assert route.verdict.endswith(f"has 0: 7 of these 12 would be {fate}.")
     assert not route.is_good
     sent(user, draft)

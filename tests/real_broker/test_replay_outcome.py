@@ -150,7 +150,7 @@ def test_a_canary_whose_messages_die_again_stops_the_batch(
     with at_work(parker(broker)), rejecting(vhost):
         batch = replayed(user, batch)
     assert batch.state == BatchState.PAUSED
-    assert "of the first 2 died again" in batch.state_why
+    assert "of the first 2 were dead-lettered again" in batch.state_why
     assert (batch.done, batch.pending) == (2, 4)
     assert adds_up(batch)
 
@@ -178,7 +178,7 @@ def test_a_batch_whose_messages_come_back_dead_stops_itself(
     with at_work(parker(broker)), rejecting(vhost):
         batch = replayed(user, batch)
     assert batch.state == BatchState.PAUSED
-    assert "died again" in batch.state_why
+    assert "dead-lettered again" in batch.state_why
     assert 0 < batch.pending < 30
     assert adds_up(batch)
 

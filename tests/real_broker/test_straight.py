@@ -287,7 +287,7 @@ def test_what_left_the_queue_otherwise_is_not_waited_for(vhost: Vhost) -> None:
     run(batch)
     assert batch.state == BatchState.DONE
     assert counts(batch) == {"done": 4, "cancelled": 1}
-    assert "1 were no longer in “dead”" in batch.state_why
+    assert "1 messages are not in “dead” any more" in batch.state_why
 
 
 def test_at_a_tapped_exchange_what_only_the_tap_takes_stays(vhost: Vhost) -> None:

@@ -39,7 +39,7 @@ def is_tracing(broker: Broker) -> bool:
 def test_an_admin_switches_it_on_and_off_and_the_page_says_so(vhost: Vhost) -> None:
     broker = make_broker(vhost)
     client = signed_in(Role.ADMIN, broker)
-    assert '<span class="state state-off">Off</span>' in text_of(client.get(page_of(broker)))
+    assert '<span class="state state-off">Disabled</span>' in text_of(client.get(page_of(broker)))
     text = switch(client, broker, wanted="on")
     row = Firehose.objects.get(broker=broker)
     assert "The firehose of Test broker is on." in text
@@ -104,7 +104,7 @@ def test_what_somebody_else_did_is_told_apart(vhost: Vhost) -> None:
     client = signed_in(Role.ADMIN, broker)
     with Management(broker.address) as management:
         management.trace(on=True)
-        assert "On, but not by Delayboard" in text_of(client.get(page_of(broker)))
+        assert "Enabled by another tool" in text_of(client.get(page_of(broker)))
         switch(client, broker, wanted="on")
         management.trace(on=False)
         text = text_of(client.get(page_of(broker)))
@@ -116,11 +116,11 @@ def test_what_somebody_else_did_is_told_apart(vhost: Vhost) -> None:
 def test_a_refusal_of_the_broker_is_a_sentence_and_leaves_nothing(broker: Broker) -> None:
     client = signed_in(Role.ADMIN, broker)
     text = switch(client, broker, wanted="on")
-    assert "Not switched on. The management API at" in text
+    assert "Firehose not enabled. The management API at" in text
     assert "The status is unknown" in text
     assert not Firehose.objects.exists()
     Firehose.objects.create(broker=broker, switched_on_by="ada")
-    assert "Not switched off. The management API at" in switch(client, broker, wanted="off")
+    assert "Firehose not disabled. The management API at" in switch(client, broker, wanted="off")
     assert Firehose.objects.exists()
 
 

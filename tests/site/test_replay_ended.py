@@ -135,17 +135,17 @@ def test_what_another_replay_had_is_said_and_leads_to_it(broker: Broker) -> None
     assert "Messages are excluded" not in told
     link = f'<a href="{reverse("replay_batch", args=[first.pk])}">replay {first.pk}</a>'
     assert text.count(link) == 4
-    assert text.count(f"It is in {link}.") == 3
+    assert text.count(f"The message is in {link}.") == 3
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        "It is in replay 999999.",
-        "It is in replay {other}.",
-        "It was replayed already, in replay " + "9" * 30 + ".",
-        "It is in replay ١.",
-        "It is in replay <b>1</b>.",
+        "The message is in replay 999999.",
+        "The message is in replay {other}.",
+        "The message was already replayed in replay " + "9" * 30 + ".",
+        "The message is in replay ١.",
+        "The message is in replay <b>1</b>.",
     ],
 )
 def test_no_other_number_becomes_a_link(broker: Broker, error: str) -> None:

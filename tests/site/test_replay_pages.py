@@ -92,7 +92,7 @@ def test_a_dry_run_is_summed_up_with_the_bad_ones_first(broker: Broker) -> None:
     told = [
         "16 of 23 messages would not arrive.",
         "<strong>12</strong> would return to the source queues",
-        "<strong>3</strong> have no route: no queue takes them",
+        "<strong>3</strong> would be unroutable: no queue matches",
         "<strong>1</strong> was replayed 3 times or more already",
         "<strong>4</strong> would be sent to a delay",
         "<strong>3</strong> would arrive",
@@ -120,7 +120,7 @@ def test_pausing_and_going_on(broker: Broker) -> None:
     assert "Delayboard publishes no message while the replay is paused." in press("pause", made)
     assert "This replay is paused already." in press("pause", made)
     assert "Paused" not in press("resume", made).split("<section")[0]
-    assert "This replay is not paused: it is running." in press("resume", made)
+    assert "Only a paused replay can be resumed. This replay is running." in press("resume", made)
 
 
 def test_the_first_ones_are_watched_until_a_moment(broker: Broker) -> None:

@@ -43,11 +43,11 @@ def test_every_page_warns_of_a_stream_tap_and_only_operators_get_the_button(
     stream: Topology,
 ) -> None:
     for name, page in pages(signed_in(Role.OPERATOR), stream).items():
-        assert "into a stream" in page, name
+        assert "stream tap" in page, name
         assert page.count(BUTTON) == 1, name
         assert reverse("topology:replace_tap", args=[stream.slug]) in page, name
     for name, page in pages(signed_in(Role.VIEWER), stream).items():
-        assert "into a stream" in page, name
+        assert "stream tap" in page, name
         assert BUTTON not in page, name
     address = reverse("topology:replace_tap", args=[stream.slug])
     assert signed_in(Role.VIEWER, stream.broker).post(address).status_code == 403
@@ -56,7 +56,7 @@ def test_every_page_warns_of_a_stream_tap_and_only_operators_get_the_button(
 def test_no_page_warns_of_a_classic_tap_or_of_others_brokers(stream: Topology) -> None:
     other = make_pair(make_broker(name="Other"))
     for name, page in pages(signed_in(Role.OPERATOR, other.broker), other).items():
-        assert "into a stream" not in page, name
+        assert "stream tap" not in page, name
 
 
 def test_one_that_is_not_applied_changes_its_row_alone(stream: Topology) -> None:

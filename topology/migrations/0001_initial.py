@@ -150,7 +150,7 @@ class Migration(migrations.Migration):
                             ("planned", "planned"),
                             ("applying", "being applied"),
                             ("applied", "applied"),
-                            ("torn_down", "torn down"),
+                            ("torn_down", "deleted"),
                         ],
                         default="planned",
                         max_length=10,

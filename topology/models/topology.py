@@ -22,7 +22,7 @@ class State(models.TextChoices):
     PLANNED = "planned", "planned"
     APPLYING = "applying", "being applied"
     APPLIED = "applied", "applied"
-    TORN_DOWN = "torn_down", "torn down"
+    TORN_DOWN = "torn_down", "deleted"
 
 
 class Topology(models.Model):

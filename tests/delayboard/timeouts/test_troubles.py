@@ -127,7 +127,7 @@ def test_only_applied_levels_take_an_import_and_only_one_at_a_time(
         bring(levels)
     Topology.objects.filter(pk=levels.pk).update(state=State.TORN_DOWN)
     levels.refresh_from_db()
-    with pytest.raises(Refusal, match=r"torn down\. Apply it first"):
+    with pytest.raises(Refusal, match=r"deleted\. Apply it first"):
         bring(levels)
 
 

@@ -247,7 +247,7 @@ def _explain_not_running(batch: ReplayBatch) -> str:
 def _explain_not_paused(batch: ReplayBatch) -> str:
     if batch.is_ended or batch.started_at is None:
         return _explain_not_running(batch)
-    return f"This replay is not paused: it is {batch.get_state_display()}."
+    return f"Only a paused replay can be resumed. This replay is {batch.get_state_display()}."
 
 
 def _name_user(user: Any) -> str:

@@ -200,5 +200,5 @@ def _describe_reason(state: str, other: int | None) -> str:
         case ParkedState.DISCARDED:
             return DISCARDED
         case ParkedState.REPLAYED:
-            return f"It was replayed already, in {where}."
-    return f"It is in {where}."
+            return f"The message was already replayed in {where}."
+    return f"The message is in {where}."

@@ -147,7 +147,7 @@ def _find_target_problems(options: Options, problems: Mapping[str, str]) -> dict
             return _find_delay_problems(options)
         case _ if "mode" not in problems and (options.exchange or options.key):
             name = "exchange" if options.exchange else "key"
-            return {name: "An exchange and a key are for the target “this exchange and key” only."}
+            return {name: "Select the target “this exchange and key”, or leave both fields empty."}
     return {}
 
 

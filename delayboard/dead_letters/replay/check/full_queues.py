@@ -125,8 +125,8 @@ def _describe_fate(bound: BoundedQueue, coming: Incoming, into: Sequence[str]) -
     if bound.refuses:
         return "refused and lost" if coming.is_late else "refused and stay where they are"
     if into:
-        return f"pushed out and die into {' and '.join(into)}"
-    return "pushed out and lost"
+        return f"dropped from the front of the queue and dead-lettered into {' and '.join(into)}"
+    return "dropped from the front of the queue"
 
 
 def _choose_ending(

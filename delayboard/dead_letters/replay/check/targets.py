@@ -24,7 +24,7 @@ MOST_KNOWN = 20_000
 NOT_TOLD = "The original target of this message is unknown. Enter an exchange and a key."
 ALL_NOT_TOLD = "The original target of these messages is unknown. Enter an exchange and a key."
 GONE = "The queue “{queue}”, of the first failure, does not exist. Enter another target."
-_REDIRECTED = "where its group is redirected to"
+_REDIRECTED = "redirect rule of the group"
 
 
 class Destination(NamedTuple):
@@ -171,12 +171,12 @@ class Delay:
     def _choose(self, target: str, found: Definitions) -> Destination:
         if not target:
             return Destination(
-                None, refusal="It does not record where it came from. Type the target."
+                None, refusal="The original target of this message is unknown. Enter a target."
             )
         pattern = self.topology.pattern
         if self.targets and target not in self.targets:
             few = ", ".join(self.targets[:5])
-            sentence = f"The delay leads to {few}, and not to “{target}”: type one of them."
+            sentence = f"This delay has no destination “{target}”. Enter one of: {few}."
             return Destination(None, refusal=sentence)
         try:
             way = self.route(target)

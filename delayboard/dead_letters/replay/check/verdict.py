@@ -160,7 +160,9 @@ def _make_verdict(walked: Walk, source: str) -> Verdict:
     if walked.is_only_kept:
         return Verdict(False, f"{sentence} {GIVEN_BACK}", "unroutable")
     if any(hop.queue == source for hop in walked.hops):
-        return Verdict(False, f"It loops back into {source}. {sentence}", "loops", after_ms)
+        return Verdict(
+            False, f"The message would return to {source}. {sentence}", "loops", after_ms
+        )
     return Verdict(worst == "delivered", sentence, worst, after_ms)
 
 

@@ -45,7 +45,7 @@ def check_canary(batch: ReplayBatch, now: datetime) -> CanaryResult:
     number = len(first)
     died = sum(outcome == Outcome.DIED for _, outcome in first)
     if died:
-        return CanaryResult("stop", f"{died} of the first {number} died again.")
+        return CanaryResult("stop", f"{died} of the first {number} were dead-lettered again.")
     refused = sum(state != ItemState.DONE for state, _ in first)
     if number and refused == number:
         return CanaryResult("ask", f"The broker took none of the first {number}.")
@@ -86,6 +86,6 @@ def _read_first(batch: ReplayBatch) -> list[tuple[str, str]]:
 def _describe_waiting(batch: ReplayBatch, number: int, until: datetime) -> str:
     span = format_delay(timedelta(seconds=batch.canary_seconds))
     return (
-        f"The first {number} are watched until {until:%Y-%m-%d %H:%M:%S} UTC: for {span}, and as "
-        "long as a round of retries takes."
+        f"Delayboard observes the first {number} messages until {until:%Y-%m-%d %H:%M:%S} UTC: "
+        f"{span}, and one round of retries."
     )

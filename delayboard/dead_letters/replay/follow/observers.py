@@ -146,8 +146,8 @@ def explain_unseen_deaths(batch: ReplayBatch, seen: Scene) -> str:
     """Why they may die again and nobody sees it; "" where all such queues are being parked."""
     if not seen.ends:
         return (
-            "Deaths are not observed: the targets have no dead-letter exchange, so RabbitMQ drops "
-            "what consumers reject."
+            "Dead-lettering is not observed. The targets have no dead-letter exchange, so RabbitMQ "
+            "drops rejected messages."
         )
     rows = DeadLetterQueue.objects.filter(broker=batch.broker, queue__in=seen.ends)
     confirmed = {row.queue: row for row in rows if row.is_confirmed}

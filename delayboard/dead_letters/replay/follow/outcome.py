@@ -74,7 +74,7 @@ def explain_stop(batch: ReplayBatch) -> str:
     number = ReplayBatch.objects.values_list("died", flat=True).get(pk=batch.pk)
     if not batch.stop_after or number < batch.stop_after:
         return ""
-    return f"{number} messages died again. Find out why before you resume."
+    return f"{number} messages were dead-lettered again. Find out why before you resume."
 
 
 def explain_unseen(batch: ReplayBatch) -> str:

@@ -44,8 +44,8 @@ def describe_gone(number: int, queue: str) -> str:
     if not number:
         return ""
     return (
-        f"{number:,} were no longer in “{queue}”: they were consumed or expired there, or went "
-        "right before a run broke off."
+        f"{number:,} messages are not in “{queue}” any more. They were consumed, expired, or moved "
+        "right before a run stopped."
     )
 
 

@@ -15,7 +15,9 @@ from topology.redaction import HIDDEN, Redaction
 
 PAGE = 50
 # Why a message was not free, as `claims` says it.
-_TAKEN = re.compile(r"(It is in |It was replayed already, in )replay ([1-9][0-9]{0,17})\.")
+_TAKEN = re.compile(
+    r"(The message is in |The message was already replayed in )replay ([1-9][0-9]{0,17})\."
+)
 # Where these lead is worked out from the headers of the messages.
 _FOUND = (TargetMode.DEFAULT, TargetMode.FIRST_QUEUE)
 

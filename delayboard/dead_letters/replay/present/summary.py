@@ -31,7 +31,10 @@ _ENDINGS = {
         "would return to the source queue",
         "would return to the source queues",
     ),
-    "unroutable": ("has no route: no queue would take it", "have no route: no queue takes them"),
+    "unroutable": (
+        "would be unroutable: no queue matches",
+        "would be unroutable: no queue matches",
+    ),
     "lost": ("would be lost on its way", "would be lost on their way"),
     "held": ("would be stuck", "would be stuck"),
     "guarded": (
@@ -39,8 +42,8 @@ _ENDINGS = {
         "were replayed {most} times or more already",
     ),
     "refused": ("cannot be published as it is", "cannot be published as they are"),
-    "full": ("goes to a queue that cannot hold it", "go to a queue that cannot hold all of them"),
-    "uncertain": ("goes where no end can be foreseen", "go where no end can be foreseen"),
+    "full": ("would exceed the limit of a queue", "would exceed the limit of a queue"),
+    "uncertain": ("would have an unknown outcome", "would have an unknown outcome"),
 }
 _ARRIVES = ("would arrive", "would arrive")
 _HANDED = ("would be sent to a delay and arrive after the delay",) * 2
@@ -192,8 +195,8 @@ class OutcomeCounts:
         return make_bar(
             (
                 ("ok", "delivered (observed)", self.delivered),
-                ("error", "died again", self.died),
-                ("note", "handed to a delay", self.handed),
+                ("error", "dead-lettered again", self.died),
+                ("note", "sent to a delay", self.handed),
                 ("off", "not observed", self.unseen),
             )
         )

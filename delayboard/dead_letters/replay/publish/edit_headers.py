@@ -173,7 +173,8 @@ def _read_entries(raw: bytes) -> Sequence[_Entry]:
         ]
     except FieldError as error:
         sentence = (
-            f"Its properties cannot be taken apart, so that nothing in them is edited: {error}."
+            "Delayboard cannot read the properties of this message, so nothing can be edited: "
+            f"{error}."
         )
         raise EditError({"": sentence}) from error
 

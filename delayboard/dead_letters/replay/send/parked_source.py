@@ -34,8 +34,8 @@ TRIES = 4
 TOGETHER = {2: 50, 3: 1}
 
 GIVEN_UP = (
-    f"The connection broke {TRIES} times while it was on its way, so it stays "
-    "parked: it may have been published, or not."
+    f"The connection failed {TRIES} times during the publish. The message "
+    "remains parked, but it may already be published."
 )
 GONE = "The parked message was deleted meanwhile."
 
