@@ -66,7 +66,7 @@ def _switch_on(request: HttpRequest, broker: Broker) -> None:
     except (switch.Refusal, BrokerError) as error:
         messages.error(request, f"Firehose not enabled. {error}")
     else:
-        messages.success(request, f"The firehose of {broker.name} is on.")
+        messages.success(request, f"The firehose of {broker.name} is enabled.")
 
 
 def _switch_off(request: HttpRequest, broker: Broker) -> None:

@@ -39,15 +39,15 @@ pytestmark = [pytest.mark.usefixtures("seen"), pytest.mark.both_databases]
             "lost",
             "has 0: 7 of these 12 would be dropped from the front of the queue",
         ),
-        (3, {"x_max_length": 5}, "lost", "3 that are in it and 7 of these 12 would be pushed"),
+        (3, {"x_max_length": 5}, "lost", "3 that are in it and 7 of these 12 would be dropped"),
         (
             9,
             {"x_max_length": 20},
             "lost",
             "has 9: 1 that is in it would be dropped from the front of the queue",
         ),
-        (0, {"x_max_length": 5, "dlx": "", "key": "other"}, "full", "die into other"),
-        (0, {"x_max_length": 5, "dlx": "", "key": "dead"}, "loops", "die into dead"),
+        (0, {"x_max_length": 5, "dlx": "", "key": "other"}, "full", "dead-lettered into other"),
+        (0, {"x_max_length": 5, "dlx": "", "key": "dead"}, "loops", "dead-lettered into dead"),
         (0, {"x_max_length": 5, "dlx": "gone"}, "lost", "dropped from the front of the queue"),
         (
             0,

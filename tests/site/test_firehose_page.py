@@ -42,8 +42,8 @@ def test_an_admin_switches_it_on_and_off_and_the_page_says_so(vhost: Vhost) -> N
     assert '<span class="state state-off">Disabled</span>' in text_of(client.get(page_of(broker)))
     text = switch(client, broker, wanted="on")
     row = Firehose.objects.get(broker=broker)
-    assert "The firehose of Test broker is on." in text
-    assert '<span class="state state-ok">On</span>' in text
+    assert "The firehose of Test broker is enabled." in text
+    assert '<span class="state state-ok">Enabled</span>' in text
     assert f"by {row.switched_on_by}" in text
     assert "Publishers are never blocked" in text
     assert is_tracing(broker)

@@ -370,7 +370,7 @@ def test_record_it_makes_the_tap_and_the_page_no_longer_offers_it(broker: Broker
     assert "does not record messages" not in text
     topology.refresh_from_db()
     assert topology.tap_type == "stream"
-    assert "This topology records into a stream, which can harm it." in text
+    assert "This topology has a stream tap, which can harm it." in text
 
 
 def test_recording_what_is_recorded_already_is_refused_with_a_sentence(pair: Topology) -> None:

@@ -109,13 +109,13 @@ def test_what_the_broker_refused_twice_is_not_said_to_be_doubled_by_a_death(
     )
     text = page(batch)
     told = words(text)
-    assert "2 were published a second time after the broker closed the channel" in told
+    assert "2 messages were published twice and refused" in told
     assert "may be duplicated." not in told
     assert text.count('<span class="tag">published a second time</span>') == 2
     batch.items.filter(state=ItemState.DONE).update(may_be_duplicated=True)
     ReplayBatch.objects.update(doubled=3)
     text = page(batch)
-    assert "1 may be duplicated. The worker, connection or channel failed" in words(text)
+    assert "1 message may be duplicated. The worker, connection or channel failed" in words(text)
     assert text.count('<span class="tag">may be duplicated</span>') == 1
 
 
