@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
-from analytics.log import make_folder, sync_folder
+from analytics.log import day_files, make_folder, sync_folder
 
 MANIFEST = "compacted.json"
 # Manifests of days whose lines are older than their retention: the next compaction deletes the
@@ -97,9 +97,9 @@ def input_of(log: Path, day: date, hours: Sizes | None = None) -> DayInput:
 def line_sizes(log: Path, day: date) -> dict[str, dict[str, int]]:
     """The files of the day that hold anything, by hour."""
     sizes: dict[str, dict[str, int]] = {}
-    for path in sorted(_folder(log, day).glob("hour=*/*.jsonl")):
-        if size := path.stat().st_size:
-            sizes.setdefault(path.parent.name.removeprefix("hour="), {})[path.name] = size
+    for path in day_files(log, day):
+        hour = path.parent.name.removeprefix("hour=")
+        sizes.setdefault(hour, {})[path.name] = path.stat().st_size
     return sizes
 
 
@@ -115,10 +115,14 @@ def finished(log: Path, day: date, now: datetime) -> dict[str, dict[str, int]]:
 
 def is_due(log: Path, day: date, now: datetime) -> bool:
     """Whether a finished hour of the day is not compacted as it is, or something has expired."""
+    return is_late(log, day, finished(log, day, now)) or bool(expired(log))
+
+
+def is_late(log: Path, day: date, hours: Sizes) -> bool:
+    """Whether one of these hours of the day is not compacted as it is."""
     compacted = read(log, day)
     known = compacted.hours if compacted else {}
-    late = any(known.get(hour) != sizes for hour, sizes in finished(log, day, now).items())
-    return late or bool(expired(log))
+    return any(known.get(hour) != sizes for hour, sizes in hours.items())
 
 
 def expire(log: Path, folder: Path) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from datetime import UTC, date, datetime
+from datetime import date, datetime
+from functools import partial
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 
 from analytics import compacted
-from analytics.jobs import results, session, store
+from analytics.jobs import command, results, session, store
 from analytics.jobs.day import NoData, figures
 from analytics.log import day_files
 
@@ -36,7 +37,7 @@ def main() -> int:
     try:
         run(arguments.log, arguments.day, arguments.results, arguments.out, now=arguments.now)
     except NoData as nothing:
-        _say(no_data=str(nothing))
+        command.say(no_data=str(nothing))
         return NO_DATA
     except session.MissingPackages as missing:
         sys.stderr.write(f"{missing}\n")
@@ -50,14 +51,15 @@ def main() -> int:
 def run(log: Path, day: date, results_url: str, out: Path, *, now: datetime) -> None:
     if compacted.input_of(log, day).is_empty:
         raise NoData(f"The event log has no data for {day}.")
-    _step(0)
+    step = partial(command.say_step, STEPS)
+    step(0)
     input_bytes = sum(path.stat().st_size for path in day_files(log, day))
     spark = session.start(f"delayboard {day}", scratch=out, input_bytes=input_bytes)
     try:
-        found = figures(spark, log, day, now=now, step=_step)
-        _step(3)
+        found = figures(spark, log, day, now=now, step=step)
+        step(3)
         folder = results.write(spark, results_url, day, found.tables)
-        _step(4)
+        step(4)
         results.hand_over(spark, folder, found.tables, out)
         if not session.is_remote():
             store.delete_others(spark, folder)
@@ -66,27 +68,10 @@ def run(log: Path, day: date, results_url: str, out: Path, *, now: datetime) -> 
         spark.stop()
 
 
-def _step(number: int) -> None:
-    _say(done=number, total=len(STEPS), step=STEPS[number])
-
-
-def _say(**values: str | int) -> None:
-    sys.stdout.write(json.dumps(values) + "\n")
-    sys.stdout.flush()
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m analytics.jobs", description=__doc__)
-    parser.add_argument("--log", type=Path, required=True, help="the folder of the event log")
-    parser.add_argument("--day", type=date.fromisoformat, required=True, help="a UTC day")
+    parser = command.day_parser("analytics.jobs", __doc__)
     parser.add_argument("--results", required=True, help="the URL that gets Parquet")
     parser.add_argument("--out", type=Path, required=True, help="an existing folder for results")
-    parser.add_argument(
-        "--now",
-        type=datetime.fromisoformat,
-        default=datetime.now(UTC),
-        help="the moment up to which the log was recorded; with time zone",
-    )
     return parser.parse_args()
 
 

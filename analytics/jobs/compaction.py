@@ -8,10 +8,9 @@ deletes the Parquet of days that have expired. Output as of `python -m analytics
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,7 +20,7 @@ from pyspark.sql import SparkSession
 from analytics import compacted
 from analytics.compacted import Compacted, Sizes
 from analytics.events import FIELDS
-from analytics.jobs import schema, session, store
+from analytics.jobs import command, schema, session, store
 
 DONE, FAILED = 0, 1
 STEPS = ("Starting Spark", "Compacting the lines", "Deleting what was replaced")
@@ -47,14 +46,14 @@ def main() -> int:
 def run(log: Path, day: date, url: str, work: Path, *, now: datetime) -> None:
     """The lines lie on this machine, so that it is this machine that reads them."""
     hours = compacted.finished(log, day, now)
-    _step(0)
+    command.say_step(STEPS, 0)
     size = line_bytes(hours)
     spark = session.start_at(session.HERE, f"compact {day}", scratch=work, input_bytes=size)
     try:
-        _step(1)
-        if compacted.is_due(log, day, now) and hours:
+        command.say_step(STEPS, 1)
+        if compacted.is_late(log, day, hours):
             compact(spark, log, day, url, hours)
-        _step(2)
+        command.say_step(STEPS, 2)
         for manifest, folder in compacted.expired(log).items():
             store.delete(spark, folder.rpartition("/")[0])
             manifest.unlink()
@@ -90,26 +89,10 @@ def _files(size: int) -> int:
     return max(size // LINE_BYTES_A_FILE, tasks, 1)
 
 
-def _step(number: int) -> None:
-    message = {"done": number, "total": len(STEPS), "step": STEPS[number]}
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
-
-
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m analytics.jobs.compaction", description=__doc__
-    )
-    parser.add_argument("--log", type=Path, required=True, help="the folder of the event log")
-    parser.add_argument("--day", type=date.fromisoformat, required=True, help="a UTC day")
+    parser = command.day_parser("analytics.jobs.compaction", __doc__)
     parser.add_argument("--url", required=True, help="the URL that gets Parquet")
     parser.add_argument("--work", type=Path, required=True, help="the folder to work in")
-    parser.add_argument(
-        "--now",
-        type=datetime.fromisoformat,
-        default=datetime.now(UTC),
-        help="the moment that decides which hours are finished; with time zone",
-    )
     return parser.parse_args()
 
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession, Window
 from pyspark.sql import functions as f
 
 from analytics.events import FIELDS
-from analytics.jobs import imported_line, session
+from analytics.jobs import command, imported_line, session
 from analytics.jobs.schema import as_it_is
 
 DONE, FAILED, REFUSED = 0, 1, 4
@@ -47,7 +47,7 @@ def main() -> int:
     try:
         run(arguments.log, arguments.work)
     except Refused as reason:
-        _say(no_data=str(reason))
+        command.say(no_data=str(reason))
         return REFUSED
     except (PySparkException, OSError) as error:
         sys.stderr.write(f"{type(error).__name__}: {error}".splitlines()[0] + "\n")
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def run(log: Path, work: Path) -> None:
-    _step(0)
+    command.say_step(STEPS, 0)
     # Python's workers are the children of the JVM: where to find us, the environment says.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     (work / "log").symlink_to(log)
@@ -72,16 +72,16 @@ def run(log: Path, work: Path) -> None:
 
 
 def _import(spark: SparkSession, work: Path) -> dict[str, Any]:
-    _step(1)
+    command.say_step(STEPS, 1)
     rows = _rows(spark, work).persist()
     counts = rows.agg(
         f.count("found").alias("read"), f.count("found.problem").alias("malformed")
     ).collect()[0]
     summary = {"read": counts["read"], "malformed": counts["malformed"], "entered": []}
     summary["problems"] = _problems(rows, work) if counts["malformed"] else []
-    _step(2)
+    command.say_step(STEPS, 2)
     fresh = _fresh(spark, work, rows)
-    _step(3)
+    command.say_step(STEPS, 3)
     summary["entered"] = _write(fresh, work / "out")
     return summary
 
@@ -218,15 +218,6 @@ def _write(fresh: DataFrame, out: Path) -> list[str]:
     )
     # Of no lines at all Spark makes no plan that could be observed.
     return sorted(observation.get["entered"]) if any(out.glob("date=*")) else []
-
-
-def _step(number: int) -> None:
-    _say(done=number, total=len(STEPS), step=STEPS[number])
-
-
-def _say(**values: str | int) -> None:
-    sys.stdout.write(json.dumps(values) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

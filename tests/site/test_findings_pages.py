@@ -14,7 +14,7 @@ from topology.findings.finding import Finding
 from topology.findings.table import RULES
 from topology.models import Broker, Role, Topology
 from topology.snapshot import Snapshot
-from topology.views.background import Soon
+from topology.views.background import SnapshotResults
 
 pytestmark = pytest.mark.django_db
 
@@ -149,8 +149,8 @@ def test_of_one_broker_the_findings_are_shown_at_once(broker: Broker) -> None:
 def test_of_very_many_objects_the_page_says_that_it_checks(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topology.views.findings.AT_ONCE", 0)
-    monkeypatch.setattr("topology.views.findings._soon", Soon())
+    monkeypatch.setattr("topology.views.background.AT_ONCE", 0)
+    monkeypatch.setattr("topology.views.findings._results", SnapshotResults())
     monkeypatch.setattr("topology.views.background.PATIENCE_SECONDS", 0)
     know(broker, LOST)
     text = listed(broker)

@@ -30,7 +30,7 @@ from topology.patterns.retry_pair import params as retry_pair_params
 from topology.patterns.retry_pair.pattern import retry_pair
 from topology.provisioning.recognition import Recognition, recognise
 from topology.snapshot import Snapshot
-from topology.views.background import Soon
+from topology.views.background import SnapshotResults
 
 pytestmark = pytest.mark.django_db
 
@@ -42,7 +42,7 @@ ODD = a_queue("orders", dlx="orders-retry", type="quorum")
 @pytest.fixture(autouse=True)
 def nothing_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of different tests may have one number."""
-    monkeypatch.setattr("topology.views.discovered._soon", Soon())
+    monkeypatch.setattr("topology.views.discovered._results", SnapshotResults())
 
 
 def test_a_delay_queue_named_after_another_time_is_told(broker: Broker) -> None:
@@ -249,7 +249,7 @@ def test_of_thousands_a_page_does_not_wait_until_they_are_recognised(
         return recognise(snapshot)
 
     monkeypatch.setattr("topology.views.discovered.recognise", slow)
-    monkeypatch.setattr("topology.views.discovered.AT_ONCE", 5)
+    monkeypatch.setattr("topology.views.background.AT_ONCE", 5)
     know(broker, *WHOLE)
     for text in (page(broker), page(broker, q="orders"), one(broker)):
         assert "Analysis in progress" in text

@@ -10,10 +10,14 @@ from datetime import timedelta
 from typing import Generic, TypeVar
 
 from topology.broker.time_limit import in_background
+from topology.models import Broker
 from topology.snapshot import Snapshot
+from topology.views.cache import Kept
 
 Value = TypeVar("Value")
 
+# What is made of so many objects is worked out within a request.
+AT_ONCE = 3000
 # A page waits so long for what may be ready soon.
 PATIENCE_SECONDS = 0.3
 # What is so much older than the newest snapshot is no longer shown in its place.
@@ -65,3 +69,20 @@ class Soon(Generic[Value]):
                 if future.exception() is None:
                     self._done[place] = Worked(snapshot, future.result())
         future.result()
+
+
+class SnapshotResults(Generic[Value]):
+    """What is worked out of each broker's newest snapshot, beside the requests if that is large."""
+
+    def __init__(self) -> None:
+        self._kept: Kept[Value] = Kept()
+        self._soon: Soon[Value] = Soon()
+
+    def get(
+        self, broker: Broker, snapshot: Snapshot, work_out: Callable[[], Value]
+    ) -> Worked[Value] | None:
+        """None while that of a large snapshot is not done."""
+        if len(snapshot.definitions) <= AT_ONCE:
+            return Worked(snapshot, self._kept.get(broker.pk, snapshot, work_out))
+        place = (broker.pk, broker.host, broker.management_url, broker.vhost)
+        return self._soon.get(place, snapshot, work_out)

@@ -32,16 +32,12 @@ from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import title
 from topology.provisioning.recognition import Found, Recognition, recognise
 from topology.snapshot import Snapshot
-from topology.views.background import Soon, Worked
-from topology.views.cache import Kept
+from topology.views.background import SnapshotResults, Worked
 from topology.views.diagram import Picture, draw
 
 PAGE = 50
-# So many things are recognised within a request.
-AT_ONCE = 3000
 
-_soon: Soon[Recognition] = Soon()
-_kept: Kept[Recognition] = Kept()
+_results: SnapshotResults[Recognition] = SnapshotResults()
 
 
 @dataclass(frozen=True)
@@ -147,10 +143,7 @@ def _wanted(request: HttpRequest) -> Wanted:
 
 def recognised(broker: Broker, snapshot: Snapshot) -> Worked[Recognition] | None:
     """Of a vhost with very much in it, beside this request; None while that is not done."""
-    if len(snapshot.definitions) <= AT_ONCE:
-        return Worked(snapshot, _kept.get(broker.pk, snapshot, lambda: recognise(snapshot)))
-    place = (broker.pk, broker.host, broker.management_url, broker.vhost)
-    return _soon.get(place, snapshot, lambda: recognise(snapshot))
+    return _results.get(broker, snapshot, lambda: recognise(snapshot))
 
 
 def _seen(

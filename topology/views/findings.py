@@ -24,10 +24,8 @@ from topology.models import Broker, Role, State, Topology
 from topology.patterns.delay_levels.params import KIND as LEVELS
 from topology.patterns.pattern import ParamsError
 from topology.snapshot import Snapshot
-from topology.views.background import Soon, Worked
-from topology.views.cache import Kept
+from topology.views.background import SnapshotResults, Worked
 from topology.views.diagram import way_picture
-from topology.views.discovered import AT_ONCE
 
 PAGE = 50
 # On the page of a finding.
@@ -43,8 +41,7 @@ MARKS = {
     Severity.STYLE: "note",
 }
 
-_soon: Soon[tuple[Finding, ...]] = Soon()
-_kept: Kept[tuple[Finding, ...]] = Kept()
+_results: SnapshotResults[tuple[Finding, ...]] = SnapshotResults()
 # A broker is polled every few seconds, and its definitions seldom change.
 _last: dict[int, Worked[tuple[Finding, ...]]] = {}
 
@@ -147,10 +144,7 @@ def worked_out(broker: Broker, snapshot: Snapshot) -> Worked[tuple[Finding, ...]
         _last[broker.pk] = Worked(snapshot, known.value)
         return known.value
 
-    if len(snapshot.definitions) <= AT_ONCE:
-        return Worked(snapshot, _kept.get(broker.pk, snapshot, look))
-    place = (broker.pk, broker.host, broker.management_url, broker.vhost)
-    return _soon.get(place, snapshot, look)
+    return _results.get(broker, snapshot, look)
 
 
 def findings_line(broker: Broker, snapshot: Snapshot) -> list[Count] | None:

@@ -36,19 +36,19 @@ _ENDINGS = {
         "would be unroutable: no queue matches",
     ),
     "lost": ("would be lost on its way", "would be lost on their way"),
-    "held": ("would be stuck", "would be stuck"),
+    "held": ("would be stuck",) * 2,
     "guarded": (
         "was replayed {most} times or more already",
         "were replayed {most} times or more already",
     ),
     "refused": ("cannot be published as it is", "cannot be published as they are"),
-    "full": ("would exceed the limit of a queue", "would exceed the limit of a queue"),
-    "uncertain": ("would have an unknown outcome", "would have an unknown outcome"),
+    "full": ("would exceed the limit of a queue",) * 2,
+    "uncertain": ("would have an unknown outcome",) * 2,
 }
-_ARRIVES = ("would arrive", "would arrive")
+_ARRIVES = ("would arrive",) * 2
 _HANDED = ("would be sent to a delay and arrive after the delay",) * 2
 _UNSEEN = "are not checked: Delayboard finds each target during the move"
-_BAD = ("would not arrive", "would not arrive")
+_BAD = ("would not arrive",) * 2
 
 
 @dataclass(frozen=True)
