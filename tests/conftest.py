@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+from pytest_django import DjangoDbBlocker
 
 from tests.brokers import NEWEST, broker_node, generations, own_node, vhost
 from tests.postgres import private_cluster
@@ -83,6 +85,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     is_only = marker is not None and marker.kwargs.get("only", False)
     chosen = names if is_only else generations(*names)
     metafunc.parametrize("broker_node", chosen, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    django_test_environment: None, django_db_blocker: DjangoDbBlocker
+) -> Iterator[None]:
+    """Make the test database, and drop it when the session ends."""
+    from django.test.utils import teardown_databases
+
+    from tests import migrated
+
+    with django_db_blocker.unblock():
+        made = migrated.set_up()
+    yield
+    with django_db_blocker.unblock():
+        teardown_databases(made, verbosity=0)
 
 
 @pytest.fixture(autouse=True)
