@@ -13,7 +13,7 @@ MODULE ?=
 SAMPLE ?= 150
 PYTEST_ARGS ?=
 # The development mode without its checks of C memory: we have no C, and they cost a tenth of the time.
-PYTEST = PYTHONMALLOC=default $(BIN)/python -X dev -m pytest
+PYTEST = PYTHONMALLOC=default $(BIN)/python -m pytest
 
 run_hash := $(shell cat requirements-pip.txt requirements.txt 2>/dev/null | sha256sum | cut -c1-16)
 dev_hash := $(shell cat requirements-pip.txt requirements-dev.txt 2>/dev/null | sha256sum | cut -c1-16)

@@ -46,7 +46,7 @@ missing_packages() {
   command -v dot >/dev/null || echo graphviz
   has_java || java_package
   [ "$1" = test ] || return 0
-  [ -x /usr/bin/chromium ] || echo chromium
+  [ -x /usr/bin/chromium-headless-shell ] || echo chromium-headless-shell
   # Playwright's driver is linked against it.
   compgen -G '/usr/lib/*/libatomic.so.1' >/dev/null || echo libatomic1
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || echo postgresql
@@ -135,8 +135,8 @@ main() {
   fi
   mapfile -t missing < <(missing_packages "$purpose" "$part")
   [ "${#missing[@]}" -gt 0 ] || return 0
-  if [[ " ${missing[*]} " = *' chromium '* ]] && grep -qs '^ID=ubuntu' /etc/os-release; then
-    echo 'Ubuntu has Chromium as a snap only, which the tests cannot drive: put a Chromium at /usr/bin/chromium.' >&2
+  if [[ " ${missing[*]} " = *' chromium-headless-shell '* ]] && grep -qs '^ID=ubuntu' /etc/os-release; then
+    echo 'Ubuntu has Chromium as a snap only, which the tests cannot drive: put one at /usr/bin/chromium-headless-shell.' >&2
     exit 1
   fi
   if ! may_install; then

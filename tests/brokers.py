@@ -1,8 +1,7 @@
 """RabbitMQ nodes of three generations and a vhost of its own for each test.
 
 A test that is marked `every_generation` runs on each of them, any other in tests/real_broker on
-the newest, and in `make test-all` on each too; elsewhere one that is not marked runs on the
-machine's own RabbitMQ.
+the newest, and in `make test-all` on each too; elsewhere one that is not marked runs on the newest.
 """
 
 from __future__ import annotations
@@ -80,30 +79,30 @@ def root_of(generation: str) -> Path | None:
 
 
 @pytest.fixture(scope="session")
-def own_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateNode]:
-    """Run the machine's RabbitMQ until the session ends; statistics every second."""
-    yield from _running(tmp_path_factory, None)
+def newest_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateNode]:
+    """Run the newest RabbitMQ until the session ends; statistics every second."""
+    yield from _running(tmp_path_factory, NEWEST)
 
 
 @pytest.fixture(scope="session")
 def broker_node(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PrivateNode]:
-    """The node of the generation that the test is parametrised with, else the machine's own.
+    """The node of the generation that the test is parametrised with, else the newest.
 
-    pytest sorts the tests by generation, so that beside our own only one runs at a time. A node
+    pytest sorts the tests by generation, so that beside the newest only one runs at a time. A node
     that fails, fails the tests.
     """
-    generation = getattr(request, "param", None)
-    root = root_of(generation) if generation else None
-    if root is None:
-        yield request.getfixturevalue("own_node")
+    generation = getattr(request, "param", NEWEST)
+    if generation == NEWEST:
+        yield request.getfixturevalue("newest_node")
     else:
-        yield from _running(tmp_path_factory, root)
+        yield from _running(tmp_path_factory, generation)
 
 
-def _running(folders: pytest.TempPathFactory, root: Path | None) -> Iterator[PrivateNode]:
-    node = PrivateNode(folders.mktemp("node"), "tests", statistics_interval_ms=1000, root=root)
+def _running(folders: pytest.TempPathFactory, generation: str) -> Iterator[PrivateNode]:
+    folder, root = folders.mktemp("node"), root_of(generation)
+    node = PrivateNode(folder, "tests", statistics_interval_ms=1000, root=root)
     node.start()
     yield node
     node.kill()

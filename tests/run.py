@@ -19,11 +19,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parent.parent
-# The development mode; below, without its checks of C memory: we have no C, and they cost a tenth
-# of the time. Not for the browser: it notes where each of Playwright's many callbacks was made. Nor
-# where tests of other parts run again, but in the full matrix: it costs another tenth.
+# The development mode, in the full matrix: warnings fail our tests without it too. Without its
+# checks of C memory: we have no C. Not for the browser: it notes where each of Playwright's many
+# callbacks was made.
 DEVELOPING = ("-X", "dev")
-AGAIN = {"postgres", "older-brokers"}
 BROKERS = ("tests/real_broker", "tests/flood")
 # What the nightly job makes of a real broker's messages: where Spark runs anyway.
 REPORTS = ("tests/real_broker/test_recorder.py", "tests/real_broker/test_import_of_traces.py")
@@ -182,8 +181,7 @@ def command_of(part: Part, *, is_full: bool) -> Sequence[str]:
     if part.command:
         return part.command
     chosen = MATRIX if is_full else FOR_POSTGRES if "--postgres" in part.asked else ()
-    is_plain = part.name == "browser" or (part.name in AGAIN and not is_full)
-    python = (sys.executable, *(() if is_plain else DEVELOPING))
+    python = (sys.executable, *(DEVELOPING if is_full and part.name != "browser" else ()))
     return (*python, "-m", "pytest", *part.asked, *chosen, "-q", f"--junitxml={part.report}")
 
 

@@ -26,23 +26,25 @@ def queue(vhost: Vhost) -> str:
 
 
 def test_a_broker_that_freezes_ends_it_with_a_sentence(
-    vhost: Vhost, own_node: PrivateNode, queue: str
+    vhost: Vhost, newest_node: PrivateNode, queue: str
 ) -> None:
     with pipeline(address_of(vhost), "test") as wire:
         wire.publish(Publish("", queue), 0)
         while wire.flying:
             wire.answers(1.0)
         source = Numbers(100)
-        with frozen(own_node), pytest.raises(Unreachable, match="does not answer"):
+        with frozen(newest_node), pytest.raises(Unreachable, match="does not answer"):
             move(source, wire, window=10, is_stopping=lambda: False)
     assert source.settled == []
 
 
-def test_an_alarm_ends_it_with_a_sentence(vhost: Vhost, own_node: PrivateNode, queue: str) -> None:
+def test_an_alarm_ends_it_with_a_sentence(
+    vhost: Vhost, newest_node: PrivateNode, queue: str
+) -> None:
     source = Numbers(100)
     with (
         pipeline(address_of(vhost), "test") as wire,
-        alarmed(own_node, "memory"),
+        alarmed(newest_node, "memory"),
         pytest.raises(Blocked, match="has an alarm"),
     ):
         move(source, wire, window=10, is_stopping=lambda: False)

@@ -13,7 +13,7 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from analytics import firehose
-from analytics.models import Minute, Recording, ScheduledMessage
+from analytics.models import Minute, ScheduledMessage
 from analytics.recorder.follow import Follower
 from analytics.recorder.record import record
 from analytics.scheduled.summaries import counts
@@ -46,9 +46,9 @@ def event_log(tmp_path: Path, settings: Settings) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_known(own_node: PrivateNode) -> Iterator[None]:
+def _nothing_known(newest_node: PrivateNode) -> Iterator[None]:
     latest._latest.clear()
-    with retrying_soon(own_node):
+    with retrying_soon(newest_node):
         yield
     latest._latest.clear()
 
@@ -60,15 +60,16 @@ def test_tasks_without_a_binding_are_reported_and_arrive_late_when_it_is_restore
     client = Client()
     client.force_login(admin)
     noted = tmp_path / "noted"
+    counters: dict[str, object] = {}
     with a_worker(vhost, "quorum", tmp_path), Management(address_of(vhost)) as management:
         topology = adopted(admin, vhost)
         broker = topology.broker
         firehose.switch_on(admin, broker)
         with (
             recording(broker),
-            running(lambda stop: record(topology.pk, stop=stop, beat=lambda told: None)),
+            running(lambda stop: record(topology.pk, stop=stop, beat=counters.update)),
         ):
-            eventually(lambda: Recording.objects.exists(), "the entry tap is read")
+            eventually(lambda: counters.get("caught_up"), "the entry tap is read")
             delay_a_note(vhost, noted)
             management.unbind(BOUND)
             watch, follower = BindingWatch(), Follower(event_log)
@@ -111,8 +112,9 @@ def test_tasks_without_a_binding_are_reported_and_arrive_late_when_it_is_restore
     assert row.lateness is not None
     assert row.lateness > timedelta(seconds=1)
     assert row.requested_delay == DELAY
-    (minute,) = Minute.objects.filter(late__gt=0)
-    assert (minute.topology, minute.late) == (topology, 1)
+    # On a busy machine a recorder is behind; then how late a message was is known to nobody.
+    late = Minute.objects.filter(late__gt=0).values_list("topology", "late")
+    assert list(late) == ([(topology.pk, 1)] if row.caught_up else [])
     assert counts.count_stuck(counts.scope([broker], datetime.now(UTC))) == 0
 
 
