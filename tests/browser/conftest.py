@@ -22,7 +22,7 @@ from topology.models import Role
 # Chromium without its windows: a third of the processor time goes.
 CHROMIUM = Path("/usr/bin/chromium-headless-shell")
 # A machine that runs all tests at once is slow.
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 
 
 @pytest.fixture(scope="session")
