@@ -9,11 +9,9 @@ import pytest
 from tests.graph.pictures import HOSTILE, LONG, delay_queue, pair, seen
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
 from topology.graph.build import build, with_badges
-from topology.graph.layout.cycle import arrange_ring
 from topology.graph.layout.dot import BADGE_ROOM, LayoutError, arrange, arrange_by_dot
-from topology.graph.layout.fan_in import arrange_star
 from topology.graph.layout.geometry import Box, Direction, Layout
-from topology.graph.layout.layers import arrange_layers, ranks
+from topology.graph.layout.rows import arrange_rows
 from topology.snapshot import QueueNumbers
 
 FAN = Definitions.of(
@@ -52,26 +50,18 @@ def assert_sound(layout: Layout, nodes: int, edges: int) -> None:
         assert len(line.points) % 3 == 1
 
 
-def test_a_retry_pair_is_laid_out_as_a_ring_with_new_work_at_the_top_left() -> None:
+def test_a_retry_pair_reads_from_where_new_work_comes_in() -> None:
     layout = arrange(build(seen(pair(), {"orders": QueueNumbers(messages=1)})))
-    place = {box.node.id: (box.x, box.y) for box in layout.boxes}
+    height = {box.node.id: box.y for box in layout.boxes}
     assert_sound(layout, 4, 4)
-    assert place["exchange/orders"][0] == place["queue/orders"][0]
-    assert place["exchange/orders-retry"][0] == place["queue/orders-retry"][0]
-    assert place["exchange/orders"][1] == place["queue/orders-retry"][1]
-    assert place["exchange/orders"] < place["queue/orders"] < place["exchange/orders-retry"]
+    assert height["exchange/orders"] < height["queue/orders"] < height["exchange/orders-retry"]
+    assert height["exchange/orders-retry"] < height["queue/orders-retry"]
     assert layout.note == ""
 
 
-def test_a_ring_of_short_names_fits_a_phone_almost_at_full_size() -> None:
+def test_a_retry_pair_of_short_names_fits_a_phone_almost_at_full_size() -> None:
     layout = arrange(build(seen(pair())))
     assert layout.width < 430
-
-
-def test_what_is_no_single_ring_is_not_drawn_as_one() -> None:
-    assert arrange_ring(build(pair() | pair("billing"))) is None
-    assert arrange_ring(build(FAN)) is None
-    assert arrange_ring(build(Definitions())) is None
 
 
 @pytest.mark.parametrize("direction", ["down", "right", None])
@@ -86,17 +76,9 @@ def test_dot_places_everything_without_overlaps(
 
 
 @pytest.mark.parametrize("things", [EVERYTHING, FAN, pair(), Definitions()])
-def test_plain_rows_place_everything_without_overlaps(things: Definitions) -> None:
-    graph = build(things)
-    assert_sound(arrange_layers(graph), len(graph.nodes), len(graph.edges))
-
-
-def test_rows_follow_the_longest_path_and_cycles_are_cut_open() -> None:
-    row = ranks(build(pair()))
-    assert row["exchange/orders"] == 0
-    assert row["queue/orders"] == 1
-    assert row["exchange/orders-retry"] == 2
-    assert row["queue/orders-retry"] == 3
+def test_rows_place_everything_without_overlaps(things: Definitions) -> None:
+    nodes = build(things).nodes
+    assert_sound(arrange_rows(nodes), len(nodes), 0)
 
 
 def test_a_loop_reads_from_where_work_comes_in_also_when_dot_draws_it() -> None:
@@ -141,13 +123,14 @@ def test_a_picture_is_there_even_when_dot_is_not(
     monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep)
     graph = build(FAN)
     layout = arrange(graph)
-    assert_sound(layout, len(graph.nodes), len(graph.edges))
+    assert_sound(layout, len(graph.nodes), 0)
     assert layout.note == (
-        "Drawn without Graphviz: The program “dot” of Graphviz is not installed."
+        "The program “dot” of Graphviz is not installed. "
+        "The diagram omits arrows. The table lists the connections."
     )
 
 
-def holds(count: int, ends: int = 1, stray: bool = False) -> Definitions:
+def holds(count: int, ends: int = 1) -> Definitions:
     things: list[Thing] = [Exchange("orders", "topic")]
     for number in range(count):
         wait = delay_queue(f"delay.{number}", "created", 100 - number)
@@ -155,30 +138,18 @@ def holds(count: int, ends: int = 1, stray: bool = False) -> Definitions:
         things.append(Queue(wait.name, arguments=dies))
     for number in range(ends):
         things += [Queue(f"work{number}"), Binding("orders", f"work{number}", "created")]
-    if stray:
-        things += [Exchange("x"), Binding("x", "delay.0", "")]
     return Definitions.of(things)
 
 
 @pytest.mark.parametrize(("count", "ends"), [(7, 1), (8, 0), (9, 4), (30, 1)])
-def test_many_queues_that_die_into_one_exchange_stand_in_a_block(count: int, ends: int) -> None:
+def test_many_queues_that_die_into_one_exchange_stand_in_columns(count: int, ends: int) -> None:
     graph = build(holds(count, ends))
-    layout = arrange_star(graph)
-    assert layout is not None
-    assert layout == arrange(graph)
+    layout = arrange(graph)
     assert_sound(layout, count + ends + 1, count + ends)
     assert layout.width < 1000
     assert layout.height < 1200
-    first = layout.boxes[0].node
-    assert first.name == f"delay.{count - 1}", "the shortest wait"
-
-
-@pytest.mark.parametrize(
-    "definitions",
-    [holds(6), holds(9, 5), holds(9, 1, stray=True), pair(), FAN, Definitions(), holds(7) | pair()],
-)
-def test_any_other_graph_is_no_block(definitions: Definitions) -> None:
-    assert arrange_star(build(definitions)) is None
+    height = {box.node.name: box.y for box in layout.boxes}
+    assert height[f"delay.{count - 1}"] < height["delay.0"], "the shortest wait is on top"
 
 
 @pytest.mark.parametrize("things", [[Queue("work")], list(pair()), list(FAN)])

@@ -1,4 +1,4 @@
-"""Where everything stands: Graphviz' dot where it helps. The only caller of dot.
+"""The layout of a diagram by Graphviz' dot. The only caller of dot.
 
 dot gets generated ids and sizes, never a name: nothing that a queue is called can reach it.
 """
@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
-from topology.graph.build import Graph
+from topology.graph.build import Graph, Node
 from topology.graph.edges import Edge
-from topology.graph.layout.cycle import arrange_ring
-from topology.graph.layout.fan_in import arrange_star
 from topology.graph.layout.geometry import (
     Box,
     Direction,
@@ -25,7 +24,7 @@ from topology.graph.layout.geometry import (
     label_of,
     label_width,
 )
-from topology.graph.layout.layers import arrange_layers
+from topology.graph.layout.rows import arrange_rows
 
 MARGIN = 8.0
 # What stands on the upper edge of a box rises so far above it, with its border.
@@ -33,6 +32,10 @@ BADGE_ROOM = 13.0
 POINTS_PER_INCH = 72.0
 LABEL_HEIGHT = 16
 FEW_NODES = 8
+# So many queues that die into one exchange stand in columns.
+MANY_QUEUES = 7
+COLUMNS = 4
+WITHOUT_ARROWS = "The diagram omits arrows. The table lists the connections."
 
 
 class LayoutError(Exception):
@@ -40,11 +43,17 @@ class LayoutError(Exception):
 
 
 def arrange(graph: Graph, *, direction: Direction | None = None, seconds: float = 3.0) -> Layout:
-    """A layout in any case: a ring where it is one, else by dot, else plain rows with a note.
+    """A layout in any case: by dot, else rows without arrows and a note.
 
     Without a `direction` few nodes go down, which fits a narrow screen, and many to the right.
     """
-    layout = _placed(graph, direction, seconds)
+    if direction is None:
+        is_small = len(graph.nodes) <= FEW_NODES or _columns(graph.nodes, graph.edges)
+        direction = "down" if is_small else "right"
+    try:
+        layout = arrange_by_dot(graph, direction=direction, seconds=seconds)
+    except LayoutError as error:
+        layout = arrange_rows(graph.nodes, note=f"{error} {WITHOUT_ARROWS}")
     heads = [box.top for box in layout.boxes if box.node.badge]
     return moved_down(layout, max(0.0, BADGE_ROOM - min(heads, default=BADGE_ROOM)))
 
@@ -70,24 +79,13 @@ def moved_down(layout: Layout, by: float) -> Layout:
     return replace(layout, height=layout.height + by, boxes=tuple(boxes), lines=tuple(lines))
 
 
-def _placed(graph: Graph, direction: Direction | None, seconds: float) -> Layout:
-    known = arrange_ring(graph) or arrange_star(graph)
-    if known is not None:
-        return known
-    if direction is None:
-        direction = "down" if len(graph.nodes) <= FEW_NODES else "right"
-    try:
-        return arrange_by_dot(graph, direction=direction, seconds=seconds)
-    except LayoutError as error:
-        return arrange_layers(graph, f"Drawn without Graphviz: {error}")
-
-
 def arrange_by_dot(
     graph: Graph, *, direction: Direction = "down", seconds: float = 3.0, program: str = "dot"
 ) -> Layout:
     """The layout that dot finds within `seconds`. Raises LayoutError."""
     boxes = [box_of(node) for node in graph.nodes]
-    source = _source(boxes, graph.edges, direction)
+    columns = _columns(graph.nodes, graph.edges)
+    source = _source(boxes, graph.edges, direction, columns)
     try:
         done = subprocess.run(
             [program, "-Tjson0"], input=source, capture_output=True, timeout=seconds, check=True
@@ -103,22 +101,38 @@ def arrange_by_dot(
         raise LayoutError("Graphviz returned unreadable output.") from error
 
 
-def _source(boxes: list[Box], edges: tuple[Edge, ...], direction: Direction) -> bytes:
+def _columns(nodes: Sequence[Node], edges: Sequence[Edge]) -> list[Node]:
+    """The queues, shortest TTL first, of a graph in which many die into one exchange."""
+    waiting = {node.id: node for node in nodes if node.ttl is not None}
+    ends = {edge.target for edge in edges if edge.source in waiting}
+    if len(waiting) < MANY_QUEUES or len(ends) != 1:
+        return []
+    return sorted(waiting.values(), key=lambda node: (node.ttl or timedelta(0), node.name))
+
+
+def _source(
+    boxes: list[Box], edges: tuple[Edge, ...], direction: Direction, columns: Sequence[Node]
+) -> bytes:
     rankdir = "TB" if direction == "down" else "LR"
     lines = [
         "digraph {",
-        f"rankdir={rankdir}; nodesep=0.4; ranksep=0.5;",
+        f"rankdir={rankdir}; nodesep={0.08 if columns else 0.4}; ranksep=0.5;",
         'node [shape=box, fixedsize=true, label=""];',
     ]
     for number, box in enumerate(boxes):
         width, height = box.width / POINTS_PER_INCH, box.height / POINTS_PER_INCH
         lines.append(f"n{number} [width={width:.4f}, height={height:.4f}];")
     numbers = {box.node.id: number for number, box in enumerate(boxes)}
+    for above, below in zip(columns, columns[COLUMNS:], strict=False):
+        lines.append(f"n{numbers[above.id]} -> n{numbers[below.id]} [style=invis];")
+    # The TTL is on the boxes of columns.
+    stacked = {node.id for node in columns}
     returns = _returns(boxes, edges)
     for number, edge in enumerate(edges):
         ends = f"n{numbers[edge.source]} -> n{numbers[edge.target]}"
         free = ", constraint=false" if number in returns else ""
-        lines.append(f"{ends} [id=e{number}{free}{_room(label_width(label_of(edge)))}];")
+        width = 0 if edge.source in stacked else label_width(label_of(edge))
+        lines.append(f"{ends} [id=e{number}{free}{_room(width)}];")
     return "\n".join([*lines, "}"]).encode()
 
 
@@ -162,7 +176,7 @@ def _read(answer: Mapping[str, Any], boxes: list[Box], edges: tuple[Edge, ...]) 
         return float(x) + MARGIN, top - float(y) + MARGIN
 
     found = {item["name"]: place(item["pos"]) for item in answer.get("objects", [])}
-    ways = {item["id"]: item for item in answer.get("edges", [])}
+    ways = {item["id"]: item for item in answer.get("edges", []) if "id" in item}
     placed = tuple(
         replace(box, x=found[f"n{number}"][0], y=found[f"n{number}"][1])
         for number, box in enumerate(boxes)
@@ -171,7 +185,8 @@ def _read(answer: Mapping[str, Any], boxes: list[Box], edges: tuple[Edge, ...]) 
     for number, edge in enumerate(edges):
         way = ways[f"e{number}"]
         end, *points = way["pos"].split(" ")
-        label_at = place(way["lp"]) if "lp" in way else (0.0, 0.0)
-        tip = place(end.removeprefix("e,"))
-        lines.append(Line(edge, tuple(map(place, points)), tip, label_of(edge), label_at))
+        line = Line(edge, tuple(map(place, points)), place(end.removeprefix("e,")))
+        if "lp" in way:
+            line = replace(line, label=label_of(edge), label_at=place(way["lp"]))
+        lines.append(line)
     return Layout(right + 2 * MARGIN, top + 2 * MARGIN, placed, tuple(lines))

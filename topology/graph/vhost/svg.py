@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from topology.graph.build import Graph, Node
 from topology.graph.layout.dot import arrange
-from topology.graph.layout.geometry import LINE_HEIGHT, PADDING, Box, Layout, box_of
+from topology.graph.layout.geometry import LINE_HEIGHT, PADDING, Box, Layout
+from topology.graph.layout.rows import arrange_rows
 from topology.graph.live_values import count_text
 from topology.graph.svg import ARROWS, label, readable, way
 from topology.graph.svg_elements import attribute, content, marker, n, root, signs, spoken, text
@@ -15,8 +15,6 @@ from topology.graph.vhost.build import Card, Overview
 from topology.snapshot import QueueNumbers
 
 MOST_LINKED = 40
-COLUMNS = 5
-GAP, MARGIN = 16.0, 8.0
 SHORT = {
     "down": "not running",
     "full": "full",
@@ -34,14 +32,16 @@ def arrange_cards(seen: Overview) -> Layout:
     """Linked cards as a graph and the others below it in rows; nodes have the cards' keys."""
     nodes = {card.key: _node(card) for card in seen.cards}
     if len(nodes) > MOST_LINKED:
-        return replace(_rows(list(nodes.values()), 0.0), note=WITHOUT_ARROWS if seen.edges else "")
+        return replace(
+            arrange_rows(list(nodes.values())), note=WITHOUT_ARROWS if seen.edges else ""
+        )
     ends = {end for edge in seen.edges for end in (edge.source, edge.target)}
     linked = tuple(node for key, node in nodes.items() if key in ends)
     alone = [node for key, node in nodes.items() if key not in ends]
     if not linked:
-        return _rows(alone, 0.0)
+        return arrange_rows(alone)
     above = arrange(Graph(linked, seen.edges, (frozenset(ends),)))
-    below = _rows(alone, above.height) if alone else Layout(0.0, above.height, (), ())
+    below = arrange_rows(alone, above.height) if alone else Layout(0.0, above.height, (), ())
     width = max(above.width, below.width)
     return replace(above, width=width, height=below.height, boxes=above.boxes + below.boxes)
 
@@ -73,24 +73,6 @@ def _node(card: Card) -> Node:
         numbers=QueueNumbers(card.messages) if is_tall else None,
         small=(card.kind, things(card), SHORT.get(card.mark, "")),
     )
-
-
-def _rows(nodes: Sequence[Node], top: float) -> Layout:
-    """In columns of one width, from the left."""
-    measured = [box_of(node) for node in nodes]
-    width = max((box.width for box in measured), default=0.0)
-    boxes: list[Box] = []
-    y = top + MARGIN
-    for first in range(0, len(measured), COLUMNS):
-        row = measured[first : first + COLUMNS]
-        height = max(box.height for box in row)
-        for column, box in enumerate(row):
-            x = MARGIN + column * (width + GAP) + width / 2
-            boxes.append(replace(box, x=x, y=y + height / 2, width=width, height=height))
-        y += height + GAP
-    columns = min(COLUMNS, len(measured))
-    wide = 2 * MARGIN + columns * (width + GAP) - GAP
-    return Layout(wide, y - GAP + MARGIN, tuple(boxes), ())
 
 
 def _card(box: Box, card: Card) -> str:
