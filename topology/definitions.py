@@ -224,6 +224,10 @@ class Definitions:
         """The bindings from an exchange to a queue, in a stable order."""
         return self._bindings_to_queues.get((source, queue), ())
 
+    def sources(self, queue: str) -> Sequence[str]:
+        """The exchanges with a binding to a queue, by name."""
+        return self._sources_of_queues.get(queue, ())
+
     def dying_into(self, exchange: str) -> Sequence[Queue]:
         """The queues with this dead-letter exchange, by name."""
         return self._queues_by_dead_letter_exchange.get(exchange, ())
@@ -262,6 +266,13 @@ class Definitions:
                 if binding.destination_is_queue:
                     leading.setdefault((binding.source, binding.destination), []).append(binding)
         return leading
+
+    @cached_property
+    def _sources_of_queues(self) -> Mapping[str, Sequence[str]]:
+        sources: dict[str, list[str]] = {}
+        for source, queue in sorted(self._bindings_to_queues):
+            sources.setdefault(queue, []).append(source)
+        return sources
 
     @cached_property
     def _queues_by_dead_letter_exchange(self) -> Mapping[str, Sequence[Queue]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
-from topology.definitions import Arguments, Binding, Definitions, Identity, Queue
+from topology.definitions import Arguments, Binding, Definitions, Identity, Queue, is_tap
 from topology.delays import milliseconds
 from topology.message import Headers, Route, Waiter
 
@@ -191,10 +191,11 @@ class Pattern(ABC):
     def target_problem(self, params: Any, target: str, found: Definitions) -> str:
         """Why messages for this target would go astray in this vhost; "" when they would not."""
         work = self.targets(params)[0]
-        is_work = target == work
-        return (
-            "" if is_work else f"Messages of this topology always go to {work}. Enter this queue."
-        )
+        if is_tap(target):
+            return "Delayboard uses this queue as a tap. Enter another queue."
+        if target != work:
+            return f"Messages of this topology always go to {work}. Enter this queue."
+        return ""
 
     def probes(self, params: Any, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
         """What to try it with: delay, target, and the queue (may be made up) to arrive in."""

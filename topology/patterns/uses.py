@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from topology.definitions import Binding, Definitions, Identity, Queue, Thing
 from topology.patterns.pattern import Use
@@ -33,6 +34,12 @@ def _title(thing: Thing) -> str:
         key = f" with the key “{thing.routing_key}”" if thing.routing_key else ""
         return f"binding from “{thing.source}” to the {kind} “{thing.destination}”{key}"
     return f"{'queue' if isinstance(thing, Queue) else 'exchange'} “{thing.name}”"
+
+
+def managed_use(kind: str, name: str, params: Any, wanted: Definitions, found: Definitions) -> Use:
+    """A use with parameters; it claims what is there of its definitions."""
+    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
+    return Use(kind, name, params, claims, find_missing(wanted, found))
 
 
 def unmanaged_use(

@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import Any
 
 from topology.deaths import newest_death
-from topology.definitions import MAXIMUM_TTL_MS, Definitions, is_tap
+from topology.definitions import MAXIMUM_TTL_MS, Definitions
 from topology.delays import format_delay
 from topology.message import ATTEMPT_HEADER, PUBLISHED_AT_HEADER, Route, Waiter
 from topology.patterns.busy_wait import params as parameters
@@ -90,7 +90,7 @@ class BusyWait(Pattern):
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight to the processing queue, anything else into the delay queue."""
         if target != params.queue:
-            raise ParamsError({"target": _only_target(params)})
+            raise ParamsError({"target": super().target_problem(params, target, Definitions())})
         if delay <= timedelta(0):
             return Route("", params.queue)
         if delay > self.longest(params):
@@ -109,10 +109,8 @@ class BusyWait(Pattern):
         return (params.queue,)
 
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
-        if is_tap(target):
-            return "Delayboard uses this queue as a tap. Enter another queue."
-        if target != params.queue:
-            return _only_target(params)
+        if problem := super().target_problem(params, target, found):
+            return problem
         return "" if found.queue(params.queue) else _no_queue(params)
 
     def probes(self, params: Params, found: Definitions) -> Sequence[tuple[timedelta, str, str]]:
@@ -187,10 +185,6 @@ class BusyWait(Pattern):
 
 
 busy_wait = BusyWait()
-
-
-def _only_target(params: Params) -> str:
-    return f"Messages of this busy wait always go to {params.queue}. Enter this queue."
 
 
 def _no_queue(params: Params) -> str:

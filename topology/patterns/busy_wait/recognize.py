@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from topology.definitions import Definitions, Queue
@@ -18,7 +19,7 @@ from topology.patterns.pattern import (
     ParamsError,
     Use,
 )
-from topology.patterns.uses import find_missing, unmanaged_use
+from topology.patterns.uses import managed_use, unmanaged_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
@@ -44,9 +45,9 @@ def _use(found: Definitions, room: Queue) -> Use | None:
     except ParamsError:
         is_odd = sight_problem(name)
         return unmanaged_use(KIND, name, found, (room.name, waiting)) if is_odd else None
-    wanted = definitions(params)
-    missing = find_missing(wanted, found)
-    if found.queue(params.queue) is None:
-        missing = (*missing, f"The processing queue “{params.queue}” is missing.")
-    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
-    return Use(KIND, params.queue, params, claims, missing)
+    use = managed_use(KIND, params.queue, params, definitions(params), found)
+    if found.queue(params.queue):
+        return use
+    return replace(
+        use, missing=(*use.missing, f"The processing queue “{params.queue}” is missing.")
+    )

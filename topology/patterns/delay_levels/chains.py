@@ -118,7 +118,7 @@ def find_chains(found: Definitions) -> list[Chain]:
     levels = {
         exchange.name: level
         for exchange in sorted(found.exchanges, key=lambda exchange: exchange.name)
-        if exchange.type == "topic" and (level := _level(exchange.name, found)) is not None
+        if exchange.type == "topic" and (level := read_level(exchange.name, found)) is not None
     }
     above = {level.below: level.exchange for level in levels.values() if _next(level, levels)}
     heads = [name for name in levels if above.get(name) is None]
@@ -146,7 +146,7 @@ def _down(level: Level, levels: Mapping[str, Level], above: Mapping[str, str]) -
         below = _next(level, levels)
 
 
-def _level(name: str, found: Definitions) -> Level | None:
+def read_level(name: str, found: Definitions) -> Level | None:
     """Both its ways lead to one exchange; one alone is a level if the exchange has no other."""
     leaving = [b for b in found.leaving(name) if not is_tap(b.destination)]
     bits = [(match, b) for b in leaving if (match := _BIT.fullmatch(b.routing_key))]

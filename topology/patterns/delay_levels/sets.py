@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topology.definitions import Binding, Definitions
+from topology.definitions import Definitions
+from topology.patterns.delay_levels.chains import read_level
 
-_WAITS = re.compile(r"((?:\*\.)*)1\.#")
 _NUMBERED = re.compile(r"(.*\D)(\d{1,2})", re.DOTALL)
 
 
@@ -30,31 +29,13 @@ def find_level_sets(found: Definitions) -> list[LevelSet]:
     """
     counted: dict[str, Counter[tuple[int, int]]] = {}
     for exchange in sorted(found.exchanges, key=lambda exchange: exchange.name):
-        for lowest, unit_ms, levels in _level(exchange.name, found):
-            counted.setdefault(lowest, Counter())[unit_ms, levels] += 1
-    return [LevelSet(lowest, *counts.most_common(1)[0][0]) for lowest, counts in counted.items()]
-
-
-def _level(name: str, found: Definitions) -> Iterator[tuple[str, int, int]]:
-    """An exchange that puts a 1 at one place of the key into a queue and passes a 0 on, both to
-    the same next exchange."""
-    numbered = _NUMBERED.fullmatch(name)
-    if numbered is None:
-        return
-    stem, digits = numbered.groups()
-    leaving = found.leaving(name)
-    for waits in leaving:
-        match = _WAITS.fullmatch(waits.routing_key)
-        queue = found.queue(waits.destination) if waits.destination_is_queue else None
-        if match is None or queue is None or not queue.message_ttl_ms:
+        numbered = _NUMBERED.fullmatch(exchange.name)
+        level = read_level(exchange.name, found) if numbered else None
+        if numbered is None or level is None or level.queue is None or level.passes is None:
             continue
-        below = queue.dead_letter_exchange
-        unit_ms, rest = divmod(queue.message_ttl_ms, 2 ** int(digits))
-        if below and not rest and _passes_on(found, name, below, match[1]):
-            padded = len(digits) > 1 and stem.endswith("-")
-            yield stem + ("00" if padded else "0"), unit_ms, len(match[1]) // 2 + int(digits) + 1
-
-
-def _passes_on(found: Definitions, name: str, below: str, skipped: str) -> bool:
-    passes = Binding(name, below, f"{skipped}0.#", destination_is_queue=False)
-    return found.get(passes.identity) is not None
+        stem, digits = numbered.groups()
+        unit_ms, rest = divmod(level.queue.message_ttl_ms or 0, 2 ** int(digits))
+        if not rest:
+            lowest = stem + ("00" if len(digits) > 1 and stem.endswith("-") else "0")
+            counted.setdefault(lowest, Counter())[unit_ms, level.skipped + int(digits) + 1] += 1
+    return [LevelSet(lowest, *counts.most_common(1)[0][0]) for lowest, counts in counted.items()]

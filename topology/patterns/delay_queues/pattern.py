@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from topology.deaths import newest_death, read_history
-from topology.definitions import Definitions, is_tap
+from topology.definitions import Definitions
 from topology.delays import format_delay
 from topology.message import ATTEMPT_HEADER, Headers, Route
 from topology.patterns.delay_queues import params as parameters
@@ -68,7 +68,7 @@ class DelayQueues(Pattern):
     def route(self, params: Params, delay: timedelta, target: str) -> Route:
         """Zero goes straight into the work queue, a delay on offer into its queue."""
         if target != params.queue:
-            raise ParamsError({"target": _elsewhere(params)})
+            raise ParamsError({"target": super().target_problem(params, target, Definitions())})
         if delay <= timedelta(0):
             return Route("", params.queue)
         if delay not in params.delays:
@@ -83,10 +83,8 @@ class DelayQueues(Pattern):
         return (params.queue,)
 
     def target_problem(self, params: Params, target: str, found: Definitions) -> str:
-        if is_tap(target):
-            return "Delayboard uses this queue as a tap. Enter another queue."
-        if target != params.queue:
-            return _elsewhere(params)
+        if problem := super().target_problem(params, target, found):
+            return problem
         if found.queue(target) is None:
             return (
                 f"The queue “{target}” does not exist, so RabbitMQ would drop the message "
@@ -160,7 +158,3 @@ def _counted(headers: Headers) -> int:
     stated = headers.get(ATTEMPT_HEADER)
     is_number = isinstance(stated, int) and not isinstance(stated, bool)
     return max(0, stated) if is_number and isinstance(stated, int) else 0
-
-
-def _elsewhere(params: Params) -> str:
-    return f"Messages of these delay queues always go to {params.queue}. Enter this queue."

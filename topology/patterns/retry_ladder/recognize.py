@@ -16,7 +16,7 @@ from topology.patterns.retry_ladder.params import (
     rung_name,
 )
 from topology.patterns.retry_ladder.sets import LadderSet, find_ladder_sets
-from topology.patterns.uses import find_missing
+from topology.patterns.uses import managed_use
 
 
 def recognize(found: Definitions) -> Sequence[Use]:
@@ -46,9 +46,7 @@ def _use(found: Definitions, ladder: LadderSet) -> Use | None:
     params = _params_of(ladder)
     if params is None or _is_anothers(found, params):
         return _foreign(found, ladder)
-    wanted = definitions(params)
-    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
-    return Use(KIND, params.name, params, claims, find_missing(wanted, found))
+    return managed_use(KIND, params.name, params, definitions(params), found)
 
 
 def _params_of(ladder: LadderSet) -> Params | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
@@ -54,8 +54,7 @@ def find_ladder_sets(found: Definitions) -> Sequence[LadderSet]:
             rungs = by_way.setdefault((exchange, key), {})
             if number not in rungs or queue.name == f"{exchange}-rung-{number}":
                 rungs[number] = queue
-    sources = _sources(found, {rung.name for rungs in by_way.values() for rung in rungs.values()})
-    return [_set(found, *way, rungs, sources) for way, rungs in sorted(by_way.items())]
+    return [_set(found, *way, rungs) for way, rungs in sorted(by_way.items())]
 
 
 def read_rung(queue: Queue) -> tuple[str, str, int] | None:
@@ -68,25 +67,10 @@ def read_rung(queue: Queue) -> tuple[str, str, int] | None:
     return queue.dead_letter_exchange, tried[1], int(tried[2])
 
 
-def _sources(found: Definitions, queues: Collection[str]) -> Mapping[str, Sequence[str]]:
-    """The exchanges that lead straight to each of these queues."""
-    sources: dict[str, list[str]] = {}
-    for binding in found.bindings:
-        if binding.destination_is_queue and binding.destination in queues:
-            sources.setdefault(binding.destination, []).append(binding.source)
-    return sources
-
-
-def _set(
-    found: Definitions,
-    exchange: str,
-    key: str,
-    by_number: Mapping[int, Queue],
-    sources: Mapping[str, Sequence[str]],
-) -> LadderSet:
+def _set(found: Definitions, exchange: str, key: str, by_number: Mapping[int, Queue]) -> LadderSet:
     numbers = sorted(by_number)
     rungs = tuple(by_number[number] for number in numbers)
-    ladders = {source for rung in rungs for source in sources.get(rung.name, ())}
+    ladders = {source for rung in rungs for source in found.sources(rung.name)}
     usual_first = sorted(ladders, key=lambda name: (name != f"{exchange}-ladder", name))
     ladder, work = _work(found, exchange, key, usual_first)
     return LadderSet(

@@ -61,23 +61,11 @@ Ways: TypeAlias = Mapping[str, Sequence[Way]]
 
 @dataclass(frozen=True)
 class _Vhost:
-    """What is there, and the exchanges that lead to a queue, by queue.
-
-    What is asked of an exchange is kept, for thousands of queues may die into one.
-    """
+    """What is there. What is asked of an exchange is kept: thousands of queues may die into one."""
 
     found: Definitions
-    sources: Mapping[str, Collection[str]]
     _ways: dict[str, Ways] = field(default_factory=dict)
     _bare: dict[str, Sequence[Queue]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, found: Definitions) -> _Vhost:
-        sources: dict[str, set[str]] = defaultdict(set)
-        for binding in found.bindings:
-            if binding.destination_is_queue:
-                sources[binding.destination].add(binding.source)
-        return cls(found, sources)
 
     def is_fanout(self, name: str) -> bool:
         exchange = self.found.exchange(name)
@@ -90,7 +78,7 @@ class _Vhost:
         return self.is_fanout(name) and not self.found.leaving(name)
 
     def fanouts_into(self, queue: str) -> list[str]:
-        return sorted(name for name in self.sources.get(queue, ()) if self.is_fanout(name))
+        return [name for name in self.found.sources(queue) if self.is_fanout(name)]
 
     def ways(self, exchange: str) -> Ways:
         """The bindings of it into queues whose messages die of age, by where they die into."""
@@ -112,7 +100,7 @@ class _Vhost:
             self._bare[back] = [
                 queue
                 for queue in dying
-                if queue.message_ttl_ms and _dies_into(queue) and not self.sources.get(queue.name)
+                if queue.message_ttl_ms and _dies_into(queue) and not self.found.sources(queue.name)
             ]
         return self._bare[back]
 
@@ -122,7 +110,7 @@ class _Vhost:
 
 def find_loops(found: Definitions) -> list[Loop]:
     """One for each input queue at most, by its name."""
-    vhost = _Vhost.of(found.without_taps())
+    vhost = _Vhost(found.without_taps())
     works = [q for q in vhost.found.queues if _dies_into(q) and "x-message-ttl" not in q.arguments]
     loops = (
         _whole(vhost, work) or _without_way_in(vhost, work) or _without_way_back(vhost, work)

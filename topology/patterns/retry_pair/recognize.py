@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from topology.definitions import Binding, Definitions, Queue
@@ -10,7 +11,7 @@ from topology.patterns.names import sight_problem
 from topology.patterns.pattern import ParamsError, Use
 from topology.patterns.retry_pair.params import KIND, Params, definitions, retry_name, work_name
 from topology.patterns.retry_pair.shapes import claims_of, find_pairs, is_taken
-from topology.patterns.uses import find_missing, unmanaged_use
+from topology.patterns.uses import managed_use, unmanaged_use
 
 # Of its six things: an exchange that is gone took its binding along.
 LEAST_LEFT = 4
@@ -80,11 +81,9 @@ def _use(found: Definitions, retry: Queue, routing_key: str) -> Use | None:
     except ParamsError:
         named = [name, retry.name]
         return unmanaged_use(KIND, name, found, named, named) if sight_problem(name) else None
-    wanted = definitions(params)
-    claims = frozenset(thing.identity for thing in wanted if found.get(thing.identity))
     losses = (_loss(found, found.queue(one), other) for one, other in _ways(params))
     remarks = tuple(remark for remark in losses if remark)
-    return Use(KIND, name, params, claims, find_missing(wanted, found), remarks)
+    return replace(managed_use(KIND, name, params, definitions(params), found), remarks=remarks)
 
 
 def _ways(params: Params) -> tuple[tuple[str, str], ...]:

@@ -4,7 +4,7 @@ other's way on when a message dies there."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -74,19 +74,10 @@ class _Ways:
 
 @dataclass(frozen=True)
 class _Vhost:
-    """What is there, the exchanges that lead to a queue, and what was asked of an exchange."""
+    """What is there, and what was asked of an exchange."""
 
     found: Definitions
-    sources: Mapping[str, Sequence[str]]
     _ways: dict[str, _Ways] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, found: Definitions) -> _Vhost:
-        sources: dict[str, set[str]] = defaultdict(set)
-        for binding in found.bindings:
-            if binding.destination_is_queue:
-                sources[binding.destination].add(binding.source)
-        return cls(found, {queue: sorted(names) for queue, names in sources.items()})
 
     def kind(self, name: str) -> str:
         exchange = self.found.exchange(name)
@@ -125,7 +116,7 @@ class _Vhost:
     def _ends(self, work: Queue) -> Iterator[Identity]:
         yield ("queue", work.name)
         yield ("queue", "")
-        for name in self.sources.get(work.name, ()):
+        for name in self.found.sources(work.name):
             yield ("exchange", name)
 
     def takes(self, binding: Binding, key: str | None) -> bool:
@@ -143,7 +134,7 @@ def is_taken(exchange: Exchange, binding: Binding, key: str) -> bool:
 
 def find_pairs(found: Definitions) -> list[Pair]:
     """One for each work queue at most, by its name; loops and ladders are made of other parts."""
-    vhost = _Vhost.of(found)
+    vhost = _Vhost(found)
     works = sorted((q for q in found.queues if _is_work(q)), key=lambda queue: queue.name)
     pairs = (_whole(vhost, work) or _without_way_back(vhost, work) for work in works)
     return [pair for pair in pairs if pair is not None]
