@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threading import Event
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet
 from django.db.models.functions import Substr
 
 from delayboard.dead_letters.search.content import JSON_BYTES, Content, read
@@ -24,7 +24,6 @@ PAUSE_SECONDS = 0.02
 IDLE_SECONDS = 0.5
 # Rows are seen in another order than they were numbered in, by no more than that.
 SETTLED_SECONDS = 10.0
-PASSED = 2000
 COUNTED = 10_000
 # So many are indexed by a search that comes before the worker.
 NEWEST = 300
@@ -59,7 +58,9 @@ def keep_indexed(stop: Event, beat: Beat) -> None:
 
 def keep_up(progress: Progress) -> int:
     """Index the next few messages; how many: 0 when there is nothing to do now."""
-    ids, progress.reached = _missing(progress.reached)
+    newest = ParkedMessage.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    ids = _missing(progress.reached, newest)
+    progress.reached = ids[-1] if ids else max(newest, progress.reached)
     done = _index(ids)
     if not ids and time.monotonic() - progress.swept_at >= SETTLED_SECONDS:
         done += sweep(progress)
@@ -69,9 +70,8 @@ def keep_up(progress: Progress) -> int:
 def sweep(progress: Progress) -> int:
     """Look again for messages that came to be seen behind others; how many there were."""
     done, place = 0, progress.swept_to
-    while place < progress.to_sweep:
-        ids, place = _missing(place, progress.to_sweep)
-        done += _index(ids)
+    while ids := _missing(place, progress.to_sweep):
+        done, place = done + _index(ids), ids[-1]
     if progress.to_sweep > progress.swept_to:
         position, _ = ParkedPosition.objects.get_or_create(pk=1)
         if position.read_to < progress.to_sweep:
@@ -115,25 +115,10 @@ def _not_indexed() -> QuerySet[ParkedMessage]:
     return ParkedMessage.objects.filter(pk__gt=read_to(), searched=None)
 
 
-def _missing(after: int, until: int | None = None) -> tuple[list[int], int]:
-    """The first messages behind this place that are not indexed, and the place behind these."""
-    place = after
-    while True:
-        rows = ParkedMessage.objects.filter(pk__gt=place).order_by("pk")
-        rows = rows if until is None else rows.filter(pk__lte=until)
-        ids = list(rows.values_list("pk", flat=True)[:PASSED])
-        if not ids:
-            return [], place if until is None else max(place, until)
-        known = _indexed(ids)
-        missing = [pk for pk in ids if pk not in known][:STEP]
-        if missing:
-            return missing, missing[-1]
-        place = ids[-1]
-
-
-def _indexed(ids: Collection[int]) -> set[int]:
-    texts = ParkedText.objects.filter(pk__gte=min(ids), pk__lte=max(ids))
-    return set(texts.values_list("pk", flat=True))
+def _missing(after: int, until: int) -> list[int]:
+    """The first messages behind `after` that are not indexed, none behind `until`."""
+    rows = ParkedMessage.objects.filter(pk__gt=after, pk__lte=until, searched=None)
+    return list(rows.order_by("pk").values_list("pk", flat=True)[:STEP])
 
 
 def _index(ids: Collection[int]) -> int:
@@ -145,8 +130,9 @@ def _index(ids: Collection[int]) -> int:
 def _write(contents: Mapping[int, Content]) -> int:
     # One at a time, where several processes write.
     ParkedPosition.objects.select_for_update().get_or_create(pk=1)
-    rows = ParkedMessage.objects.filter(pk__in=contents).select_for_update(no_key=True)
-    known = _indexed(contents) if contents else set()
+    rows = ParkedMessage.objects.filter(pk__in=contents)
+    rows = rows.exclude(pk__in=ParkedText.objects.filter(pk__in=contents).values("pk"))
+    rows = rows.select_for_update(no_key=True)
     columns = ("pk", "size", "deaths", "died_at", "parked_at")
     texts = [
         ParkedText(
@@ -159,7 +145,6 @@ def _write(contents: Mapping[int, Content]) -> int:
             parked_at=parked_at,
         )
         for pk, size, deaths, died_at, parked_at in rows.values_list(*columns)
-        if pk not in known
     ]
     ParkedText.objects.bulk_create(texts)
     ParkedField.objects.bulk_create(
