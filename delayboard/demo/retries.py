@@ -1,4 +1,4 @@
-"""What the demo's other consumers do with what fails: a way to retry for each."""
+"""Demo work and its consumers, one for each pattern that retries."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class Trade:
 
 
 TRADES = (
+    Trade("retry_pair", {"name": "orders", "delay": "15s"}, "order.placed", "rejects", 3),
     # The article's consumer drops what failed three times.
     Trade("retry_loop", {"name": "sms", "delay": "20s"}, "sms.send", "rejects", 2, parks=False),
     Trade(

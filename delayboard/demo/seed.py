@@ -1,40 +1,20 @@
-"""What the first `make run` finds: a broker, a retry pair, a queue for what was given up."""
+"""The broker's row that `make run` needs."""
 
 from __future__ import annotations
 
 from topology.broker.address import Address, parse_address
-from topology.broker.management.client import Management
-from topology.definitions import Arguments, Queue
-from topology.models import Broker, State, Topology
-from topology.operations import provision
+from topology.models import Broker
 from topology.operations.connect import add_broker
-from topology.operations.topology_rows import create_topology
-from topology.patterns.retry_pair.params import KIND, parse
 
 DEMO_BROKER = "Demo broker"
-WORK = "orders"
-PARKED = "orders-parked"
-DELAY = "15s"
 
 
 def prepare_demo(amqp_url: str, management_url: str) -> Broker:
-    """Make the demo broker's row and its topology, or bring the row's address up to date.
+    """Make the demo broker's row, or bring its address up to date.
 
     The private node keeps its data but may come back on other ports. Raises BrokerError.
     """
-    address = parse_address(amqp_url, management_url)
-    broker = _registered(DEMO_BROKER, address)
-    topology = Topology.objects.filter(broker=broker, kind=KIND, name=WORK).first()
-    if topology is None:
-        params = parse({"name": WORK, "delay": DELAY})
-        topology = create_topology(None, broker, KIND, params)
-    if topology.state in (State.PLANNED, State.APPLYING):
-        provision.apply(None, topology)
-        with Management(broker.address) as management:
-            management.declare_queue(
-                Queue(PARKED, arguments=Arguments({"x-queue-type": "classic"}))
-            )
-    return broker
+    return _registered(DEMO_BROKER, parse_address(amqp_url, management_url))
 
 
 def register_own_broker(amqp_url: str, management_url: str) -> Broker:

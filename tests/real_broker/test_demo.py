@@ -1,74 +1,21 @@
-"""What happens on the demo's broker, on a real one: orders that fail, reminders that wait."""
+"""Reminders of the demo that wait, on a real broker."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from datetime import timedelta
 
 import pytest
 
-from delayboard.demo import reminders, traffic
+from delayboard.demo import reminders
 from delayboard.demo.reminders import HOLD, HOLDS, LEVELS, REMINDERS, random_delay, remind
-from delayboard.demo.seed import PARKED, WORK
-from delayboard.demo.traffic import GIVE_UP_AFTER, work_on_orders
 from tests.brokers import Vhost
-from tests.builders import address_of, applied_pair, eventually, make_broker, running
-from topology.broker.address import Address
-from topology.broker.amqp.consumer import Getter, getter
-from topology.broker.amqp.publisher import Publisher, publisher
+from tests.builders import address_of, eventually, make_broker, running
 from topology.broker.management.client import Management
-from topology.broker.properties.read import build_properties
-from topology.deaths import read_history
-from topology.definitions import Queue
-from topology.message import Message, Publish
 from topology.models import State, Topology
 from topology.patterns.delay_levels.pattern import delay_levels
 from topology.patterns.hold_queues.pattern import hold_queues
 
 pytestmark = pytest.mark.django_db(transaction=True)
-POISONED = 3
-
-
-def all_from(source: Getter) -> list[Message]:
-    found = []
-    while (delivery := source.get()) is not None:
-        found.append(delivery.message)
-        source.ack(delivery)
-    return found
-
-
-def test_poisoned_orders_are_parked_after_three_failures_over_one_connection(
-    vhost: Vhost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    applied_pair(vhost, name=WORK, delay="50ms")
-    address = address_of(vhost)
-    with Management(address) as management:
-        management.declare_queue(Queue(PARKED))
-    with publisher(address, "test") as channel:
-        for number in range(POISONED):
-            stated = build_properties(message_id=f"m{number}", delivery_mode=2)
-            channel.publish(Publish(WORK, WORK, stated, b'{"currency": "???"}'))
-    opened: list[str] = []
-
-    def counted(
-        address: Address, name: str, *, heartbeat: int
-    ) -> AbstractContextManager[Publisher]:
-        opened.append(name)
-        return publisher(address, name, heartbeat=heartbeat)
-
-    monkeypatch.setattr(traffic, "publisher", counted)
-    parked: list[Message] = []
-    with running(lambda stop: work_on_orders(address, stop)), getter(address, PARKED) as source:
-
-        def are_parked() -> bool:
-            parked.extend(all_from(source))
-            return len(parked) >= POISONED
-
-        eventually(are_parked, "all are parked")
-    assert sorted(m.properties.message_id or "" for m in parked) == ["m0", "m1", "m2"]
-    failures = [read_history(m.headers).count(WORK, "rejected") for m in parked]
-    assert failures == [GIVE_UP_AFTER] * POISONED
-    assert opened == ["demo consumer"]
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from topology.transfer.waiter import Passing, wait
 pytestmark = pytest.mark.django_db(transaction=True)
 HOPELESS = b'{"hopeless": true}'
 QUICK: Mapping[str, Mapping[str, str]] = {
+    "retry_pair": {"name": "orders", "delay": "50ms"},
     "retry_loop": {"name": "sms", "delay": "200ms"},
     "retry_ladder": {"name": "invoices", "delays": "150ms, 300ms"},
     "delay_queues": {"queue": "webhooks", "delays": "1s"},
@@ -30,6 +31,7 @@ QUICK: Mapping[str, Mapping[str, str]] = {
     "quorum_retry": {"name": "payments", "shortest": "200ms", "longest": "400ms", "limit": "2"},
 }
 ATTEMPTS = {
+    "retry_pair": 4,
     "retry_loop": 3,
     "retry_ladder": 3,
     "delay_queues": 3,

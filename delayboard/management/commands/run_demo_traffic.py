@@ -1,4 +1,4 @@
-"""Runs the demo's shop, its reminders, and flaky consumers with each way to retry."""
+"""Runs the demo's reminders and a flaky consumer for each pattern that retries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from delayboard.demo.reminders import remind
 from delayboard.demo.retries import TRADES, trade
 from delayboard.demo.run import STEADY_SECONDS, pause
 from delayboard.demo.seed import DEMO_BROKER
-from delayboard.demo.traffic import send_orders, work_on_orders
 from topology.broker.errors import BrokerError
 from topology.models import Broker
 from topology.operations.ownership import Refusal
@@ -35,12 +34,10 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         try:
-            address = broker.address
+            broker.address  # noqa: B018
         except BrokerError as error:
             raise CommandError(str(error)) from error
         parts: list[Part] = [
-            partial(send_orders, address),
-            partial(work_on_orders, address),
             partial(remind, broker),
             *(partial(trade, broker, one) for one in TRADES),
         ]
