@@ -22,23 +22,14 @@ USAGE_CODE = 2
 MOST_QUEUES = 10_000
 CHOICES = ("parked_message", "group", "query", "parked_from", "queue")
 ACTIONS = ("resume", "pause", "cancel")
-# The names of `options.read` -> what they are called here.
-NAMES = {
+# The names of `options.read_options` -> what they are called here.
+NAMES = {name: name for name in options.FORM_NAMES} | {
     "mode": "to_exchange",
     "exchange": "to_exchange",
-    "key": "key",
     "topology": "through",
-    "delay": "delay",
-    "order": "order",
-    "rate": "rate",
-    "canary": "canary",
     "canary_seconds": "canary_wait",
     "canary_goes_on": "canary_go_on",
     "undo_seconds": "undo",
-    "most_replays": "most_replays",
-    "stop_after": "stop_after",
-    "limit": "limit",
-    "include_repeats": "include_repeats",
 }
 
 

@@ -20,16 +20,8 @@ _TARGETS = {
     TargetMode.DELAY: ("topology", "delay", "key"),
 }
 _TARGET_FIELDS = ("exchange", "key", "topology", "delay")
-_REST = (
-    "order",
-    "rate",
-    "canary",
-    "canary_seconds",
-    "canary_goes_on",
-    "undo_seconds",
-    "most_replays",
-    "stop_after",
-)
+_OTHERS = ("mode", *_TARGET_FIELDS, "limit", "include_repeats")
+_REST = tuple(name for name in options.FORM_NAMES if name not in _OTHERS)
 
 
 def is_sent(request: HttpRequest) -> bool:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import Any, NamedTuple
 
-from delayboard.dead_letters.replay.batch.option_values import (
-    make_choice_parser,
-    make_number_parser,
-    make_seconds_parser,
-    parse_rate,
-    parse_wait,
-    parse_yes,
-)
+from django import forms
+from django.core.exceptions import ValidationError
+
 from delayboard.models import Order, ReplayBatch, TargetMode
 from topology.content.text import is_encodable
 from topology.definitions import is_tap
-from topology.delays import format_delay, milliseconds
+from topology.delays import DelayError, format_delay, milliseconds, parse_delay
 from topology.routing.matching.match import MAXIMUM_KEY_BYTES
 
 MOST = 1_000_000_000
+FASTEST = 100_000
+LONGEST_TEXT = 40
+YES = frozenset({"1", "on", "true", "yes"})
+NO = frozenset({"", "0", "off", "false", "no"})
 SECOND = timedelta(seconds=1)
 LONGEST_UNDO = timedelta(hours=1)
 LONGEST_CANARY = timedelta(days=1)
@@ -85,14 +84,14 @@ def read_options(values: Mapping[str, str]) -> Options:
     """
     problems: dict[str, str] = {}
     found: dict[str, Any] = {}
-    for name, _, form_name, parse in _FIELDS:
+    for name, _, form_name, field in _OPTIONS:
         text = values.get(form_name, "")
         try:
-            # Names may begin and end with spaces.
-            if text := text if parse is str else text.strip():
-                found[name] = parse(text)
-        except ValueError as error:
-            problems[form_name] = str(error)
+            value = field.clean(text if isinstance(field, forms.CharField) else text.strip())
+            if value not in field.empty_values:
+                found[name] = value
+        except ValidationError as error:
+            problems[form_name] = " ".join(error.messages)
     options = Options(**found)
     problems = {**_find_target_problems(options, problems), **problems}
     if problems:
@@ -102,19 +101,21 @@ def read_options(values: Mapping[str, str]) -> Options:
 
 def format_options(options: Options) -> dict[str, str]:
     """The inverse of `read_options`: the texts of a form."""
-    return {field.form_name: _format(field.name, getattr(options, field.name)) for field in _FIELDS}
+    return {
+        option.form_name: _format(option.name, getattr(options, option.name)) for option in _OPTIONS
+    }
 
 
 def make_columns(options: Options) -> dict[str, Any]:
     """The same as the columns of a batch."""
-    found = {field.column: getattr(options, field.name) for field in _FIELDS}
+    found = {option.column: getattr(options, option.name) for option in _OPTIONS}
     waits = options.delay
     return {**found, "delay_ms": None if waits is None else milliseconds(waits)}
 
 
 def read_batch_options(batch: ReplayBatch) -> Options:
     """The options that a batch was prepared with."""
-    found = {field.name: getattr(batch, field.column) for field in _FIELDS}
+    found = {option.name: getattr(batch, option.column) for option in _OPTIONS}
     waits = None if batch.delay_ms is None else timedelta(milliseconds=batch.delay_ms)
     kinds = {"mode": TargetMode(batch.target_mode), "order": Order(batch.order)}
     return Options(**{**found, **kinds, "delay": waits})
@@ -179,40 +180,110 @@ def _format(name: str, value: Any) -> str:
     return format_delay(value * SECOND) if name.endswith("_seconds") else str(value)
 
 
-class _Field(NamedTuple):
-    """An option, its column, its name in a form, and how its text is read."""
+class _Number(forms.IntegerField):
+    """A whole number in bounds; `sentence` is the answer to any other."""
+
+    def __init__(self, least: int, most: int, sentence: str) -> None:
+        wrong = dict.fromkeys(("invalid", "min_value", "max_value"), sentence)
+        super().__init__(min_value=least, max_value=most, required=False, error_messages=wrong)
+
+    def to_python(self, value: Any) -> int | None:
+        return super().to_python(value.replace(",", ""))
+
+
+class _Duration(forms.Field):
+    """A duration of more than nothing."""
+
+    def to_python(self, value: Any) -> timedelta | None:
+        if not value:
+            return None
+        if len(value) > LONGEST_TEXT:
+            raise ValidationError("This is no duration. Enter a duration such as 90s or 1h30m.")
+        try:
+            return parse_delay(value)
+        except DelayError as error:
+            raise ValidationError(str(error)) from None
+
+    def clean(self, value: Any) -> Any:
+        found = self.to_python(value)
+        if found is not None and found <= timedelta(0):
+            raise ValidationError(
+                "The delay must be longer than zero. Enter a longer delay or choose another target."
+            )
+        return found
+
+
+class _Seconds(_Duration):
+    """A duration up to `longest`, as whole seconds, rounded up."""
+
+    def __init__(self, longest: timedelta) -> None:
+        super().__init__(required=False)
+        self._longest = longest
+
+    def clean(self, value: Any) -> Any:
+        found = self.to_python(value)
+        if found is not None and found > self._longest:
+            raise ValidationError(f"The longest duration is {format_delay(self._longest)}.")
+        return None if found is None else -(-found // SECOND)
+
+
+class _Yes(forms.Field):
+    def clean(self, value: Any) -> bool:
+        if value.lower() not in YES | NO:
+            raise ValidationError("Enter yes or no.")
+        return value.lower() in YES
+
+
+def _make_choice(kind: type[TargetMode | Order]) -> forms.Field:
+    sentence = f"Choose one of these: {', '.join(kind.values)}."
+    return forms.TypedChoiceField(
+        choices=kind.choices,
+        coerce=kind,
+        required=False,
+        error_messages={"invalid_choice": sentence},
+    )
+
+
+class _Option(NamedTuple):
+    """An option, its column, its name in a form, and the field that reads its text."""
 
     name: str
     column: str
     form_name: str
-    parse: Callable[[str], Any]
+    field: forms.Field
 
 
-def _make_field(name: str, parse: Callable[[str], Any], *, column: str = "") -> _Field:
-    return _Field(name, column or name, name, parse)
+def _make_option(name: str, field: forms.Field, *, column: str = "", form: str = "") -> _Option:
+    return _Option(name, column or name, form or name, field)
 
 
-_FIELDS = (
-    _make_field("mode", make_choice_parser(TargetMode), column="target_mode"),
-    _make_field("exchange", str, column="target_exchange"),
-    _make_field("key", str, column="target_key"),
-    _Field(
-        "topology_id",
-        "topology_id",
-        "topology",
-        make_number_parser(1, MOST, "Choose one of the list."),
+_RATE = f"Enter 0.001 to {FASTEST:,} messages per second, or nothing for no limit."
+_OPTIONS = (
+    _make_option("mode", _make_choice(TargetMode), column="target_mode"),
+    # Names may begin and end with spaces.
+    _make_option(
+        "exchange", forms.CharField(required=False, strip=False), column="target_exchange"
     ),
-    _make_field("delay", parse_wait, column="delay_ms"),
-    _make_field("order", make_choice_parser(Order)),
-    _make_field("rate", parse_rate),
-    _make_field("canary", make_number_parser(0, MOST, "Say how many go first; 0 is none.")),
-    _make_field("canary_seconds", make_seconds_parser(LONGEST_CANARY)),
-    _make_field("canary_goes_on", parse_yes),
-    _make_field("undo_seconds", make_seconds_parser(LONGEST_UNDO)),
-    _make_field("most_replays", make_number_parser(1, 1000, MOST_REPLAYS)),
-    _make_field("stop_after", make_number_parser(0, MOST, STOP_AFTER)),
-    _make_field(
-        "limit", make_number_parser(1, MOST, "Say how many at most: 1 or more; empty is all.")
+    _make_option("key", forms.CharField(required=False, strip=False), column="target_key"),
+    _make_option("topology_id", _Number(1, MOST, "Choose a topology."), form="topology"),
+    _make_option("delay", _Duration(required=False), column="delay_ms"),
+    _make_option("order", _make_choice(Order)),
+    _make_option(
+        "rate",
+        forms.FloatField(
+            min_value=0.001,
+            max_value=FASTEST,
+            required=False,
+            error_messages=dict.fromkeys(("invalid", "min_value", "max_value"), _RATE),
+        ),
     ),
-    _make_field("include_repeats", parse_yes),
+    _make_option("canary", _Number(0, MOST, "Enter a number of messages; 0 means no canary.")),
+    _make_option("canary_seconds", _Seconds(LONGEST_CANARY)),
+    _make_option("canary_goes_on", _Yes(required=False)),
+    _make_option("undo_seconds", _Seconds(LONGEST_UNDO)),
+    _make_option("most_replays", _Number(1, 1000, MOST_REPLAYS)),
+    _make_option("stop_after", _Number(0, MOST, STOP_AFTER)),
+    _make_option("limit", _Number(1, MOST, "Enter 1 or more; empty means all messages.")),
+    _make_option("include_repeats", _Yes(required=False)),
 )
+FORM_NAMES = tuple(option.form_name for option in _OPTIONS)
