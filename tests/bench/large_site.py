@@ -91,7 +91,7 @@ def _feed(known: Any) -> dict[str, float]:
     for name in sorted(numbers)[::5]:
         numbers[name] = replace(numbers[name], messages=7_777, ready=7_777)
     second = broker_state(replace(known, snapshot=replace(known.snapshot, numbers=numbers)))
-    lines = queue_page(known.snapshot, "", 0).lines
+    lines = queue_page(known.snapshot, "", "1").object_list
     keys = [key for line in lines for key, _ in line.cells]
     keys += [f"queue/{line.queue.name}" for line in lines]
     shown = Shown()

@@ -11,7 +11,6 @@ from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, audit, latest
 from topology.broker.errors import BrokerError
-from topology.database.paging import row_number
 from topology.forms import BrokerForm
 from topology.graph.live_values import MARK_WORDS
 from topology.models import Broker, Role, State, Topology
@@ -65,7 +64,7 @@ def broker_edit(request: HttpRequest, broker: Broker) -> HttpResponse:
 def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
     known = latest.fresh(broker)
     search = request.GET.get("q", "").strip()
-    first = row_number(request.GET.get("from", "")) or 0
+    number = request.GET.get("page", "1")
     topologies = Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN)
     return render(
         request,
@@ -73,7 +72,7 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
         {
             "broker": broker,
             "latest": known,
-            "page": queue_page(known.snapshot, search, first) if known.snapshot else None,
+            "page": queue_page(known.snapshot, search, number) if known.snapshot else None,
             "search": search,
             "mark_words": MARK_WORDS,
             "topologies": topologies,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -18,7 +19,6 @@ from django.views.decorators.http import require_POST, require_safe
 
 from topology import access, latest
 from topology.broker.errors import BrokerError
-from topology.database.paging import row_number
 from topology.definitions import Binding, Identity, Queue, Thing
 from topology.graph.build import build, facts
 from topology.graph.layout.dot import arrange
@@ -42,7 +42,7 @@ _results: SnapshotResults[Recognition] = SnapshotResults()
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a page's address asks for: one kind, names that hold a text, rows from one on.
+    """What a page's address asks for: one kind, names that hold a text.
 
     `name` is that of one use alone, with its picture.
     """
@@ -50,7 +50,6 @@ class Wanted:
     kind: str = ""
     name: str = ""
     text: str = ""
-    first: int = 0
 
     def holds(self, found: Found) -> bool:
         if self.kind and found.use.kind != self.kind:
@@ -112,7 +111,7 @@ def found(request: HttpRequest, broker: Broker) -> HttpResponse:
         "unseen": unseen(wanted.name) if wanted.name else "",
         "text": request.GET.get("q", "").strip(),
         "may_operate": access.may(request.user, broker, Role.OPERATOR),
-        **(_seen(broker, worked.value, worked.snapshot, wanted) if worked else {}),
+        **(_seen(broker, worked, wanted, request.GET.get("page", "1")) if worked else {}),
     }
     return render(request, "topology/found.html", context)
 
@@ -137,7 +136,6 @@ def _wanted(request: HttpRequest) -> Wanted:
         request.GET.get("kind", ""),
         request.GET.get("name", ""),
         request.GET.get("q", "").strip().casefold(),
-        row_number(request.GET.get("from", "")) or 0,
     )
 
 
@@ -147,21 +145,18 @@ def recognised(broker: Broker, snapshot: Snapshot) -> Worked[Recognition] | None
 
 
 def _seen(
-    broker: Broker, recognition: Recognition, snapshot: Snapshot, wanted: Wanted
+    broker: Broker, worked: Worked[Recognition], wanted: Wanted, number: str
 ) -> dict[str, Any]:
-    chosen = [one for one in recognition.found if wanted.holds(one)]
-    shown = chosen[wanted.first : wanted.first + PAGE]
+    recognition, snapshot = worked.value, worked.snapshot
+    page = Paginator([f for f in recognition.found if wanted.holds(f)], PAGE).get_page(number)
+    shown = page.object_list
     sightings = adopt.sightings(broker, shown, snapshot)
     overlapping = [use for use in recognition.overlapping if wanted.holds_use(use)]
     return {
         "recognition": recognition,
         "kinds": _kinds(recognition),
         "sightings": sightings,
-        "total": len(chosen),
-        "from_row": wanted.first + 1,
-        "to_row": wanted.first + len(shown),
-        "previous_row": max(0, wanted.first - PAGE) if wanted.first else None,
-        "next_row": wanted.first + PAGE if wanted.first + PAGE < len(chosen) else None,
+        "page": page,
         "one": sightings[0] if wanted.name and sightings else None,
         "picture": _picture(broker, shown[0], snapshot) if wanted.name and shown else None,
         "overlapping": [(_kind_title(use), Label(use.name)) for use in overlapping[:PAGE]],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+
+from django.core.paginator import Page, Paginator
 
 from topology.definitions import Queue, is_tap
 from topology.graph.live_values import MARK_WORDS, level_names, queue_cells, queue_mark
@@ -30,42 +32,12 @@ class QueueLine:
         return None if ttl_ms is None else timedelta(milliseconds=ttl_ms)
 
 
-@dataclass(frozen=True)
-class QueuePage:
-    """Some rows of many: `first` counts from 0, `total` are all whose name holds the search."""
-
-    lines: Sequence[QueueLine]
-    first: int
-    total: int
-
-    @property
-    def from_row(self) -> int:
-        return self.first + 1
-
-    @property
-    def to_row(self) -> int:
-        return self.first + len(self.lines)
-
-    @property
-    def previous_row(self) -> int | None:
-        return max(0, self.first - PAGE) if self.first else None
-
-    @property
-    def next_row(self) -> int | None:
-        return self.first + PAGE if self.first + PAGE < self.total else None
-
-    @property
-    def is_part(self) -> bool:
-        return len(self.lines) < self.total
-
-
-def queue_page(snapshot: Snapshot, search: str, first: int) -> QueuePage:
-    """At most PAGE queues whose name holds `search` in any case, from row `first` on."""
+def queue_page(snapshot: Snapshot, search: str, number: str) -> Page[QueueLine]:
+    """The page `number`, from "1" on, of the queues whose name holds `search` in any case."""
     wanted = search.casefold()
     fitting = [q for q in snapshot.definitions.queues if wanted in q.name.casefold()]
-    fitting.sort(key=_place)
-    shown = queue_lines(snapshot, fitting[first : first + PAGE])
-    return QueuePage(shown, first, len(fitting))
+    page = Paginator(sorted(fitting, key=_place), PAGE).get_page(number)
+    return Page(queue_lines(snapshot, page.object_list), page.number, page.paginator)
 
 
 def queue_lines(snapshot: Snapshot, queues: Iterable[Queue] | None = None) -> list[QueueLine]:
