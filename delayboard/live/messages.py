@@ -42,15 +42,12 @@ class State(TypedDict):
     done: bool
 
 
-class Watch(TypedDict):
-    """What a page says first, and again when it shows other things: the keys of its values."""
-
-    type: Literal["watch"]
-    keys: list[str]
-
-
 class Shown:
-    """What one page shows, and which of it it has been sent: so that changes are sent only."""
+    """What one page shows, and which of it it has been sent: so that changes are sent only.
+
+    A page says the keys of its values first, and again when it shows other things:
+    {"type": "watch", "keys": […]}.
+    """
 
     def __init__(self) -> None:
         self._keys: frozenset[str] = frozenset()
@@ -58,7 +55,7 @@ class Shown:
         self._marks: dict[str, str] = {}
 
     def watch(self, request: object) -> bool:
-        """Take what the page said; whether it was a Watch. Of more than MOST_KEYS the first."""
+        """Take what the page said; whether it was that. Of more than MOST_KEYS the first."""
         if not isinstance(request, dict) or request.get("type") != "watch":
             return False
         keys = request.get("keys")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -14,8 +15,8 @@ from delayboard.dead_letters.replay.check.route_checker import RouteChecker
 from delayboard.dead_letters.replay.check.verdict import (
     Target,
     Verdict,
-    check_target,
     find_default_target,
+    make_verdict,
 )
 from tests.delayboard.builders import a_death, a_message, shop
 from tests.topology import strategies
@@ -30,7 +31,7 @@ from topology.definitions import (
     Exchange,
     Queue,
 )
-from topology.message import REPLAYS_HEADER
+from topology.message import REPLAYS_HEADER, Message, Properties
 from topology.patterns.busy_wait import params as busy_wait_params
 from topology.patterns.busy_wait.pattern import busy_wait
 from topology.routing.waiter import of_others
@@ -39,6 +40,18 @@ from topology.routing.walk import walk
 WAITS = {"hold"}
 REJECTED = a_death()
 IN_HOLD = a_death("hold", "expired", exchange="", routing_keys=("hold",))
+
+
+def check_target(
+    target: Target,
+    source: str,
+    found: Definitions,
+    consumed: Collection[str],
+    message: Message | None = None,
+    **more: Any,
+) -> Verdict:
+    properties = message.properties if message else Properties()
+    return RouteChecker(found, consumed, **more).check(target, source, properties)
 
 
 def target(*deaths: Death, there: Definitions | None = None) -> tuple[str, str] | None:
@@ -219,8 +232,8 @@ def test_a_delayed_exchange_keeps_a_replay_and_gives_it_back_all_the_same(
     """As the plugin's source says; none of the tests' brokers can have it."""
     later = Exchange("later", DELAYED_TYPE, arguments=Arguments({"x-delayed-type": "direct"}))
     there = shop(later, Binding("later", "orders", "orders"))
-    parked_message = a_message(headers={"x-delay": 40})
-    verdict = check_target(Target("later", key, ""), "dead", there, [], parked_message)
+    walked = walk(there, "later", key, headers={"x-delay": 40})
+    verdict = make_verdict(walked, "dead")
     assert not verdict.is_good
     assert verdict.sentence.startswith(said)
     turned = a_message(headers={"x-delay": -40})

@@ -4,7 +4,7 @@ import pytest
 
 from tests.graph.pictures import delay_queue, pair, seen
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
-from topology.graph.build import Fact, Graph, build, facts, sentence, split
+from topology.graph.build import Fact, Graph, build, facts, sentence
 from topology.graph.edges import waiter_edges
 from topology.message import Waiter
 from topology.snapshot import QueueNumbers
@@ -22,7 +22,6 @@ def test_a_retry_pair_is_a_ring_of_two_exchanges_and_two_queues() -> None:
         ("exchange/orders-retry", "queue/orders-retry", "binding", "orders"),
         ("queue/orders-retry", "exchange/orders", "dead-letter", "after 5m"),
     }
-    assert graph.groups == (frozenset(node.id for node in graph.nodes),)
 
 
 def test_the_facts_say_every_arrow_in_words() -> None:
@@ -99,7 +98,6 @@ def test_a_waiter_is_two_arrows_to_what_may_be_missing() -> None:
         ("queue/w", "queue/room", "waiter", "not yet due"),
     }
     assert [node.id for node in graph.nodes if node.missing] == ["queue/work"]
-    assert len(graph.groups) == 1
 
 
 def test_of_two_bindings_between_the_same_ends_only_the_lost_one_is_missing() -> None:
@@ -165,25 +163,10 @@ def test_a_bounded_queue_says_that_it_also_dead_letters_when_full() -> None:
     assert graph.edges[0].label == "rejected or full"
 
 
-def test_everything_but_the_highlighted_is_foreign() -> None:
-    graph = build(pair(), highlighted={("queue", "orders")})
-    assert [node.id for node in graph.nodes if not node.foreign] == ["queue/orders"]
-    assert not any(node.foreign for node in build(pair()).nodes)
-
-
-def test_a_tap_is_left_out_unless_it_is_asked_for() -> None:
+def test_a_tap_is_left_out() -> None:
     tap = "delayboard.tap.orders"
     tapped = pair() | Definitions.of([Queue(tap), Binding("orders", tap, "orders")])
     assert build(tapped) == build(pair())
-    assert f"queue/{tap}" in {node.id for node in build(tapped, with_taps=True).nodes}
-
-
-def test_parts_that_are_not_connected_are_drawn_apart() -> None:
-    graph = build(pair() | pair("billing") | Definitions.of([Exchange("lonely")]))
-    parts = split(graph)
-    assert [len(part.nodes) for part in parts] == [4, 4, 1]
-    assert [len(part.edges) for part in parts] == [4, 4, 0]
-    assert {node for part in parts for node in part.nodes} == set(graph.nodes)
 
 
 def test_live_numbers_and_rates_stand_on_the_nodes() -> None:

@@ -128,13 +128,7 @@ def test_a_consumer_on_a_level_takes_messages_early_even_when_it_looks_empty() -
     assert queue_mark(CLASSIC, numbers) == "empty"
 
 
-def test_a_burst_on_its_way_is_not_held_when_nothing_was_a_moment_before() -> None:
-    name = LEVEL.name
-    burst = seen(level_set(), {name: QueueNumbers(620, 0, 0, 0)})
-    before = seen(level_set(), {name: QueueNumbers(620, 620, 0, 0)})
-    assert snapshot_marks(burst)[f"queue/{name}"] == "held"
-    assert snapshot_marks(burst, before)[f"queue/{name}"] == "waiting"
-    assert snapshot_marks(burst, burst)[f"queue/{name}"] == "held"
+def test_a_level_of_unknown_depth_holds_nothing() -> None:
     assert not is_holding(LEVEL, None)
 
 

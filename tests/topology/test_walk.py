@@ -155,7 +155,7 @@ def test_further_keys_route_too_and_headers_are_asked() -> None:
         ]
     )
     assert ends(walk(found, "x", "", headers={"kind": "pdf"})) == [("delivered", "a", ms(0))]
-    both = walk(found, "", "a", extra_keys=("b",))
+    both = walk(found, "", "a", headers={"CC": ["b"]})
     assert [outcome.queue for outcome in both.delivered] == ["a", "b"]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal
 
-from topology.definitions import Definitions, Exchange, Identity, Queue
+from topology.definitions import Definitions, Exchange, Queue
 from topology.delays import format_delay
 from topology.graph.edges import DEFAULT, Edge, edges_of
 from topology.graph.live_values import queue_mark
@@ -23,9 +23,9 @@ BADGE_ROOM = 11
 class Node:
     """An exchange or a queue of the picture; its id is "queue/<name>" or "exchange/<name>".
 
-    `missing`: it is named or wanted, but the broker does not have it. `foreign`: it is not
-    among the highlighted ones. `mark` is one of `cells.MARK_WORDS`, "" for an exchange. `badge`
-    is written on its upper edge. `small` are lines that its box must have room for.
+    `missing`: it is named or wanted, but the broker does not have it. `mark` is one of
+    `live_values.MARK_WORDS`, "" for an exchange. `badge` is written on its upper edge. `small` are
+    lines that its box must have room for.
     """
 
     id: str
@@ -37,7 +37,6 @@ class Node:
     dead_letter_exchange: str | None = None
     limit: int | None = None
     missing: bool = False
-    foreign: bool = False
     numbers: QueueNumbers | None = None
     rate: float | None = None
     mark: str = ""
@@ -51,11 +50,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """What is drawn. `groups` are the ids of each connected part, the largest part first."""
+    """What is drawn."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
-    groups: tuple[frozenset[str], ...]
 
     def node(self, node_id: str) -> Node:
         """The node of this id. Raises KeyError."""
@@ -75,11 +73,9 @@ class Fact:
 def build(
     found: Snapshot | Definitions,
     *,
-    highlighted: Collection[Identity] = frozenset(),
     wanted: Definitions | None = None,
     beside: Definitions = NOTHING,
     ways: Sequence[Edge] = (),
-    with_taps: bool = False,
 ) -> Graph:
     """The graph of a vhost or of a part of it.
 
@@ -90,8 +86,7 @@ def build(
     """
     definitions = found.definitions if isinstance(found, Snapshot) else found
     drawn = definitions | (_lacking(definitions, wanted) if wanted else NOTHING)
-    if not with_taps:
-        drawn = drawn.without_taps()
+    drawn = drawn.without_taps()
     edges = _with_missing(edges_of(drawn), definitions) if wanted else edges_of(drawn)
     edges = (*edges, *ways)
     ends = sorted({edge.source for edge in edges} | {edge.target for edge in edges})
@@ -108,28 +103,15 @@ def build(
         nodes.setdefault(end, _named_node(end))
     known = replace(found, definitions=there) if isinstance(found, Snapshot) else found
     finished = tuple(
-        _with_numbers(_with_flags(node, there, highlighted), known)
-        for _, node in sorted(nodes.items())
+        _with_numbers(_with_flags(node, there), known) for _, node in sorted(nodes.items())
     )
-    return Graph(finished, edges, _groups(nodes, edges))
+    return Graph(finished, edges)
 
 
 def with_badges(graph: Graph, badges: Mapping[str, str]) -> Graph:
     """The graph with a few words on the nodes of these ids."""
     nodes = tuple(replace(node, badge=badges.get(node.id, "")) for node in graph.nodes)
     return replace(graph, nodes=nodes)
-
-
-def split(graph: Graph) -> tuple[Graph, ...]:
-    """One graph for each connected part, in the order of `groups`."""
-    return tuple(
-        Graph(
-            tuple(node for node in graph.nodes if node.id in group),
-            tuple(edge for edge in graph.edges if edge.source in group),
-            (group,),
-        )
-        for group in graph.groups
-    )
 
 
 def facts(graph: Graph) -> tuple[Fact, ...]:
@@ -230,13 +212,9 @@ def _named_node(node_id: str) -> Node:
     return Node(node_id, "queue", name)
 
 
-def _with_flags(node: Node, there: Definitions, highlighted: Collection[Identity]) -> Node:
-    identity = (node.kind, node.name)
-    return replace(
-        node,
-        missing=there.get(identity) is None and node.id != DEFAULT,
-        foreign=bool(highlighted) and identity not in highlighted,
-    )
+def _with_flags(node: Node, there: Definitions) -> Node:
+    is_missing = there.get((node.kind, node.name)) is None and node.id != DEFAULT
+    return replace(node, missing=is_missing)
 
 
 def _with_numbers(node: Node, found: Snapshot | Definitions) -> Node:
@@ -249,13 +227,3 @@ def _with_numbers(node: Node, found: Snapshot | Definitions) -> Node:
     queue = found.definitions.queue(node.name)
     numbers = found.numbers.get(node.name, QueueNumbers())
     return replace(node, numbers=numbers, mark=queue_mark(queue, numbers) if queue else "")
-
-
-def _groups(ids: Iterable[str], edges: Iterable[Edge]) -> tuple[frozenset[str], ...]:
-    leader = {node_id: {node_id} for node_id in ids}
-    for edge in edges:
-        if leader[edge.source] is not leader[edge.target]:
-            joined = leader[edge.source] | leader[edge.target]
-            leader.update(dict.fromkeys(joined, joined))
-    groups = {frozenset(group) for group in leader.values()}
-    return tuple(sorted(groups, key=lambda group: (-len(group), min(group))))

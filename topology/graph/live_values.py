@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 from topology.definitions import Definitions, Queue
@@ -146,22 +145,12 @@ def queue_mark(queue: Queue, numbers: QueueNumbers | None, *, is_level: bool = F
     return "busy" if numbers.consumers is None else "stuck"
 
 
-def snapshot_marks(snapshot: Snapshot, earlier: Snapshot | None = None) -> dict[str, str]:
-    """The state of every queue, by keys such as "queue/orders".
-
-    `earlier`, some seconds older, keeps a burst that is on its way from being called held.
-    """
-    levels = level_names(snapshot.definitions)
+def snapshot_marks(snapshot: Snapshot) -> dict[str, str]:
+    """The state of every queue, by keys such as "queue/orders"."""
+    levels, numbers = level_names(snapshot.definitions), snapshot.numbers
     return {
-        f"queue/{queue.name}": _mark(queue, snapshot, earlier, levels)
+        f"queue/{queue.name}": queue_mark(
+            queue, numbers.get(queue.name), is_level=queue.name in levels
+        )
         for queue in snapshot.definitions.queues
     }
-
-
-def _mark(
-    queue: Queue, snapshot: Snapshot, earlier: Snapshot | None, levels: Collection[str]
-) -> Mark:
-    mark = queue_mark(queue, snapshot.numbers.get(queue.name), is_level=queue.name in levels)
-    if mark != "held" or earlier is None:
-        return mark
-    return mark if is_holding(queue, earlier.numbers.get(queue.name)) else "waiting"

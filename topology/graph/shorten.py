@@ -26,10 +26,8 @@ def shorten(graph: Graph) -> Graph:
         end for edge in graph.edges for end in (edge.source, edge.target)
     }
     kept = tuple(node for node in graph.nodes if node.id in ends | alone)
-    drawn = frozenset(node.id for node in kept)
-    groups = tuple(group & drawn for group in graph.groups)
     order = sorted(edges, key=lambda edge: (edge.source, edge.target, edge.kind))
-    return Graph(kept, tuple(order), groups)
+    return Graph(kept, tuple(order))
 
 
 def _joined(first: Edge, second: Edge, number: int) -> Edge:

@@ -89,7 +89,7 @@ def label(line: Line) -> str:
 def _node(box: Box) -> str:
     node = box.node
     classes = ["node", f"node-{node.kind}"]
-    classes += [f"node-{flag}" for flag in ("missing", "foreign") if getattr(node, flag)]
+    classes += ["node-missing"] if node.missing else []
     key, state = attribute(node.id), attribute(node.mark)
     mark = f' data-mark="{key}" data-state="{state}"' if node.mark else ""
     words = f" Now: {MARK_WORDS[node.mark]}." if node.mark in MARK_WORDS else ""

@@ -51,7 +51,6 @@ def walk(
     consumers: Mapping[str, Consumer] | None = None,
     waiters: Sequence[Waiter] = (),
     now_ms: int = 0,
-    extra_keys: Sequence[str] = (),
 ) -> Walk:
     """Follow one publish through queue TTLs, expirations and dead-letter exchanges to every end.
 
@@ -77,7 +76,7 @@ def walk(
             raise ValueError(sentences.internal(exchange))
         if expiration is not None:
             expiration_ms = read_expiration(expiration)
-        keys = (*keys_of(routing_key, stated), *extra_keys)
+        keys = keys_of(routing_key, stated)
     except ValueError as error:
         return Walk((start.ends("dropped", sentences.refused(str(error))),))
     believed = published_deaths(stated) if is_interpreted(around.version) else ()

@@ -149,7 +149,7 @@ def _seen(
 ) -> dict[str, Any]:
     recognition, snapshot = worked.value, worked.snapshot
     page = Paginator([f for f in recognition.found if wanted.holds(f)], PAGE).get_page(number)
-    shown = page.object_list
+    shown = list(page.object_list)
     sightings = adopt.sightings(broker, shown, snapshot)
     overlapping = [use for use in recognition.overlapping if wanted.holds_use(use)]
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.core.paginator import Page, Paginator
 
@@ -36,7 +37,7 @@ def queue_page(snapshot: Snapshot, search: str, number: str) -> Page[QueueLine]:
     """The page `number`, from "1" on, of the queues whose name holds `search` in any case."""
     wanted = search.casefold()
     fitting = [q for q in snapshot.definitions.queues if wanted in q.name.casefold()]
-    page = Paginator(sorted(fitting, key=_place), PAGE).get_page(number)
+    page: Page[Any] = Paginator(sorted(fitting, key=_place), PAGE).get_page(number)
     return Page(queue_lines(snapshot, page.object_list), page.number, page.paginator)
 
 

@@ -102,7 +102,7 @@ def _graph(deaths: tuple[Death, ...], edges: Iterable[Edge], queue: str) -> Grap
     ids |= dict.fromkeys(badges)
     nodes = tuple(_node(end, badges.get(end, []), queue) for end in ids)
     kept = {node.id for node in nodes}
-    return Graph(nodes, tuple(e for e in drawn if e.source in kept), (frozenset(kept),))
+    return Graph(nodes, tuple(e for e in drawn if e.source in kept))
 
 
 def _node(end: str, deaths: list[str], queue: str) -> Node:

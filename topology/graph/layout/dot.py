@@ -42,7 +42,7 @@ class LayoutError(Exception):
     """dot could not arrange the picture; the message says why in one sentence."""
 
 
-def arrange(graph: Graph, *, direction: Direction | None = None, seconds: float = 3.0) -> Layout:
+def arrange(graph: Graph, *, direction: Direction | None = None) -> Layout:
     """A layout in any case: by dot, else rows without arrows and a note.
 
     Without a `direction` few nodes go down, which fits a narrow screen, and many to the right.
@@ -51,7 +51,7 @@ def arrange(graph: Graph, *, direction: Direction | None = None, seconds: float 
         is_small = len(graph.nodes) <= FEW_NODES or _columns(graph.nodes, graph.edges)
         direction = "down" if is_small else "right"
     try:
-        layout = arrange_by_dot(graph, direction=direction, seconds=seconds)
+        layout = arrange_by_dot(graph, direction=direction)
     except LayoutError as error:
         layout = arrange_rows(graph.nodes, note=f"{error} {WITHOUT_ARROWS}")
     heads = [box.top for box in layout.boxes if box.node.badge]

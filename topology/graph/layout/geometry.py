@@ -124,8 +124,8 @@ def label_width(label: str) -> float:
     return cells(label) * SMALL_CELL + 10 if label else 0.0
 
 
-def box_of(node: Node, x: float = 0.0, y: float = 0.0) -> Box:
-    """A node measured, with its centre at a place."""
+def box_of(node: Node) -> Box:
+    """A node measured, without a place yet."""
     lines = name_lines(node.title)
     width = max(cells(line) for line in lines) * NAME_CELL + 2 * PADDING
     height = LINE_HEIGHT * (len(lines) + 1) + PADDING + 2
@@ -138,7 +138,7 @@ def box_of(node: Node, x: float = 0.0, y: float = 0.0) -> Box:
             height += 24 + 2 * LINE_HEIGHT
             least = WIDTH_WITH_NUMBERS
     widest = max((cells(visible(words)) for words in node.small), default=0)
-    return Box(node, lines, x, y, max(width, least, widest * SMALL_CELL + 2 * PADDING), height)
+    return Box(node, lines, 0.0, 0.0, max(width, least, widest * SMALL_CELL + 2 * PADDING), height)
 
 
 def _sign_cells(sign: str) -> int:

@@ -40,7 +40,7 @@ def arrange_cards(seen: Overview) -> Layout:
     alone = [node for key, node in nodes.items() if key not in ends]
     if not linked:
         return arrange_rows(alone)
-    above = arrange(Graph(linked, seen.edges, (frozenset(ends),)))
+    above = arrange(Graph(linked, seen.edges))
     below = arrange_rows(alone, above.height) if alone else Layout(0.0, above.height, (), ())
     width = max(above.width, below.width)
     return replace(above, width=width, height=below.height, boxes=above.boxes + below.boxes)

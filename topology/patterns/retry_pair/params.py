@@ -53,10 +53,6 @@ class Params:
         )
 
 
-def title(params: Params) -> str:
-    return params.name
-
-
 def work_name(params: Params) -> str:
     return params.name
 

@@ -53,10 +53,11 @@ def is_finite(value: Any) -> bool:
 
 
 class RouteChecker:
-    """Says of many messages what `check_target` says of one, and why one cannot be published.
+    """Walks from the target of each message and says where every copy ends, or why it cannot go.
 
-    `found` is all that the broker holds, taps included. A message that says that it was replayed
-    `most_replays` times is guarded; None guards none.
+    Deaths, CC and BCC are left out, as a replay leaves them out. `found` is all that the broker
+    holds, taps included. A message that says that it was replayed `most_replays` times is
+    guarded; None guards none.
     """
 
     def __init__(

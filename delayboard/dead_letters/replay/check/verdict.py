@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from topology.broker.properties.raw import is_left_out
 from topology.deaths import Death, History
 from topology.definitions import Definitions
 from topology.delays import format_delay, milliseconds
-from topology.message import Headers, Message, Waiter
+from topology.message import Headers
 from topology.routing.matching.index import Index
 from topology.routing.walk import Outcome, Walk, walk
 
@@ -101,37 +101,6 @@ def reaches_only(index: Index, death: Death) -> bool:
 def keep_replayed_headers(headers: Headers) -> Headers:
     """Those of a message that a replay sends again."""
     return {name: value for name, value in headers.items() if not is_left_out(name)}
-
-
-def check_target(
-    target: Target,
-    source: str,
-    found: Definitions | Index,
-    consumed: Collection[str],
-    message: Message | None = None,
-    *,
-    version: tuple[int, ...] = (),
-    waiters: Sequence[Waiter] = (),
-    now_ms: int = 0,
-) -> Verdict:
-    """Walk from the target and say where every copy ends; `message` brings its own properties.
-
-    Its deaths, CC and BCC are left out, as a replay leaves them out. `source` is the queue that it
-    lay in. `waiters` are at work at the broker; `now_ms` is now in UTC, for the headers that they
-    read.
-    """
-    walked = walk(
-        found,
-        target.exchange,
-        target.routing_key,
-        version=version,
-        headers=keep_replayed_headers(message.headers) if message else {},
-        expiration=message.properties.expiration if message else None,
-        consumed=frozenset(consumed),
-        waiters=waiters,
-        now_ms=now_ms,
-    )
-    return make_verdict(walked, source)
 
 
 def make_verdict(walked: Walk, source: str) -> Verdict:
