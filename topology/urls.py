@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from django.urls import path
 
-from topology.views import audit, brokers, discovered, findings, topologies, trace_route, vhost
+from topology.views import (
+    audit,
+    brokers,
+    discovered,
+    finding,
+    finding_history,
+    findings,
+    topologies,
+    trace_route,
+    vhost,
+)
 
 app_name = "topology"
 urlpatterns = [
@@ -19,7 +29,18 @@ urlpatterns = [
     path("brokers/<slug:broker_slug>/picture/", vhost.vhost, name="vhost"),
     path("findings/", findings.overview, name="findings_overview"),
     path("findings/<slug:broker_slug>/", findings.findings, name="findings"),
-    path("findings/<slug:broker_slug>/<slug:key>/", findings.finding, name="finding"),
+    path(
+        "findings/<slug:broker_slug>/history/",
+        finding_history.finding_history,
+        name="finding_history",
+    ),
+    path("findings/<slug:broker_slug>/<slug:key>/", finding.finding, name="finding"),
+    path("findings/<slug:broker_slug>/<slug:key>/mute/", finding.finding_mute, name="finding_mute"),
+    path(
+        "findings/<slug:broker_slug>/<slug:key>/unmute/",
+        finding.finding_unmute,
+        name="finding_unmute",
+    ),
     path("topologies/", topologies.topologies, name="topologies"),
     path("topologies/add/", topologies.topology_add, name="topology_add"),
     path("topologies/patterns/<slug:kind>/", topologies.explain, name="explain"),

@@ -1,4 +1,4 @@
-"""Troubles that Now reports of topologies: stuck messages, drift, overdue messages."""
+"""Troubles that Now reports: stuck messages, drift, overdue messages, the worst findings."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Literal
 
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
+from topology.findings.counts import Count
+from topology.findings.finding import Severity as FindingSeverity
 from topology.graph.live_values import count_text
 from topology.latest import Latest
 from topology.models import Broker, MissingBinding, State, Topology
@@ -18,6 +20,7 @@ from topology.operations.drift import find_drift
 # So many destinations of a topology are named, more are counted.
 NAMED = 3
 Severity = Literal["error", "warning"]
+WORST = (FindingSeverity.LOSS.key, FindingSeverity.STUCK.key)
 
 # Less is shown on Scheduled alone: the recorder may be behind for a moment.
 LONG_OVERDUE = timedelta(minutes=1)
@@ -100,6 +103,16 @@ def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Troub
             yield Trouble(
                 "error", f"{topology.name}: {_messages(number)} overdue by a minute or more.", link
             )
+
+
+def find_losses(brokers: Iterable[tuple[Broker, Sequence[Count]]]) -> Iterator[Trouble]:
+    """The brokers with findings by which messages are lost or get stuck."""
+    for broker, found in brokers:
+        worst = [one for one in found if one.key in WORST]
+        if worst:
+            numbers = " and ".join(f"{one.number} with the severity {one.key}" for one in worst)
+            link = Link("Findings", "topology:findings", (broker.slug,))
+            yield Trouble("warning", f"{broker.name} has findings: {numbers}.", link)
 
 
 def _messages(number: int) -> str:

@@ -46,6 +46,7 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
         "topology:found",
         "topology:findings",
         "topology:finding",
+        "topology:finding_history",
         "topology:vhost",
         "topology:where",
         "topology:topology",

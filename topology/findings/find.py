@@ -24,6 +24,20 @@ def is_alike(first: Snapshot, second: Snapshot) -> bool:
     return _read(first) == _read(second)
 
 
+class Finder:
+    """The findings of each broker, worked out only when a snapshot differs in what rules read."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[Snapshot, tuple[Finding, ...]]] = {}
+
+    def find(self, broker_id: int, snapshot: Snapshot) -> tuple[Finding, ...]:
+        known = self._last.get(broker_id)
+        is_known = known is not None and is_alike(known[0], snapshot)
+        found = known[1] if known is not None and is_known else find(snapshot)
+        self._last[broker_id] = (snapshot, found)
+        return found
+
+
 def _read(snapshot: Snapshot) -> tuple[object, ...]:
     """All that rules read of it."""
     return (

@@ -28,6 +28,7 @@ from topology.provisioning.plan import title
 from topology.provisioning.taps import DEFAULT_TAP
 from topology.snapshot import Snapshot
 from topology.views.diagram import draw, explanation_picture
+from topology.views.findings import lines_of
 from topology.views.queues import queue_lines
 
 
@@ -256,6 +257,7 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "destinations": provision.destinations_of(topology, snapshot),
         "missing": [(row, obstacle_to(row, snapshot)) for row in topology.missing_bindings.all()],
         "owned": topology.owned_identities,
+        "findings": lines_of(topology, snapshot),
         "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
     }
 
