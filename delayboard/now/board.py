@@ -109,12 +109,11 @@ def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Ov
     background_tasks = background_tasks_of(brokers)
     disk = room(settings.EVENT_LOG)
     flows = flow_lines(brokers, background_tasks, now)
-    topologies = [one.topology for one in flows]
     scope = counts.scope(brokers, now)
     found = [
         *find_unroutable(brokers),
         *(Trouble("error", sentence) for sentence in _troubles(lines, background_tasks, disk)),
-        *find_drifted([(one.broker, one.latest) for one in lines], topologies),
+        *find_drifted(brokers),
         *find_overdue(scope, [one.topology for one in flows if not one.unknown]),
         *find_losses([(one.broker, one.findings or []) for one in lines]),
         *(

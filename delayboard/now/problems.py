@@ -13,9 +13,7 @@ from analytics.scheduled.summaries.counts import Scope
 from topology.findings.counts import Count
 from topology.findings.finding import Severity as FindingSeverity
 from topology.graph.live_values import count_text
-from topology.latest import Latest
-from topology.models import Broker, MissingBinding, State, Topology
-from topology.operations.drift import find_drift
+from topology.models import Broker, Drift, MissingBinding, State, Topology
 
 # So many destinations of a topology are named, more are counted.
 NAMED = 3
@@ -71,19 +69,12 @@ def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Trouble]:
             yield Trouble("error", sentence, link)
 
 
-def find_drifted(
-    brokers: Iterable[tuple[Broker, Latest]], topologies: Sequence[Topology]
-) -> Iterator[Trouble]:
-    """The applied topologies that differ from their definition in the last snapshot."""
-    for broker, latest in brokers:
-        if latest.error or latest.snapshot is None:
-            continue
-        of_broker = [one for one in topologies if one.broker_id == broker.pk]
-        drifts = find_drift(broker.pk, of_broker, latest.snapshot)
-        for topology in of_broker:
-            if drift := drifts.get(topology.pk):
-                link = Link("Topology", "topology:topology", (topology.slug,))
-                yield Trouble("error", f"{topology.name}: {drift.sentence}", link)
+def find_drifted(brokers: Sequence[Broker]) -> Iterator[Trouble]:
+    """The applied topologies that differ from their definition, with the plan that restores it."""
+    rows = Drift.objects.filter(topology__broker__in=brokers, topology__state=State.APPLIED)
+    for row in rows.select_related("topology").order_by("topology__name", "pk"):
+        link = Link("Plan", "topology:topology", (row.topology.slug,), fragment="plan")
+        yield Trouble("error", f"{row.topology.name}: {row.sentence}", link)
 
 
 def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Trouble]:

@@ -1,4 +1,4 @@
-"""Records which findings each broker has, from its newest snapshot."""
+"""Records which findings and drifted topologies each broker has, from its newest snapshot."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from topology import latest
 from topology.findings.find import Finder
 from topology.findings.finding import Finding
 from topology.models import Broker
+from topology.operations.drift import DriftCheck
 from topology.operations.finding_rows import record_findings
 
 Beat = Callable[[Mapping[str, object]], None]
@@ -25,19 +26,21 @@ class BrokerCheck:
 
     def __init__(self) -> None:
         self._finder = Finder()
+        self._drift = DriftCheck()
         self._recorded: dict[int, tuple[tuple[Finding, ...], datetime]] = {}
 
     def look(self, beat: Beat) -> None:
-        """Check every broker that answers; reports how many findings these have."""
+        """Check every broker that answers; reports how many findings and drifted topologies."""
         brokers = list(Broker.objects.all())
-        number = 0
+        findings = drifted = 0
         for broker, known in zip(brokers, latest.fresh_all(brokers, AGE), strict=True):
             if known.snapshot is not None and not known.error:
                 found = self._finder.find(broker.pk, known.snapshot)
                 self._record(broker, found, known.snapshot.taken_at)
-                number += len(found)
-            beat({"findings": number})
-        beat({"findings": number})
+                findings += len(found)
+                drifted += self._drift.look(broker, known.snapshot)
+            beat({"findings": findings, "drifted": drifted})
+        beat({"findings": findings, "drifted": drifted})
 
     def _record(self, broker: Broker, found: tuple[Finding, ...], at: datetime) -> None:
         before = self._recorded.get(broker.pk)

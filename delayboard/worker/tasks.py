@@ -95,7 +95,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         ("parked-message-index", "Index of parked messages", keep_indexed),
         (CLEANING, "Data retention", keep_clean),
         ("bindings", "Binding check", keep_watching_bindings),
-        ("findings", "Check of findings", keep_checking_brokers),
+        ("findings", "Check of findings and drift", keep_checking_brokers),
         ("depths", "Dead-letter queue depths", keep_sampling),
         ("schedule", "Nightly scheduler", keep_schedule),
         ("nightly", "Nightly runs", _run_nightly),

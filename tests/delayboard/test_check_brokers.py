@@ -13,7 +13,7 @@ from tests.topology.builders import a_queue, a_snapshot
 from topology import latest
 from topology.definitions import Definitions, Thing
 from topology.latest import Latest
-from topology.models import Broker, FindingPeriod
+from topology.models import Broker, Drift, FindingPeriod, Topology
 
 LOST = a_queue("lost", dlx="not-there")
 
@@ -36,7 +36,7 @@ def test_the_worker_records_what_appears_and_goes(
         stop.set()
 
     keep_checking_brokers(stop, beat)
-    assert beats[-1] == {"findings": 1}
+    assert beats[-1] == {"findings": 1, "drifted": 0}
     assert FindingPeriod.objects.get().gone_at is None
     answer(monkeypatch)
     BrokerCheck().look(lambda details: None)
@@ -70,3 +70,13 @@ def test_without_a_change_only_the_time_is_written_once_a_minute(
         monkeypatch.setattr(latest, "fresh_all", lambda brokers, age, known=known: [known])
         check.look(lambda details: None)
     assert written == [start, start + timedelta(seconds=60)]
+
+
+def test_the_worker_records_topologies_that_differ(
+    pair: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer(monkeypatch, LOST)
+    details: list[object] = []
+    BrokerCheck().look(details.append)
+    assert details[-1] == {"findings": 1, "drifted": 1}
+    assert Drift.objects.get().topology == pair

@@ -398,4 +398,27 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="Drift",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("since_at", models.DateTimeField()),
+                ("objects_count", models.PositiveIntegerField()),
+                ("missing", models.PositiveIntegerField()),
+                ("changed", models.PositiveIntegerField()),
+                (
+                    "topology",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="drift",
+                        to="topology.topology",
+                    ),
+                ),
+            ],
+        ),
     ]

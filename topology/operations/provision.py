@@ -13,7 +13,7 @@ from topology.broker.amqp.depths import live_depths
 from topology.broker.management.client import Management
 from topology.broker.management.observe import newest_numbers, observe
 from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
-from topology.models import State, Topology
+from topology.models import Drift, State, Topology
 from topology.operations.ownership import Refusal, alone_with, begin, disown, own, refuse_torn_down
 from topology.operations.topology_rows import User
 from topology.provisioning.apply import apply_plan
@@ -86,6 +86,7 @@ def apply(user: User, topology: Topology) -> Applied:
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
         )
+        Drift.objects.filter(topology=topology).delete()
     topology.refresh_from_db()
     return Applied(created, plan)
 

@@ -50,7 +50,7 @@ def with_topology(role: Role) -> Callable[[access.View], access.View]:
 @require_safe
 def topologies(request: HttpRequest) -> HttpResponse:
     visible = access.visible_brokers(request.user)
-    rows = Topology.objects.filter(broker__in=visible).select_related("broker")
+    rows = Topology.objects.filter(broker__in=visible).select_related("broker", "drift")
     rows = rows.prefetch_related("missing_bindings")
     broker = access.chosen_broker(visible, request.GET.get("broker", ""))
     if broker is not None:
