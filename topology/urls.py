@@ -13,6 +13,7 @@ from topology.views import (
     findings,
     topologies,
     trace_route,
+    transfer,
     vhost,
 )
 
@@ -25,6 +26,11 @@ urlpatterns = [
     path("brokers/<slug:broker_slug>/test/", brokers.broker_test, name="broker_test"),
     path("brokers/<slug:broker_slug>/found/", discovered.found, name="found"),
     path("brokers/<slug:broker_slug>/found/adopt/", discovered.found_adopt, name="found_adopt"),
+    path(
+        "brokers/<slug:broker_slug>/found/import/",
+        transfer.definitions_import,
+        name="definitions_import",
+    ),
     path("brokers/<slug:broker_slug>/where/", trace_route.where, name="where"),
     path("brokers/<slug:broker_slug>/picture/", vhost.vhost, name="vhost"),
     path("findings/", findings.overview, name="findings_overview"),
@@ -45,6 +51,7 @@ urlpatterns = [
     path("topologies/add/", topologies.topology_add, name="topology_add"),
     path("topologies/patterns/<slug:kind>/", topologies.explain, name="explain"),
     path("topologies/<slug:slug>/", topologies.topology, name="topology"),
+    path("topologies/<slug:slug>/export/", transfer.topology_export, name="topology_export"),
     path("topologies/<slug:slug>/apply/", topologies.topology_apply, name="topology_apply"),
     path("topologies/<slug:slug>/record/", topologies.topology_record, name="topology_record"),
     path("topologies/<slug:slug>/tap/", topologies.topology_replace_tap, name="replace_tap"),

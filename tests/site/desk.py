@@ -118,6 +118,8 @@ def pages(pair: Topology) -> dict[str, str]:
         "topology:vhost": reverse("topology:vhost", args=["test-broker"]),
         "topology:where": reverse("topology:where", args=["test-broker"]) + "?routing_key=work",
         "topology:topology": reverse("topology:topology", args=[pair.slug]),
+        "topology:topology_export": reverse("topology:topology_export", args=[pair.slug])
+        + "?format=terraform",
         "topology:explain": reverse("topology:explain", args=["retry_pair"]),
     }
 
@@ -128,6 +130,7 @@ def actions(pair: Topology) -> dict[str, str]:
     return {
         "firehose_switch": reverse("firehose_switch", args=["test-broker"]),
         "topology:broker_test": reverse("topology:broker_test", args=["test-broker"]),
+        "topology:definitions_import": reverse("topology:definitions_import", args=["test-broker"]),
         "topology:found_adopt": reverse("topology:found_adopt", args=["test-broker"]),
         "topology:finding_mute": reverse("topology:finding_mute", args=["test-broker", "f01-gone"]),
         "topology:finding_unmute": reverse(

@@ -50,7 +50,7 @@ class TopologyCommand(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         slug, as_json = options["topology"], options["json"]
         try:
-            topology = _find_topology(slug)
+            topology = find_topology(slug)
             result = self.act(topology, options)
         except BadInput as error:
             self._fail(slug, str(error), as_json=as_json)
@@ -116,7 +116,7 @@ def object_fields(things: Iterable[Any]) -> list[dict[str, Any]]:
     return [{"object": list(thing.identity), "title": title(thing)} for thing in things]
 
 
-def _find_topology(slug: str) -> Topology:
+def find_topology(slug: str) -> Topology:
     """Raises BadInput."""
     found = Topology.objects.select_related("broker").filter(slug=slug).first()
     if found is None:

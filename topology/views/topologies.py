@@ -20,6 +20,7 @@ from topology.forms import TAPS, TAPS_HELP, TopologyForm
 from topology.graph.live_values import MARK_WORDS
 from topology.models import Role, State, Topology
 from topology.operations import provision, replace_tap
+from topology.operations.export_topology import FORMATS
 from topology.operations.ownership import Refusal
 from topology.operations.restore_binding import obstacle_to, restore_binding
 from topology.operations.topology_rows import create_topology, keep_bodies
@@ -131,6 +132,7 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
         "stated": _stated(topology),
         "tap_choices": TAPS,
         "tap_help": TAPS_HELP,
+        "exports": [(form, label) for form, (label, _, _) in FORMATS.items()],
         "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
     if known.snapshot:
