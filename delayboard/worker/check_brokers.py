@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from threading import Event
 
@@ -27,7 +27,7 @@ class BrokerCheck:
     def __init__(self) -> None:
         self._finder = Finder()
         self._drift = DriftCheck()
-        self._recorded: dict[int, tuple[tuple[Finding, ...], datetime]] = {}
+        self._recorded: dict[int, tuple[dict[str, int], datetime]] = {}
 
     def look(self, beat: Beat) -> None:
         """Check every broker that answers; reports how many findings and drifted topologies."""
@@ -43,10 +43,15 @@ class BrokerCheck:
         beat({"findings": findings, "drifted": drifted})
 
     def _record(self, broker: Broker, found: tuple[Finding, ...], at: datetime) -> None:
-        before = self._recorded.get(broker.pk)
-        if before is None or before[0] is not found or at - before[1] >= WRITE_AGAIN:
+        before, counts = self._recorded.get(broker.pk), _counts(found)
+        if before is None or before[0] != counts or at - before[1] >= WRITE_AGAIN:
             record_findings(broker, found, at)
-            self._recorded[broker.pk] = (found, at)
+            self._recorded[broker.pk] = (counts, at)
+
+
+def _counts(found: Iterable[Finding]) -> dict[str, int]:
+    """What the rows of findings hold: how many objects each has."""
+    return {one.key: len(one.objects) for one in found}
 
 
 def keep_checking_brokers(stop: Event, beat: Beat) -> None:

@@ -11,12 +11,10 @@ from tests.builders import make_broker
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.broker.management.exported import read_export
-from topology.findings.find import Finder, find
-from topology.findings.finding import Finding
+from topology.findings.find import find
 from topology.findings.table import RULES
 from topology.models import Broker, FindingMute, Role, Topology
 from topology.operations.finding_rows import record_findings
-from topology.snapshot import Snapshot
 from topology.views.background import SnapshotResults
 
 pytestmark = pytest.mark.django_db
@@ -99,25 +97,6 @@ def test_five_hundred_queues_with_one_mistake_are_one_row(broker: Broker) -> Non
     text = listed(broker)
     assert text.count("Dead-letter exchange missing") == 1
     assert "and 499 more" in text
-
-
-def test_what_only_counts_anew_is_not_checked_again(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checked = []
-
-    def check(snapshot: Snapshot) -> tuple[Finding, ...]:
-        checked.append(snapshot)
-        return find(snapshot)
-
-    monkeypatch.setattr("topology.findings.find.find", check)
-    monkeypatch.setattr("topology.views.findings._finder", Finder())
-    for waiting in (1, 2, 3):
-        know(broker, LOST, lost=waiting)
-        listed(broker)
-    know(broker, LOST, *LOOP)
-    assert "Retries without an end" in listed(broker)
-    assert len(checked) == 2
 
 
 def test_the_page_of_a_broker_counts_its_findings(broker: Broker) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
 from topology.raw_definitions import Raw, raw_binding, raw_definitions, raw_exchange, raw_queue
+from topology.snapshot import QueueNumbers
 
 _ARGUMENTS = {
     "ttl": "x-message-ttl",
@@ -25,7 +26,10 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True)
 class Example:
-    """Objects of one vhost, and the version of the broker that holds them."""
+    """Objects of one vhost, and the version of the broker that holds them.
+
+    Of queues that work, `numbers` and what they were a minute `earlier`.
+    """
 
     queues: tuple[Raw, ...] = ()
     exchanges: tuple[Raw, ...] = ()
@@ -33,6 +37,8 @@ class Example:
     policies: tuple[Raw, ...] = ()
     operator_policies: tuple[Raw, ...] = ()
     version: str = "4.3.6"
+    numbers: Mapping[str, QueueNumbers] = field(default_factory=dict)
+    earlier: Mapping[str, QueueNumbers] = field(default_factory=dict)
 
     @classmethod
     def of(cls, things: Definitions) -> Example:
