@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime, time, timedelta
 from ipaddress import ip_address
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 from django import forms
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from topology import access, latest
 from topology.broker.address import AddressError, check_management_url
@@ -310,3 +312,26 @@ class QuestionForm(forms.Form):
             rejecting=data["rejecting"].split(),
             without_consumers=data["without_consumers"],
         )
+
+
+LONGEST_MUTE = timedelta(days=366)
+
+
+class MuteForm(forms.Form):
+    """Why a finding is not counted, and until when: `until` becomes the end of that day, UTC."""
+
+    reason = forms.CharField(max_length=300, help_text="For example a ticket or the owner.")
+    until = forms.DateField(
+        label="Last day (UTC)",
+        help_text="The finding counts again after this day.",
+        widget=forms.DateInput(attrs={"type": "date"}),
+    )
+
+    def clean_until(self) -> datetime:
+        last: date = self.cleaned_data["until"]
+        today = timezone.now().date()
+        if last < today:
+            raise forms.ValidationError("This day is over. Select a later day.")
+        if last > today + LONGEST_MUTE:
+            raise forms.ValidationError("A mute lasts a year at most. Select an earlier day.")
+        return datetime.combine(last + timedelta(days=1), time.min, UTC)

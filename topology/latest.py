@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ from topology.broker.time_limit import in_background
 from topology.definitions import Thing
 from topology.delays import in_words
 from topology.models import Broker
-from topology.snapshot import Snapshot
+from topology.snapshot import QueueNumbers, Snapshot
 
 FRESH = timedelta(seconds=2)
 # For the line on every page that says who is silent.
@@ -41,10 +41,21 @@ SHORT_PATIENCE_SECONDS = 0.5
 SLOW_SECONDS = 1.0
 REST = 4
 LATER_THAN_EVER = 3
+# So far back the numbers of queues are kept, and so far apart.
+TREND = timedelta(minutes=2)
+SAMPLES_APART = timedelta(seconds=15)
 # A poll that heard nothing for so long is taken for lost; no call of it may take that long.
 ABANDONED_SECONDS = 30.0
 # So long somebody who wants a thing done waits for a broker to be seen.
 ACTION_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The numbers of all queues at a moment of the last TREND."""
+
+    at: datetime
+    numbers: Mapping[str, QueueNumbers]
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,7 @@ class Latest:
     tried_at: datetime
     error: str = ""
     reading_since: datetime | None = None
+    samples: tuple[Sample, ...] = ()
 
     @property
     def is_reachable(self) -> bool:
@@ -275,7 +287,7 @@ def _look(broker_id: int, poll: _Poll) -> Latest:
     try:
         with Management(poll.address) as management:
             poll.management = management
-            result = Latest(observe(management), datetime.now(UTC))
+            result = _with_earlier(_latest.get(broker_id), observe(management))
     except BrokerError as error:
         result = _failed(broker_id, error)
     finally:
@@ -287,6 +299,17 @@ def _look(broker_id: int, poll: _Poll) -> Latest:
                 if result is not None:
                     _latest[broker_id] = result
     return result
+
+
+def _with_earlier(known: Latest | None, snapshot: Snapshot) -> Latest:
+    """The snapshot with the oldest numbers that are young enough to compare it with."""
+    at = snapshot.taken_at
+    samples = tuple(one for one in (known.samples if known else ()) if at - one.at <= TREND)
+    if samples:
+        snapshot = replace(snapshot, earlier=samples[0].numbers, earlier_at=samples[0].at)
+    if not samples or at - samples[-1].at >= SAMPLES_APART:
+        samples = (*samples, Sample(at, snapshot.numbers))
+    return Latest(snapshot, datetime.now(UTC), samples=samples)
 
 
 def _outcome(broker: Broker, poll: _Poll, patience: float) -> Latest:

@@ -26,6 +26,7 @@ class QueueNumbers:
     publish_rate: float | None = None
     deliver_rate: float | None = None
     ack_rate: float | None = None
+    redeliver_rate: float | None = None
     head_at: datetime | None = None
     state: str = ""
 
@@ -38,7 +39,8 @@ class Snapshot:
     what was declared; `declared` is what the declarations said. `numbers` is by queue
     name. `policies` and `operator_policies` name those of each queue, `policy_arguments` what both
     give it, before its own arguments are asked. `doubts` are sentences on what could not be seen.
-    `version` is the broker's, such as "3.10.8".
+    `version` is the broker's, such as "3.10.8". `earlier` are the numbers at `earlier_at`, two
+    minutes before at most; None where nobody looked then.
     """
 
     version: str
@@ -56,6 +58,8 @@ class Snapshot:
     exchange_types: frozenset[str] = frozenset()
     poll_seconds: float = 0.0
     doubts: tuple[str, ...] = ()
+    earlier: Mapping[str, QueueNumbers] = field(default_factory=dict)
+    earlier_at: datetime | None = None
 
     @property
     def version_tuple(self) -> tuple[int, ...]:

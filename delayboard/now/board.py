@@ -17,15 +17,23 @@ from analytics.scheduled.summaries.counts import Scope
 from delayboard.models import BackgroundTask, BatchState, Publication, ReplayBatch
 from delayboard.models.background_task import LATE
 from delayboard.models.replay import ENDED_BATCH
-from delayboard.now.problems import Trouble, find_drifted, find_overdue, find_unroutable
+from delayboard.now.problems import (
+    Trouble,
+    find_drifted,
+    find_losses,
+    find_overdue,
+    find_unroutable,
+)
 from delayboard.now.throughput import BEHIND, FlowLine, find_lag, flow_lines
 from delayboard.templatetags.delayboard import bytesize
 from topology import latest
 from topology.broker.errors import alarm_sentence
 from topology.definitions import is_tap
 from topology.delays import in_words
+from topology.findings.counts import Count, make_counts
 from topology.latest import Latest
 from topology.models import Broker, State, Topology
+from topology.operations.finding_rows import count_open
 
 # As many topologies as a screen holds; the others are behind a fold.
 FLOWS = 12
@@ -38,12 +46,16 @@ RESTING = (BatchState.DRAFT, *ENDED_BATCH)
 
 @dataclass(frozen=True)
 class BrokerLine:
-    """A broker, its last snapshot, and how many messages lie in it; None when unknown."""
+    """A broker, its last snapshot, and how many messages lie in it; None when unknown.
+
+    `findings` are those that the worker last saw, muted ones aside; None before it checked.
+    """
 
     broker: Broker
     latest: Latest
     messages: int | None
     topologies: int
+    findings: list[Count] | None
 
 
 @dataclass(frozen=True)
@@ -89,17 +101,21 @@ class Overview:
 def overview(brokers: Sequence[Broker], now: datetime, max_age: timedelta) -> Overview:
     """Everything about these brokers that the first page shows."""
     known = latest.fresh_all(brokers, max_age)
-    lines = tuple(_line(broker, one) for broker, one in zip(brokers, known, strict=True))
+    findings = count_open(brokers, now)
+    lines = tuple(
+        _line(broker, one, make_counts(findings.get(broker.pk, {})))
+        for broker, one in zip(brokers, known, strict=True)
+    )
     background_tasks = background_tasks_of(brokers)
     disk = room(settings.EVENT_LOG)
     flows = flow_lines(brokers, background_tasks, now)
-    topologies = [one.topology for one in flows]
     scope = counts.scope(brokers, now)
     found = [
         *find_unroutable(brokers),
         *(Trouble("error", sentence) for sentence in _troubles(lines, background_tasks, disk)),
-        *find_drifted([(one.broker, one.latest) for one in lines], topologies),
+        *find_drifted(brokers),
         *find_overdue(scope, [one.topology for one in flows if not one.unknown]),
+        *find_losses([(one.broker, one.findings or []) for one in lines]),
         *(
             Trouble("warning", one)
             for one in (*_readings(lines), *_warnings(background_tasks, disk))
@@ -140,14 +156,15 @@ def _waits(scope: Scope) -> Waits:
     return Waits(waiting, overdue, counts.count_stuck(scope))
 
 
-def _line(broker: Broker, known: Latest) -> BrokerLine:
+def _line(broker: Broker, known: Latest, findings: list[Count]) -> BrokerLine:
     depths: list[int | None] = [None]
     if known.snapshot:
         numbers = known.snapshot.numbers.items()
         depths = [one.messages for name, one in numbers if not is_tap(name)]
     messages = None if None in depths else sum(depth or 0 for depth in depths)
     topologies = Topology.objects.filter(broker=broker, state=State.APPLIED).count()
-    return BrokerLine(broker, known, messages, topologies)
+    is_checked = broker.findings_checked_at is not None
+    return BrokerLine(broker, known, messages, topologies, findings if is_checked else None)
 
 
 def _troubles(

@@ -1,4 +1,4 @@
-"""Troubles that Now reports of topologies: stuck messages, drift, overdue messages."""
+"""Troubles that Now reports: stuck messages, drift, overdue messages, the worst findings."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Literal
 
 from analytics.scheduled.summaries import counts
 from analytics.scheduled.summaries.counts import Scope
+from topology.findings.counts import Count
+from topology.findings.finding import Severity as FindingSeverity
 from topology.graph.live_values import count_text
-from topology.latest import Latest
-from topology.models import Broker, MissingBinding, State, Topology
-from topology.operations.drift import find_drift
+from topology.models import Broker, Drift, MissingBinding, State, Topology
 
 # So many destinations of a topology are named, more are counted.
 NAMED = 3
 Severity = Literal["error", "warning"]
+WORST = (FindingSeverity.LOSS.key, FindingSeverity.STUCK.key)
 
 # Less is shown on Scheduled alone: the recorder may be behind for a moment.
 LONG_OVERDUE = timedelta(minutes=1)
@@ -68,19 +69,12 @@ def find_unroutable(brokers: Sequence[Broker]) -> Iterator[Trouble]:
             yield Trouble("error", sentence, link)
 
 
-def find_drifted(
-    brokers: Iterable[tuple[Broker, Latest]], topologies: Sequence[Topology]
-) -> Iterator[Trouble]:
-    """The applied topologies that differ from their definition in the last snapshot."""
-    for broker, latest in brokers:
-        if latest.error or latest.snapshot is None:
-            continue
-        of_broker = [one for one in topologies if one.broker_id == broker.pk]
-        drifts = find_drift(broker.pk, of_broker, latest.snapshot)
-        for topology in of_broker:
-            if drift := drifts.get(topology.pk):
-                link = Link("Topology", "topology:topology", (topology.slug,))
-                yield Trouble("error", f"{topology.name}: {drift.sentence}", link)
+def find_drifted(brokers: Sequence[Broker]) -> Iterator[Trouble]:
+    """The applied topologies that differ from their definition, with the plan that restores it."""
+    rows = Drift.objects.filter(topology__broker__in=brokers, topology__state=State.APPLIED)
+    for row in rows.select_related("topology").order_by("topology__name", "pk"):
+        link = Link("Plan", "topology:topology", (row.topology.slug,), fragment="plan")
+        yield Trouble("error", f"{row.topology.name}: {row.sentence}", link)
 
 
 def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Trouble]:
@@ -100,6 +94,16 @@ def find_overdue(scope: Scope, topologies: Iterable[Topology]) -> Iterator[Troub
             yield Trouble(
                 "error", f"{topology.name}: {_messages(number)} overdue by a minute or more.", link
             )
+
+
+def find_losses(brokers: Iterable[tuple[Broker, Sequence[Count]]]) -> Iterator[Trouble]:
+    """The brokers with findings by which messages are lost or get stuck."""
+    for broker, found in brokers:
+        worst = [one for one in found if one.key in WORST]
+        if worst:
+            numbers = " and ".join(f"{one.number} with the severity {one.key}" for one in worst)
+            link = Link("Findings", "topology:findings", (broker.slug,))
+            yield Trouble("warning", f"{broker.name} has findings: {numbers}.", link)
 
 
 def _messages(number: int) -> str:

@@ -14,6 +14,7 @@ from analytics.retention.rules import Alive, RowRule, Rows, delete_batches, key_
 from delayboard.models import ImportedTimeout, ParkedState, ReplayBatch, ReplayEdit, ReplayItem
 from delayboard.models.replay import ENDED_BATCH
 from delayboard.retention.parked_rows import PARKED
+from topology.models import FindingPeriod
 
 _IN_DELAY = ReplayItem.objects.filter(
     batch=OuterRef("pk"), parked_message__state=ParkedState.HANDED
@@ -76,5 +77,13 @@ IMPORTS = ImportRule(
     ImportedTimeout.objects.all(),
     "begun_at",
 )
+FINDINGS = RowRule(
+    "History of findings",
+    "KEEP_FINDINGS_DAYS",
+    365,
+    "When each finding of a broker appeared and when it was gone. Findings that are present stay.",
+    FindingPeriod.objects.all(),
+    "gone_at",
+)
 # The files last: a disk that refuses to delete them holds up no rows.
-RULES = (*index_rows.RULES, IMPORTS, REPLAYS, *PARKED, LOG)
+RULES = (*index_rows.RULES, IMPORTS, REPLAYS, FINDINGS, *PARKED, LOG)

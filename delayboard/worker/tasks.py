@@ -37,6 +37,7 @@ from delayboard.models.background_task import (
     recorder_key,
     waiter_key,
 )
+from delayboard.worker.check_brokers import keep_checking_brokers
 from delayboard.worker.cleaning import keep_clean
 from delayboard.worker.schedule import keep_schedule
 from delayboard.worker.watch_bindings import keep_watching_bindings
@@ -94,6 +95,7 @@ def _always(owner: str) -> Iterable[tuple[str, str, Run]]:
         ("parked-message-index", "Index of parked messages", keep_indexed),
         (CLEANING, "Data retention", keep_clean),
         ("bindings", "Binding check", keep_watching_bindings),
+        ("findings", "Check of findings and drift", keep_checking_brokers),
         ("depths", "Dead-letter queue depths", keep_sampling),
         ("schedule", "Nightly scheduler", keep_schedule),
         ("nightly", "Nightly runs", _run_nightly),

@@ -23,6 +23,7 @@ from tests.topology.builders import a_snapshot
 from topology import latest
 from topology.latest import Latest
 from topology.models import Broker, MissingBinding, State, Topology
+from topology.operations.drift import DriftCheck
 
 DISK_ERROR = "Delayboard cannot write the event log in /log: no space left on device."
 
@@ -134,9 +135,7 @@ def test_many_destinations_are_counted_and_a_restored_one_is_a_warning(
     assert "10 messages are still stuck" in overview(broker).warnings[0].sentence
 
 
-def test_overdue_messages_and_drift_are_troubles(
-    broker: Broker, pair: Topology, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overdue_messages_and_drift_are_troubles(broker: Broker, pair: Topology) -> None:
     a_background_task("a")
     at = timezone.now()
     Recording.objects.create(topology=pair, read_at=at)
@@ -146,9 +145,10 @@ def test_overdue_messages_and_drift_are_troubles(
     assert overdue.link is not None
     assert link_url(overdue.link) == f"/scheduled/?topology={pair.slug}&overdue=1"
     snapshot = a_snapshot(pair.definitions.without([("queue", "orders-retry")]))
-    known = Latest(snapshot, at)
-    monkeypatch.setattr(latest, "fresh_all", lambda brokers, age: [known for _ in brokers])
+    DriftCheck().look(broker, snapshot)
     drift, _ = overview(broker).troubles
+    assert drift.link is not None
+    assert link_url(drift.link) == f"/topologies/{pair.slug}/#plan"
     assert drift.sentence.startswith("orders: ")
     assert "of 9 objects is missing" in drift.sentence
 

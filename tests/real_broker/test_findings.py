@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
 from urllib.error import HTTPError
 
+import pika
 import pytest
 
 from delayboard.demo.node import PrivateNode
@@ -20,8 +24,9 @@ from topology.findings.evidence import Evidence
 from topology.findings.example import Example
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
-from topology.findings.table import RULES
+from topology.findings.table import LIVE_RULES, RULES
 from topology.message import Properties, Publish
+from topology.snapshot import QueueNumbers, Snapshot
 
 Found: TypeAlias = set[tuple[str, Evidence]]
 # The delay plugin is not in the packages.
@@ -112,3 +117,89 @@ def test_a_quorum_queue_takes_reject_publish_dlx_for_drop_head(
     request = {"count": 5, "ackmode": "ack_requeue_false", "encoding": "auto"}
     found = call_api(broker_node, "POST", f"queues/{vhost.name}/full/get", request)
     assert [message["payload"] for message in found] == ["4", "5"]
+
+
+def live(vhost: Vhost, earlier: Snapshot | None = None) -> dict[str, str]:
+    """The findings of live numbers: rule and first sentence. `earlier` counts as a minute ago."""
+    with Management(address_of(vhost)) as management:
+        seen = observe(management)
+    if earlier is not None:
+        minute = timedelta(minutes=1)
+        seen = replace(seen, earlier=earlier.numbers, earlier_at=seen.taken_at - minute)
+    return {one.rule.id: one.evidence[0].sentence for one in find(seen, LIVE_RULES)}
+
+
+def declare(vhost: Vhost, *queues: Queue) -> Snapshot:
+    with Management(address_of(vhost)) as management:
+        for one in queues:
+            management.declare_queue(one)
+        return observe(management)
+
+
+def send(vhost: Vhost, queue: str, number: int = 1) -> None:
+    with publisher(address_of(vhost), "test") as channel:
+        for _ in range(number):
+            channel.publish(Publish("", queue, Properties(), b""))
+
+
+@every_generation
+def test_consumers_on_a_delay_queue_and_in_a_loop_are_found(
+    broker_node: PrivateNode, vhost: Vhost
+) -> None:
+    to_wait = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "wait"}
+    to_work = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"}
+    wait = Arguments({**to_work, "x-message-ttl": 60_000})
+    declare(vhost, Queue("work", arguments=Arguments(to_wait)), Queue("wait", arguments=wait))
+    send(vhost, "work")
+    with closing(pika.BlockingConnection(pika.URLParameters(vhost.amqp_url))) as connection:
+        channel = connection.channel()
+        channel.basic_consume("wait", lambda *given: None)
+
+        def requeue(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            connection.call_later(0.02, lambda: channel.basic_reject(method.delivery_tag))
+
+        channel.basic_consume("work", requeue)
+
+        def is_found() -> bool:
+            connection.process_data_events(0.5)
+            return {"L02", "L03"} <= set(live(vhost))
+
+        eventually(is_found, "both are found")
+
+
+@every_generation
+def test_dead_letters_that_wait_and_grow_are_found(broker_node: PrivateNode, vhost: Vhost) -> None:
+    to_dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    before = declare(
+        vhost, Queue("work", arguments=Arguments({**to_dead, "x-max-length": 1})), Queue("dead")
+    )
+    before = replace(before, numbers={"dead": QueueNumbers(messages=0, consumers=0)})
+    send(vhost, "work", 3)
+    eventually(lambda: set(live(vhost, before)) == {"L04", "L05"}, "both are found")
+    assert live(vhost, before)["L05"] == "2 messages are waiting in “dead”, and nothing reads them."
+
+
+@every_generation
+def test_messages_that_an_at_least_once_queue_keeps_are_found_with_their_destination(
+    broker_node: PrivateNode, vhost: Vhost
+) -> None:
+    arguments: dict[str, Any] = {
+        "x-queue-type": "quorum",
+        "x-message-ttl": 100,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "gone",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+    declare(vhost, Queue("wait", arguments=Arguments(arguments)))
+    send(vhost, "wait", 2)
+
+    def is_found() -> bool:
+        with Management(address_of(vhost)) as management:
+            first = observe(management)
+        return "2 messages are stuck" in live(vhost, first).get("L01", "")
+
+    eventually(is_found, "the messages are stuck")
+    with Management(address_of(vhost)) as management:
+        first = observe(management)
+    assert "no queue gets “gone”" in live(vhost, first)["L01"]

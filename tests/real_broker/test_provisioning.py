@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 
 import pytest
+from django.core.management import call_command
 
 from tests.brokers import Vhost
 from tests.builders import address_of, applied_pair, eventually, make_broker, make_pair
@@ -15,8 +17,9 @@ from topology.broker.management.observe import observe
 from topology.broker.properties.read import build_properties
 from topology.definitions import Arguments, Binding, Exchange, Queue
 from topology.message import Publish
-from topology.models import AuditEntry, State
+from topology.models import AuditEntry, Drift, State
 from topology.operations import provision
+from topology.operations.drift import DriftCheck
 from topology.operations.ownership import Refusal
 from topology.snapshot import Snapshot
 
@@ -166,3 +169,42 @@ def test_the_broker_itself_keeps_a_queue_that_filled_since_the_last_statistics(
         with pytest.raises((Conflict, Refusal)):
             provision.remove(None, topology)
     assert "orders-retry" in names(observe(management))
+
+
+def exit_code(*arguments: str) -> int:
+    try:
+        call_command(*arguments, stdout=io.StringIO(), stderr=io.StringIO())
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def test_the_commands_are_a_gate_from_the_first_plan_to_the_teardown(
+    vhost: Vhost, management: Management
+) -> None:
+    slug = make_pair(make_broker(vhost)).slug
+    assert exit_code("plan", slug) == 1
+    assert exit_code("apply", slug) == exit_code("plan", slug) == exit_code("verify", slug) == 0
+    management.delete_queue("orders-retry", only_if_empty=False)
+    assert exit_code("plan", slug) == exit_code("verify", slug) == 1
+    assert exit_code("apply", slug) == exit_code("plan", slug) == 0
+    assert exit_code("teardown", slug, "--dry-run") == exit_code("teardown", slug) == 0
+    assert "orders" not in names(observe(management))
+
+
+def test_a_drift_is_restored_by_its_plan_and_bindings_of_others_are_kept(
+    vhost: Vhost, management: Management
+) -> None:
+    topology = applied_pair(vhost)
+    management.declare_queue(Queue("audit"))
+    others = Binding("orders", "audit", "orders")
+    management.bind(others)
+    management.delete_queue("orders-retry", only_if_empty=False)
+    check = DriftCheck()
+    assert check.look(topology.broker, observe(management)) == 1
+    assert "objects are missing since" in topology.drift.sentence
+    provision.apply(None, topology)
+    assert not Drift.objects.exists()
+    after = observe(management)
+    assert check.look(topology.broker, after) == 0
+    assert after.declared.get(others.identity) is not None

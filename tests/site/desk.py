@@ -113,10 +113,13 @@ def pages(pair: Topology) -> dict[str, str]:
         "topology:broker_edit": reverse("topology:broker_edit", args=["test-broker"]),
         "topology:found": reverse("topology:found", args=["test-broker"]),
         "topology:findings": reverse("topology:findings", args=["test-broker"]),
+        "topology:finding_history": reverse("topology:finding_history", args=["test-broker"]),
         "topology:finding": reverse("topology:finding", args=["test-broker", "f01-gone"]),
         "topology:vhost": reverse("topology:vhost", args=["test-broker"]),
         "topology:where": reverse("topology:where", args=["test-broker"]) + "?routing_key=work",
         "topology:topology": reverse("topology:topology", args=[pair.slug]),
+        "topology:topology_export": reverse("topology:topology_export", args=[pair.slug])
+        + "?format=terraform",
         "topology:explain": reverse("topology:explain", args=["retry_pair"]),
     }
 
@@ -127,7 +130,12 @@ def actions(pair: Topology) -> dict[str, str]:
     return {
         "firehose_switch": reverse("firehose_switch", args=["test-broker"]),
         "topology:broker_test": reverse("topology:broker_test", args=["test-broker"]),
+        "topology:definitions_import": reverse("topology:definitions_import", args=["test-broker"]),
         "topology:found_adopt": reverse("topology:found_adopt", args=["test-broker"]),
+        "topology:finding_mute": reverse("topology:finding_mute", args=["test-broker", "f01-gone"]),
+        "topology:finding_unmute": reverse(
+            "topology:finding_unmute", args=["test-broker", "f01-gone"]
+        ),
         "topology:topology_record": reverse("topology:topology_record", args=[pair.slug]),
         "topology:topology_apply": reverse("topology:topology_apply", args=[pair.slug]),
         "topology:topology_unbind": reverse("topology:topology_unbind", args=[pair.slug]),

@@ -1,19 +1,20 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
 from tests.builders import make_broker
 from tests.site.desk import know, signed_in, text_of
 from tests.topology.builders import a_queue
 from topology.broker.management.exported import read_export
 from topology.findings.find import find
-from topology.findings.finding import Finding
 from topology.findings.table import RULES
-from topology.models import Broker, Role, Topology
-from topology.snapshot import Snapshot
+from topology.models import Broker, FindingMute, Role, Topology
+from topology.operations.finding_rows import record_findings
 from topology.views.background import SnapshotResults
 
 pytestmark = pytest.mark.django_db
@@ -98,25 +99,6 @@ def test_five_hundred_queues_with_one_mistake_are_one_row(broker: Broker) -> Non
     assert "and 499 more" in text
 
 
-def test_what_only_counts_anew_is_not_checked_again(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checked = []
-
-    def check(snapshot: Snapshot) -> tuple[Finding, ...]:
-        checked.append(snapshot)
-        return find(snapshot)
-
-    monkeypatch.setattr("topology.views.findings.find", check)
-    monkeypatch.setattr("topology.views.findings._last", {})
-    for waiting in (1, 2, 3):
-        know(broker, LOST, lost=waiting)
-        listed(broker)
-    know(broker, LOST, *LOOP)
-    assert "Retries without an end" in listed(broker)
-    assert len(checked) == 2
-
-
 def test_the_page_of_a_broker_counts_its_findings(broker: Broker) -> None:
     know(broker, LOST)
     page = reverse("topology:broker", args=[broker.slug])
@@ -155,3 +137,99 @@ def test_of_very_many_objects_the_page_says_that_it_checks(
     know(broker, LOST)
     text = listed(broker)
     assert "Check in progress" in text or "Dead-letter exchange missing" in text
+
+
+def muted(broker: Broker, **given: str) -> Any:
+    """The answer to muting the worst finding until tomorrow."""
+    key = find(know(broker, LOST, *LOOP))[0].key
+    tomorrow = timezone.now().date() + timedelta(days=1)
+    data = {"reason": "ticket <7>", "until": tomorrow.isoformat()} | given
+    client = signed_in(Role.OPERATOR, broker)
+    address = reverse("topology:finding_mute", args=[broker.slug, key])
+    return client.post(address, data, follow=True)
+
+
+def test_a_muted_finding_is_listed_apart_with_its_reason_until_its_end(broker: Broker) -> None:
+    text = text_of(muted(broker))
+    assert "Finding muted until" in text
+    assert "ticket &lt;7&gt;" in text
+    text = listed(broker)
+    assert text.index("Retries without an end") < text.index("<h2>Muted</h2>")
+    assert text.index("<h2>Muted</h2>") < text.index("Dead-letter exchange missing")
+    assert "<strong>1</strong><span>Loss" not in text
+    FindingMute.objects.update(until_at=timezone.now())
+    assert "<h2>Muted</h2>" not in listed(broker)
+    assert "Dead-letter exchange missing" in listed(broker)
+
+
+def test_an_operator_unmutes_it(broker: Broker) -> None:
+    muted(broker)
+    key = FindingMute.objects.get().key
+    address = reverse("topology:finding_unmute", args=[broker.slug, key])
+    assert "Finding unmuted." in text_of(
+        signed_in(Role.OPERATOR, broker).post(address, follow=True)
+    )
+    assert "<h2>Muted</h2>" not in listed(broker)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"reason": " "}, "This field is required."),
+        ({"until": "2026-01-01"}, "This day is over."),
+        ({"until": "9999-01-01"}, "A mute lasts a year at most."),
+        ({"until": "soon"}, "Enter a valid date."),
+    ],
+)
+def test_a_mute_needs_a_reason_and_a_day_to_come(
+    broker: Broker, given: dict[str, str], sentence: str
+) -> None:
+    text = text_of(muted(broker, **given))
+    assert sentence in text
+    assert "<details open>" in text
+    assert not FindingMute.objects.exists()
+
+
+def test_what_the_broker_does_not_have_is_not_muted(broker: Broker) -> None:
+    know(broker, a_queue("work"))
+    address = reverse("topology:finding_mute", args=[broker.slug, "f01-0123456789ab"])
+    answer = signed_in(Role.OPERATOR, broker).post(address, follow=True)
+    assert "Finding not muted." in text_of(answer)
+
+
+def test_the_history_has_when_findings_appeared_and_went(broker: Broker) -> None:
+    address = reverse("topology:finding_history", args=[broker.slug])
+    client = signed_in(Role.VIEWER, broker)
+    assert "The worker has not checked" in text_of(client.get(address))
+    at = timezone.now()
+    record_findings(broker, find(know(broker, LOST, *LOOP)), at - timedelta(hours=1))
+    record_findings(broker, find(know(broker, *LOOP)), at)
+    text = text_of(client.get(address))
+    assert "Dead-letter exchange missing: not-there" in text
+    assert text.count('<span class="state state-note">Present</span>') == 1
+    assert f"/findings/{broker.slug}/f25-" in text
+    assert f"/findings/{broker.slug}/f01-" not in text
+
+
+def test_the_page_of_a_topology_lists_its_findings(pair: Topology) -> None:
+    left = (thing for thing in pair.definitions if thing.identity != ("queue", "orders"))
+    know(pair.broker, *left, LOST)
+    page = reverse("topology:topology", args=[pair.slug])
+    text = text_of(signed_in(Role.VIEWER, pair.broker).get(page))
+    assert "Dead letters without a route" in text
+    assert "Dead-letter exchange missing" not in text
+
+
+def test_now_counts_the_findings_that_the_worker_saw_and_warns_of_losses(broker: Broker) -> None:
+    page = reverse("now")
+    snapshot = know(broker, LOST, *LOOP)
+    assert "not checked yet" in text_of(signed_in(Role.VIEWER, broker).get(page))
+    record_findings(broker, find(snapshot), timezone.now())
+    text = text_of(signed_in(Role.VIEWER, broker).get(page))
+    assert "Test broker has findings: 1 with the severity loss." in text
+    assert "1 loss</span>" in text
+    muted(broker)
+    text = text_of(signed_in(Role.VIEWER, broker).get(page))
+    assert "has findings" not in text
+    assert "1 loss</span>" not in text
+    assert "1 style</span>" in text

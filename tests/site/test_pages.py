@@ -46,9 +46,11 @@ def test_a_user_without_a_grant_sees_nothing_of_a_broker(pair: Topology) -> None
         "topology:found",
         "topology:findings",
         "topology:finding",
+        "topology:finding_history",
         "topology:vhost",
         "topology:where",
         "topology:topology",
+        "topology:topology_export",
     }
     assert {name for name, code in codes.items() if code == 403} == {
         "topology:broker_add",

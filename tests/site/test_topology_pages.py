@@ -7,6 +7,7 @@ from tests.builders import make_pair
 from tests.site.desk import know, signed_in, text_of
 from topology.definitions import Arguments, Binding, Queue
 from topology.models import Broker, Role, State, Topology
+from topology.operations.drift import DriftCheck
 
 pytestmark = pytest.mark.django_db
 
@@ -134,3 +135,13 @@ def test_a_broker_that_cannot_be_reached_is_saved_and_its_failure_told() -> None
     assert "AMQP: Nothing listens at 127.0.0.1:9" in text
     assert "Management API:" in text
     assert "a secret" not in text
+
+
+def test_a_drift_is_shown_in_the_list_and_above_the_plan_that_restores_it(pair: Topology) -> None:
+    Topology.objects.update(state=State.APPLIED)
+    DriftCheck().look(pair.broker, know(pair.broker))
+    client = signed_in(Role.VIEWER, pair.broker)
+    assert "Out of sync</span>" in text_of(client.get(reverse("topology:topologies")))
+    text = text_of(client.get(reverse("topology:topology", args=[pair.slug])))
+    assert '<section class="panel" id="plan">' in text
+    assert "Out of sync since <time" in text

@@ -1,15 +1,18 @@
-"""How topologies differ from their definitions, as Now reports it."""
+"""How topologies differ from their definitions, as the worker writes it down."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from tests.builders import make_broker, make_pair
 from tests.topology.builders import a_queue, a_snapshot
-from topology.definitions import Definitions
-from topology.models import State, Topology
-from topology.operations import drift, provision
-from topology.operations.drift import find_drift
+from topology.definitions import Binding, Definitions, Queue
+from topology.models import Drift, State, Topology
+from topology.operations import provision
+from topology.operations.drift import DriftCheck
 from topology.provisioning.plan import Plan
 from topology.snapshot import Snapshot
 
@@ -24,9 +27,10 @@ def pair() -> Topology:
     return made
 
 
-def sentence(pair: Topology, there: Definitions) -> str:
-    found = find_drift(pair.broker_id, [pair], a_snapshot(there))
-    return found[pair.pk].sentence if found else ""
+def sentence(pair: Topology, there: Definitions, check: DriftCheck | None = None) -> str:
+    (check or DriftCheck()).look(pair.broker, a_snapshot(there))
+    row = Drift.objects.filter(topology=pair).first()
+    return row.sentence if row else ""
 
 
 def test_what_matches_is_no_drift(pair: Topology) -> None:
@@ -37,16 +41,40 @@ def test_missing_and_changed_objects_are_counted(pair: Topology) -> None:
     whole = pair.definitions
     total = len(list(whole))
     without = whole.without([("queue", "orders-retry")])
-    assert "missing." in sentence(pair, without)
+    assert " is missing since 2026-" in sentence(pair, without)
     changed = without | Definitions.of([a_queue("orders-retry", ttl=9, dlx="orders")])
-    assert sentence(pair, changed) == "1 differs from the definition."
-    assert sentence(pair, Definitions()) == f"{total} of {total} objects are missing."
+    assert sentence(pair, changed).startswith("1 differs from the definition since ")
+    assert sentence(pair, Definitions()).startswith(f"{total} of {total} objects are missing")
+    assert sentence(pair, whole) == ""
+
+
+def test_bindings_of_others_are_no_drift(pair: Topology) -> None:
+    others = Definitions.of([Queue("audit"), Binding("orders", "audit", "")])
+    assert sentence(pair, pair.definitions | others) == ""
+
+
+def test_the_first_time_stays_while_the_difference_changes(pair: Topology) -> None:
+    sentence(pair, Definitions())
+    first = Drift.objects.get()
+    later = replace(a_snapshot(Definitions()), taken_at=first.since_at + timedelta(hours=1))
+    DriftCheck().look(pair.broker, later)
+    assert Drift.objects.get().since_at == first.since_at
+
+
+def test_a_snapshot_from_before_an_apply_says_nothing(pair: Topology) -> None:
+    Topology.objects.update(applied_at=a_snapshot(Definitions()).taken_at + timedelta(seconds=1))
+    assert sentence(pair, Definitions()) == ""
+
+
+def test_a_deleted_topology_has_no_drift(pair: Topology) -> None:
+    sentence(pair, Definitions())
+    Topology.objects.update(state=State.TORN_DOWN)
+    assert sentence(pair, Definitions()) == ""
 
 
 def test_what_did_not_change_is_not_compared_again(
     pair: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drift._known.clear()
     compared: list[Topology] = []
     plan_for = provision.plan_for
 
@@ -55,8 +83,9 @@ def test_what_did_not_change_is_not_compared_again(
         return plan_for(topology, snapshot)
 
     monkeypatch.setattr(provision, "plan_for", counted)
+    check = DriftCheck()
     for _ in range(3):
-        sentence(pair, pair.definitions)
+        sentence(pair, pair.definitions, check)
     assert len(compared) == 1
-    sentence(pair, pair.definitions.without([("queue", "orders-retry")]))
+    sentence(pair, pair.definitions.without([("queue", "orders-retry")]), check)
     assert len(compared) == 2

@@ -14,7 +14,7 @@ from responses import matchers
 
 from tests.builders import eventually, make_broker
 from tests.stopwatch import stopwatch
-from tests.topology.builders import NOON
+from tests.topology.builders import NOON, a_snapshot
 from topology import latest
 from topology.broker.address import Address
 from topology.broker.errors import alarm_sentence
@@ -24,7 +24,7 @@ from topology.latest import Latest
 from topology.models import Broker
 from topology.operations import connect
 from topology.operations.connect import Trial, try_connection
-from topology.snapshot import Snapshot
+from topology.snapshot import QueueNumbers, Snapshot
 
 pytestmark = pytest.mark.django_db
 API = "http://127.0.0.1:9/api"
@@ -260,3 +260,23 @@ def test_a_defect_in_a_trial_or_a_poll_is_none_of_the_brokers(
     monkeypatch.setattr(connect, "_try_amqp", fail)
     with pytest.raises(RuntimeError, match="never seen"):
         try_connection(broker.address)
+
+
+def test_a_snapshot_has_the_oldest_numbers_of_the_last_two_minutes() -> None:
+    known = None
+    ages: list[int | None] = []
+    for seconds in range(0, 300, 10):
+        at = NOON + timedelta(seconds=seconds)
+        numbers = {"q": QueueNumbers(messages=seconds)}
+        snapshot = replace(a_snapshot(Definitions(), numbers), taken_at=at)
+        known = latest._with_earlier(known, snapshot)
+        assert known.snapshot is not None
+        if known.snapshot.earlier_at is None:
+            ages.append(None)
+            continue
+        age = int((at - known.snapshot.earlier_at).total_seconds())
+        ages.append(age)
+        assert known.snapshot.earlier["q"].messages == seconds - age
+        assert len(known.samples) <= 9
+    assert ages[:3] == [None, 10, 20]
+    assert all(100 <= (age or 0) <= 120 for age in ages[13:])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 
 from topology.definitions import Arguments, Exchange, Identity, Queue, show_value
@@ -52,6 +54,22 @@ class Context:
         self.index = Index(snapshot.definitions.without_taps())
         self._keys = MessageKeys(self.index)
         self._around = Circumstances(self.index, self.version, consuming(snapshot.consumed, None))
+
+    def with_numbers(self, snapshot: Snapshot) -> Context:
+        """The same for a snapshot that is alike but for its numbers; all that is known stays."""
+        other = copy(self)
+        other.snapshot = snapshot
+        return other
+
+    def numbers(self, queue: Queue) -> QueueNumbers:
+        return self.snapshot.numbers.get(queue.name, QueueNumbers())
+
+    def earlier_numbers(self, queue: Queue) -> QueueNumbers | None:
+        """Those of a minute ago or more; None where nobody looked, or the queue is younger."""
+        at = self.snapshot.earlier_at
+        if at is None or self.snapshot.taken_at - at < timedelta(minutes=1):
+            return None
+        return self.snapshot.earlier.get(queue.name)
 
     @cached_property
     def queues(self) -> Sequence[Queue]:

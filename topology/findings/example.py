@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any
 
 from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
-
-Raw: TypeAlias = dict[str, Any]
+from topology.raw_definitions import Raw, raw_binding, raw_definitions, raw_exchange, raw_queue
+from topology.snapshot import QueueNumbers
 
 _ARGUMENTS = {
     "ttl": "x-message-ttl",
@@ -26,7 +26,10 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True)
 class Example:
-    """Objects of one vhost, and the version of the broker that holds them."""
+    """Objects of one vhost, and the version of the broker that holds them.
+
+    Of queues that work, `numbers` and what they were a minute `earlier`.
+    """
 
     queues: tuple[Raw, ...] = ()
     exchanges: tuple[Raw, ...] = ()
@@ -34,15 +37,14 @@ class Example:
     policies: tuple[Raw, ...] = ()
     operator_policies: tuple[Raw, ...] = ()
     version: str = "4.3.6"
+    numbers: Mapping[str, QueueNumbers] = field(default_factory=dict)
+    earlier: Mapping[str, QueueNumbers] = field(default_factory=dict)
 
     @classmethod
     def of(cls, things: Definitions) -> Example:
         """The same objects as an export has them."""
-        return cls(
-            tuple(_queue(thing) for thing in things if isinstance(thing, Queue)),
-            tuple(_exchange(thing) for thing in things if isinstance(thing, Exchange)),
-            tuple(_binding(thing) for thing in things if isinstance(thing, Binding)),
-        )
+        raw = raw_definitions(things)
+        return cls(tuple(raw["queues"]), tuple(raw["exchanges"]), tuple(raw["bindings"]))
 
     def definitions(self) -> Mapping[str, Any]:
         """As an export of one vhost has it."""
@@ -63,7 +65,7 @@ class Example:
 def queue(name: str, **arguments: Any) -> Raw:
     """A queue, with `ttl`, `dlx`, `key` and the other short names of arguments above."""
     stated = {_ARGUMENTS[short]: value for short, value in arguments.items()}
-    return _queue(Queue(name, arguments=Arguments(stated)))
+    return raw_queue(Queue(name, arguments=Arguments(stated)))
 
 
 def exchange(
@@ -77,12 +79,12 @@ def exchange(
     """An exchange; `delays_as` is the type by which one of the delay plugin routes."""
     stated = {"alternate-exchange": alternate, "x-delayed-type": delays_as}
     arguments = Arguments({key: value for key, value in stated.items() if value})
-    return _exchange(Exchange(name, kind, durable, arguments=arguments))
+    return raw_exchange(Exchange(name, kind, durable, arguments=arguments))
 
 
 def binding(source: str, destination: str, key: str = "") -> Raw:
     """From an exchange to a queue."""
-    return _binding(Binding(source, destination, key))
+    return raw_binding(Binding(source, destination, key))
 
 
 def policy(name: str, pattern: str, **definition: Any) -> Raw:
@@ -94,36 +96,6 @@ def policy(name: str, pattern: str, **definition: Any) -> Raw:
         "apply-to": "queues",
         "priority": 0,
         "definition": given,
-    }
-
-
-def _queue(thing: Queue) -> Raw:
-    return {
-        "name": thing.name,
-        "durable": thing.durable,
-        "auto_delete": thing.auto_delete,
-        "arguments": dict(thing.arguments),
-    }
-
-
-def _exchange(thing: Exchange) -> Raw:
-    return {
-        "name": thing.name,
-        "type": thing.type,
-        "durable": thing.durable,
-        "auto_delete": thing.auto_delete,
-        "internal": thing.internal,
-        "arguments": dict(thing.arguments),
-    }
-
-
-def _binding(thing: Binding) -> Raw:
-    return {
-        "source": thing.source,
-        "destination": thing.destination,
-        "destination_type": "queue" if thing.destination_is_queue else "exchange",
-        "routing_key": thing.routing_key,
-        "arguments": dict(thing.arguments),
     }
 
 

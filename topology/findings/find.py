@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.finding import Finding, Rule
-from topology.findings.table import RULES
+from topology.findings.table import LIVE_RULES, RULES
 from topology.snapshot import Snapshot
 
 
 def find(snapshot: Snapshot, rules: Sequence[Rule] = RULES) -> tuple[Finding, ...]:
     """One finding for each rule and cause, by severity, then by rule, then most objects first."""
-    context = Context(snapshot)
-    found = [one for rule in rules for one in _grouped(rule, list(rule.check(context)))]
-    found.sort(key=lambda one: (-one.severity, one.rule.id, -len(one.evidence), one.cause))
-    return tuple(found)
+    return _find(Context(snapshot), rules)
+
+
+def _find(context: Context, rules: Sequence[Rule]) -> tuple[Finding, ...]:
+    return _sorted(one for rule in rules for one in _grouped(rule, list(rule.check(context))))
+
+
+def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(
+        sorted(found, key=lambda one: (-one.severity, one.rule.id, -len(one.evidence), one.cause))
+    )
+
+
+class Finder:
+    """The findings of each broker, with those of live numbers.
+
+    The rules of definitions check only a snapshot that differs in what they read.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[Context, tuple[Finding, ...]]] = {}
+
+    def find(self, broker_id: int, snapshot: Snapshot) -> tuple[Finding, ...]:
+        known = self._last.get(broker_id)
+        if known is not None and is_alike(known[0].snapshot, snapshot):
+            context, found = known[0].with_numbers(snapshot), known[1]
+        else:
+            context = Context(snapshot)
+            found = _find(context, RULES)
+        self._last[broker_id] = (context, found)
+        live = _find(context, LIVE_RULES)
+        return _sorted((*found, *live)) if live else found
 
 
 def is_alike(first: Snapshot, second: Snapshot) -> bool:

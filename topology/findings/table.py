@@ -1,4 +1,4 @@
-"""The one table of rules, in the order of their numbers: the worst first."""
+"""The tables of rules of definitions and of live numbers, by number: the worst first."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from topology.findings.rules import (
     cycles,
     dead_letter_routes,
     levels,
+    live,
     settings,
     waiting,
 )
@@ -42,4 +43,13 @@ RULES: tuple[Rule, ...] = (
     settings.WITHOUT_EFFECT,
     waiting.KEPT_FOR_A_TIME,
     settings.DELAYED_EXCHANGE,
+)
+
+# `lint` leaves these out: they change from one moment to the next.
+LIVE_RULES: tuple[Rule, ...] = (
+    live.STUCK,
+    live.CONSUMED_DELAY,
+    live.CRASH_LOOP,
+    live.GROWING,
+    live.UNREAD,
 )

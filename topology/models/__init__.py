@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from topology.models.audit_entry import AuditEntry
 from topology.models.broker import Broker, Palette
+from topology.models.drift import Drift
+from topology.models.finding import FindingMute, FindingPeriod
 from topology.models.grant import Grant, Role
 from topology.models.missing_binding import MissingBinding
 from topology.models.redaction_rule import RedactionKind, RedactionRule
@@ -13,6 +15,9 @@ from topology.models.work import Work, WorkState
 __all__ = (
     "AuditEntry",
     "Broker",
+    "Drift",
+    "FindingMute",
+    "FindingPeriod",
     "Grant",
     "MissingBinding",
     "Palette",

@@ -37,6 +37,7 @@ class Broker(models.Model):
     verify_tls = models.BooleanField(default=True)
     ca_certificate = models.TextField(blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+    findings_checked_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:
         ordering = ("name", "pk")

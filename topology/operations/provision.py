@@ -13,7 +13,7 @@ from topology.broker.amqp.depths import live_depths
 from topology.broker.management.client import Management
 from topology.broker.management.observe import newest_numbers, observe
 from topology.definitions import Binding, Definitions, Identity, Queue, is_tap
-from topology.models import State, Topology
+from topology.models import Drift, State, Topology
 from topology.operations.ownership import Refusal, alone_with, begin, disown, own, refuse_torn_down
 from topology.operations.topology_rows import User
 from topology.provisioning.apply import apply_plan
@@ -48,6 +48,22 @@ def obstacle_for(topology: Topology, snapshot: Snapshot) -> str:
     )
 
 
+def preview_plan(topology: Topology) -> tuple[Plan, str]:
+    """The plan as of now, and why `apply` refuses it; "" when it does not. Raises BrokerError."""
+    broker = topology.broker
+    with Management(broker.address) as management:
+        snapshot = latest.for_action(broker, management, topology.definitions)
+    plan = plan_for(topology, snapshot)
+    return plan, refusal_of_plan(topology, snapshot, plan)
+
+
+def refusal_of_plan(topology: Topology, snapshot: Snapshot, plan: Plan) -> str:
+    """Why `apply` refuses this plan; "" when it does not."""
+    if wrong := obstacle_for(topology, snapshot):
+        return wrong
+    return "" if plan.is_applicable else "The plan conflicts with existing objects."
+
+
 def apply(user: User, topology: Topology) -> Applied:
     """Look, plan, write down what will be ours, create what is missing.
 
@@ -62,16 +78,15 @@ def apply(user: User, topology: Topology) -> Applied:
     ):
         refuse_torn_down(topology)
         snapshot = latest.for_action(broker, management, topology.definitions)
-        if wrong := obstacle_for(topology, snapshot):
-            raise Refusal(f"{wrong} Delayboard changed nothing.")
         plan = plan_for(topology, snapshot)
-        if not plan.is_applicable:
-            raise Refusal("The plan conflicts with existing objects. Delayboard changed nothing.")
+        if wrong := refusal_of_plan(topology, snapshot, plan):
+            raise Refusal(f"{wrong} Delayboard changed nothing.")
         begin(topology, plan)
         created = apply_plan(plan, management, lambda done, total: None)
         Topology.objects.filter(pk=topology.pk).update(
             state=State.APPLIED, applied_at=timezone.now()
         )
+        Drift.objects.filter(topology=topology).delete()
     topology.refresh_from_db()
     return Applied(created, plan)
 
@@ -181,14 +196,25 @@ def remove(user: User, topology: Topology, *, typed_name: str = "") -> Teardown:
         alone_with(topology),
         Management(broker.address) as management,
     ):
-        snapshot = observe(management)
-        queues = [t.name for t in teardown_for(topology, snapshot).deletes if isinstance(t, Queue)]
-        teardown = teardown_for(topology, _counted(topology, management, snapshot, queues))
-        _refuse(teardown, forced=forced, is_production=broker.is_production)
+        teardown = _counted_teardown(topology, management)
+        if wrong := refusal_of_teardown(topology, teardown, typed_name):
+            raise Refusal(wrong)
         _delete(topology, teardown, management, forced=forced)
         Topology.objects.filter(pk=topology.pk).update(state=State.TORN_DOWN)
     topology.refresh_from_db()
     return teardown
+
+
+def preview_removal(topology: Topology) -> Teardown:
+    """What `remove` would delete now. Raises BrokerError."""
+    with Management(topology.broker.address) as management:
+        return _counted_teardown(topology, management)
+
+
+def _counted_teardown(topology: Topology, management: Management) -> Teardown:
+    snapshot = observe(management)
+    queues = [t.name for t in teardown_for(topology, snapshot).deletes if isinstance(t, Queue)]
+    return teardown_for(topology, _counted(topology, management, snapshot, queues))
 
 
 def _counted(
@@ -274,13 +300,17 @@ def occupied_sentence(teardown: Teardown) -> str:
     )
 
 
-def _refuse(teardown: Teardown, *, forced: bool, is_production: bool) -> None:
+def refusal_of_teardown(topology: Topology, teardown: Teardown, typed_name: str = "") -> str:
+    """Why `remove` refuses to delete these; "" when it does not."""
     if teardown.foreign:
-        raise Refusal(f"Other objects use this topology: {'; '.join(teardown.foreign_sentences)}.")
-    if teardown.occupied and not forced:
-        raise Refusal(occupied_sentence(teardown))
-    if is_production and not forced:
-        raise Refusal("This is a production broker. Type the topology name to confirm.")
+        return f"Other objects use this topology: {'; '.join(teardown.foreign_sentences)}."
+    if typed_name == topology.name:
+        return ""
+    if teardown.occupied:
+        return occupied_sentence(teardown)
+    if topology.broker.is_production:
+        return "This is a production broker. Type the topology name to confirm."
+    return ""
 
 
 def _delete(

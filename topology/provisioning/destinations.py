@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from topology.definitions import Binding, Definitions, Queue
-from topology.graph.live_values import held, is_holding
+from topology.held_messages import held, is_holding
 from topology.patterns.pattern import ParamsError, Pattern
 from topology.routing.walk import Index, walk
 from topology.snapshot import Snapshot

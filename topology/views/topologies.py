@@ -20,6 +20,7 @@ from topology.forms import TAPS, TAPS_HELP, TopologyForm
 from topology.graph.live_values import MARK_WORDS
 from topology.models import Role, State, Topology
 from topology.operations import provision, replace_tap
+from topology.operations.export_topology import FORMATS
 from topology.operations.ownership import Refusal
 from topology.operations.restore_binding import obstacle_to, restore_binding
 from topology.operations.topology_rows import create_topology, keep_bodies
@@ -28,6 +29,7 @@ from topology.provisioning.plan import title
 from topology.provisioning.taps import DEFAULT_TAP
 from topology.snapshot import Snapshot
 from topology.views.diagram import draw, explanation_picture
+from topology.views.findings import lines_of
 from topology.views.queues import queue_lines
 
 
@@ -49,7 +51,7 @@ def with_topology(role: Role) -> Callable[[access.View], access.View]:
 @require_safe
 def topologies(request: HttpRequest) -> HttpResponse:
     visible = access.visible_brokers(request.user)
-    rows = Topology.objects.filter(broker__in=visible).select_related("broker")
+    rows = Topology.objects.filter(broker__in=visible).select_related("broker", "drift")
     rows = rows.prefetch_related("missing_bindings")
     broker = access.chosen_broker(visible, request.GET.get("broker", ""))
     if broker is not None:
@@ -130,6 +132,7 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
         "stated": _stated(topology),
         "tap_choices": TAPS,
         "tap_help": TAPS_HELP,
+        "exports": [(form, label) for form, (label, _, _) in FORMATS.items()],
         "first_delay": next(iter(topology.pattern.delays(topology.parsed)), None),
     }
     if known.snapshot:
@@ -256,6 +259,7 @@ def _standing(topology: Topology, snapshot: Snapshot) -> dict[str, Any]:
         "destinations": provision.destinations_of(topology, snapshot),
         "missing": [(row, obstacle_to(row, snapshot)) for row in topology.missing_bindings.all()],
         "owned": topology.owned_identities,
+        "findings": lines_of(topology, snapshot),
         "remarks": topology.pattern.remarks(topology.parsed, snapshot.definitions),
     }
 

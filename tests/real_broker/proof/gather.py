@@ -46,12 +46,12 @@ def _decided(case: Case) -> list[Walk] | None:
     walks = []
     for version in VERSIONS:
         walks.append(case.walked(case.definitions, version))
-        if not _is_decided(case, walks[-1]):
+        if not is_decided(case, walks[-1]):
             return None
     return walks
 
 
-def _is_decided(case: Case, walked: Walk) -> bool:
+def is_decided(case: Case, walked: Walk) -> bool:
     crashing = {name for name, consumer in case.consumers.items() if consumer.does == "crashes"}
     races = case.expiration is not None and any(hop.queue in crashing for hop in walked.hops)
     return (

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
 from topology.broker.management.exported import read_export
 from topology.findings.example import Example
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
-from topology.findings.table import RULES
+from topology.findings.table import LIVE_RULES, RULES
 
 
 def findings_of(example: Example, *rules: Rule) -> tuple[Finding, ...]:
     (snapshot,) = read_export(example.definitions()).values()
+    earlier_at = snapshot.taken_at - timedelta(minutes=1)
+    snapshot = replace(
+        snapshot, numbers=example.numbers, earlier=example.earlier, earlier_at=earlier_at
+    )
     return find(snapshot, rules or RULES)
 
 
-def test_rules_are_numbered_in_the_order_of_their_severity() -> None:
-    assert [rule.id for rule in RULES] == [f"F{n:02}" for n in range(1, len(RULES) + 1)]
-    severities = [rule.severity for rule in RULES]
+@pytest.mark.parametrize(("rules", "letter"), [(RULES, "F"), (LIVE_RULES, "L")])
+def test_rules_are_numbered_in_the_order_of_their_severity(
+    rules: tuple[Rule, ...], letter: str
+) -> None:
+    assert [rule.id for rule in rules] == [f"{letter}{n:02}" for n in range(1, len(rules) + 1)]
+    severities = [rule.severity for rule in rules]
     assert severities == sorted(severities, reverse=True)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", [*RULES, *LIVE_RULES], ids=lambda rule: rule.id)
 def test_a_rule_finds_one_thing_in_its_failing_example_and_none_in_the_other(rule: Rule) -> None:
     (finding,) = findings_of(rule.failing, rule)
     assert finding.severity == rule.severity

@@ -234,6 +234,7 @@ def _numbers(raw: Mapping[str, Any]) -> QueueNumbers:
         publish_rate=_rate(raw, "publish"),
         deliver_rate=_rate(raw, "deliver_get"),
         ack_rate=_rate(raw, "ack"),
+        redeliver_rate=_rate(raw, "redeliver"),
         head_at=_moment(head),
         state=str(raw.get("state", "")),
     )

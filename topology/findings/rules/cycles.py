@@ -35,8 +35,9 @@ def _dropped(context: Context) -> Iterator[Hit]:
 def _cause_of(context: Context, death: Death) -> Evidence:
     one = death.queue
     path = " → ".join(_ring(death))
+    what = "one copy of the message" if death.walk.delivered else "the message"
     sentence = (
-        f"RabbitMQ drops the message after {_rounds(death)} on the way {path}, because no consumer "
+        f"RabbitMQ drops {what} after {_rounds(death)} on the way {path}, because no consumer "
         "rejected it."
     )
     if death.reason == "delivery_limit":

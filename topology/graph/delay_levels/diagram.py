@@ -8,7 +8,8 @@ from datetime import timedelta
 
 from topology.definitions import Queue
 from topology.delays import milliseconds
-from topology.graph.live_values import count_text, held, rate_text
+from topology.graph.live_values import count_text, rate_text
+from topology.held_messages import held
 from topology.snapshot import QueueNumbers
 
 NOWHERE = "nowhere"

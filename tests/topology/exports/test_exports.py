@@ -1,0 +1,136 @@
+"""A topology for RabbitMQ, Terraform, Kubernetes, and its least permissions."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+import yaml
+
+from tests.topology.builders import PAIR, PARAMS
+from topology.broker.management.exported import read_export
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+from topology.exports.kubernetes import as_kubernetes
+from topology.exports.names import NotExportable
+from topology.exports.permissions import as_commands, of_consumer, of_delayboard, of_publisher
+from topology.exports.terraform import as_terraform
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.pattern import Pattern
+from topology.patterns.retry_pair.params import Params
+from topology.patterns.retry_pair.pattern import retry_pair
+from topology.patterns.table import PATTERNS
+from topology.raw_definitions import raw_definitions
+
+every_pattern = pytest.mark.parametrize("pattern", PATTERNS.values(), ids=list(PATTERNS))
+DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def things(pattern: Pattern) -> Definitions:
+    return pattern.definitions(pattern.EXAMPLE)
+
+
+@every_pattern
+def test_exported_definitions_read_as_the_same_objects(pattern: Pattern) -> None:
+    wanted = things(pattern)
+    read = read_export(raw_definitions(wanted))[""].declared
+    assert all(read.get(thing.identity) is not None for thing in wanted)
+    assert len(list(read.queues)) == len(list(wanted.queues))
+    for queue in wanted.queues:
+        assert read.queue(queue.name) == queue.with_type()
+
+
+@every_pattern
+def test_kubernetes_gets_one_resource_of_its_own_name_for_each_object(pattern: Pattern) -> None:
+    wanted = things(pattern)
+    if any(one.type not in ("direct", "topic", "fanout", "headers") for one in wanted.exchanges):
+        with pytest.raises(NotExportable, match="which the operator refuses"):
+            as_kubernetes(wanted, "/")
+        return
+    documents = list(yaml.safe_load_all(as_kubernetes(wanted, "shop")))
+    names = [one["metadata"]["name"] for one in documents]
+    assert len(set(names)) == len(names) == len(wanted)
+    assert all(DNS_NAME.fullmatch(name) for name in names)
+    for thing, one in zip(wanted, documents, strict=True):
+        assert one["kind"] == type(thing).__name__
+        assert one["spec"]["vhost"] == "shop"
+        assert one["spec"].get("arguments", {}) == dict(thing.arguments)
+        assert one["spec"]["rabbitmqClusterReference"] == {"name": "rabbitmq"}
+
+
+def test_a_queue_and_a_binding_for_kubernetes() -> None:
+    wanted = Definitions.of([Queue("Ü \u0001: {x}"), Binding("a", "b", 'k"\n')])
+    queue, binding = yaml.safe_load_all(as_kubernetes(wanted, "/"))
+    assert queue["spec"]["name"] == "Ü \u0001: {x}"
+    assert (queue["spec"]["type"], queue["spec"]["durable"]) == ("classic", True)
+    assert (binding["spec"]["destinationType"], binding["spec"]["routingKey"]) == ("queue", 'k"\n')
+
+
+@every_pattern
+def test_terraform_gets_one_resource_of_its_own_label_for_each_object(pattern: Pattern) -> None:
+    text = as_terraform(things(pattern), "shop")
+    labels = re.findall(r'^resource "(rabbitmq_\w+)" "([a-z0-9_]+)" \{$', text, re.MULTILINE)
+    assert len(set(labels)) == len(labels) == len(things(pattern))
+    # A reference names a resource that is there.
+    for kind, label in re.findall(r"= (rabbitmq_\w+)\.(\w+)\.name$", text, re.MULTILINE):
+        assert (kind, label) in labels
+
+
+def test_a_queue_for_terraform_keeps_numbers_and_holds_no_template() -> None:
+    queue = Queue("${x} %{y}", arguments=Arguments({"x-message-ttl": 5, "x-queue-type": "quorum"}))
+    text = as_terraform(Definitions.of([queue]), "/")
+    assert '  name = "$${x} %%{y}"\n' in text
+    stated = r"{\"x-message-ttl\": 5, \"x-queue-type\": \"quorum\"}"
+    assert f'    arguments_json = "{stated}"\n' in text
+    assert "    durable = true\n    auto_delete = false\n" in text
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        Exchange("x", internal=True),
+        Exchange("x@y"),
+        Exchange("x", arguments=Arguments({"n": 5})),
+        Queue("q@v"),
+        Binding("x", "q", "a/b"),
+    ],
+)
+def test_what_the_terraform_provider_cannot_hold_is_refused(
+    thing: Exchange | Queue | Binding,
+) -> None:
+    with pytest.raises(NotExportable):
+        as_terraform(Definitions.of([thing]), "/")
+
+
+def test_the_least_permissions_on_a_retry_pair() -> None:
+    roles = (
+        ("publisher", of_publisher(retry_pair, PARAMS, PAIR)),
+        ("consumer", of_consumer(retry_pair, PARAMS, PAIR)),
+        ("delayboard", of_delayboard(retry_pair, PARAMS, PAIR, PAIR)),
+    )
+    assert as_commands(roles, "my shop").splitlines() == [
+        "VHOST='my shop'",
+        "rabbitmqctl set_permissions -p \"$VHOST\" publisher '^$' '^(orders-retry)$' '^$'",
+        "rabbitmqctl set_permissions -p \"$VHOST\" consumer '^$' '^$' '^(orders)$'",
+        "rabbitmqctl set_permissions -p \"$VHOST\" delayboard '^(orders|orders-retry)$' "
+        "'^(amq\\.default|orders|orders-retry)$' '^(orders|orders-retry)$'",
+        "rabbitmqctl set_user_tags delayboard monitoring",
+    ]
+
+
+def test_a_destination_that_is_not_bound_yet_is_for_a_person_to_name() -> None:
+    params = delay_levels.EXAMPLE
+    found = delay_levels.definitions(params)
+    _, write, _ = of_publisher(delay_levels, params, found).patterns()
+    assert "DESTINATION" in write
+    bound = found | delay_levels.route(params, delay_levels.longest(params), "sales").declares
+    _, write, _ = of_publisher(delay_levels, params, bound).patterns()
+    assert "sales" in write
+    assert "DESTINATION" not in write
+
+
+def test_names_are_no_expressions() -> None:
+    params = Params("a.b*(c)|$", timedelta(seconds=5))
+    read = of_consumer(retry_pair, params, Definitions()).patterns()[2]
+    assert re.fullmatch(read, "a.b*(c)|$")
+    assert not re.fullmatch(read, "axb*(c)|$")

@@ -1,0 +1,1 @@
+"""Definitions of a topology for other tools: pure."""

@@ -1,0 +1,118 @@
+"""Definitions as resources of the Terraform provider cyrilgdn/rabbitmq.
+
+Source: rabbitmq/resource_exchange.go, resource_queue.go and resource_binding.go of the provider.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from topology.definitions import ArgumentValue, Binding, Definitions, Exchange, Identity, Queue
+from topology.exports.names import NotExportable, resource_name
+
+LONGEST_LABEL = 80
+_HEAD = """terraform {
+  required_providers {
+    rabbitmq = {
+      source = "cyrilgdn/rabbitmq"
+    }
+  }
+}
+"""
+
+
+def as_terraform(things: Definitions, vhost: str) -> str:
+    """Raises NotExportable."""
+    blocks = [_HEAD, f'variable "vhost" {{\n  default = {_text(vhost)}\n}}\n']
+    for thing in things:
+        match thing:
+            case Exchange():
+                blocks.append(_exchange(thing))
+            case Queue():
+                blocks.append(_queue(thing))
+            case Binding():
+                blocks.append(_binding(thing, things))
+    return "\n".join(blocks)
+
+
+def _exchange(thing: Exchange) -> str:
+    _check_name(thing.name)
+    if thing.internal:
+        raise NotExportable(
+            f"The exchange “{thing.name}” is internal, and the provider has no such exchanges."
+        )
+    if not all(isinstance(value, str) for value in thing.arguments.values()):
+        raise NotExportable(
+            f"The exchange “{thing.name}” has an argument that is no text, and the provider "
+            "takes only text for exchanges."
+        )
+    settings = [f"type = {_text(thing.type)}", *_flags(thing.durable, thing.auto_delete)]
+    if thing.arguments:
+        pairs = (f"  {_text(key)} = {_text(str(v))}" for key, v in thing.arguments.items())
+        settings += ["arguments = {", *pairs, "}"]
+    return _resource("exchange", thing.identity, thing.name, settings)
+
+
+def _queue(thing: Queue) -> str:
+    _check_name(thing.name)
+    settings = [*_flags(thing.durable, thing.auto_delete), *_arguments(thing.arguments)]
+    return _resource("queue", thing.identity, thing.name, settings)
+
+
+def _binding(thing: Binding, things: Definitions) -> str:
+    kind = "queue" if thing.destination_is_queue else "exchange"
+    # The provider splits the address of a binding at slashes.
+    for name in (thing.source, thing.destination, thing.routing_key):
+        if "/" in name:
+            raise NotExportable(
+                f"“{name}” has a slash, which the provider cannot read in a binding."
+            )
+    lines = [
+        "  vhost = var.vhost",
+        f"  source = {_end(things, ('exchange', thing.source))}",
+        f"  destination = {_end(things, (kind, thing.destination))}",
+        f"  destination_type = {_text(kind)}",
+        f"  routing_key = {_text(thing.routing_key)}",
+        *(f"  {line}" for line in _arguments(thing.arguments)),
+    ]
+    return _block("binding", thing.identity, lines)
+
+
+def _resource(kind: str, identity: Identity, name: str, settings: list[str]) -> str:
+    lines = [f"  name = {_text(name)}", "  vhost = var.vhost", "  settings {"]
+    return _block(kind, identity, [*lines, *(f"    {line}" for line in settings), "  }"])
+
+
+def _block(kind: str, identity: Identity, lines: list[str]) -> str:
+    head = f'resource "rabbitmq_{kind}" "{resource_name(identity, "_", LONGEST_LABEL)}" {{'
+    return "\n".join([head, *lines, "}", ""])
+
+
+def _end(things: Definitions, identity: Identity) -> str:
+    """A reference, so that Terraform creates the object first; the name of an object of others."""
+    if things.get(identity) is None:
+        return _text(identity[1])
+    return f"rabbitmq_{identity[0]}.{resource_name(identity, '_', LONGEST_LABEL)}.name"
+
+
+def _flags(durable: bool, auto_delete: bool) -> Iterator[str]:
+    yield f"durable = {json.dumps(durable)}"
+    yield f"auto_delete = {json.dumps(auto_delete)}"
+
+
+def _arguments(arguments: Mapping[str, ArgumentValue]) -> list[str]:
+    """As JSON, which keeps numbers."""
+    given = json.dumps(dict(arguments), ensure_ascii=False, sort_keys=True)
+    return [f"arguments_json = {_text(given)}"] if arguments else []
+
+
+def _check_name(name: str) -> None:
+    """The provider splits the address of an exchange or a queue at this sign."""
+    if "@" in name:
+        raise NotExportable(f"“{name}” has an @, which the provider cannot read in a name.")
+
+
+def _text(value: str) -> str:
+    """A literal: JSON's signs, and no template."""
+    return json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")

@@ -1,0 +1,64 @@
+"""Plans topologies from exported definitions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from topology.broker.management.exported import NotDefinitions
+from topology.graph.layout.geometry import visible
+from topology.management.topology_command import BAD_INPUT_CODE, FAILED_CODE
+from topology.models import Broker
+from topology.operations.import_definitions import import_definitions
+from topology.operations.ownership import Refusal
+
+
+class Command(BaseCommand):
+    help = (
+        "Plan the topologies that exported definitions have. The broker is not changed: check "
+        "each with the command plan, then apply it. Exit code: 0 if at least one is planned, 1 if "
+        "none is, 2 if the input cannot be read."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("broker", help="the broker's slug, as in the page's address")
+        parser.add_argument("file", help="exported definitions, or - for standard input")
+        parser.add_argument("--vhost", help="the virtual host in the file, if it has several")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        broker = Broker.objects.filter(slug=options["broker"]).first()
+        if broker is None:
+            known = ", ".join(Broker.objects.values_list("slug", flat=True)) or "none"
+            self._refuse(
+                f"The broker “{options['broker']}” does not exist. Existing brokers: {known}."
+            )
+        file = options["file"]
+        try:
+            document = json.loads(_read(file))
+            imported = import_definitions(None, broker, document, options["vhost"])
+        except (NotDefinitions, Refusal) as error:
+            self._refuse(str(error))
+        except OSError as error:
+            self._refuse(f"“{file}” cannot be read: {error.strerror}.")
+        except (ValueError, RecursionError):
+            self._refuse(f"“{file}” is not JSON.")
+        for topology in imported.planned:
+            self.stdout.write(visible(f"Planned: {topology.slug} ({topology.kind})"))
+        for sentence in imported.skipped:
+            self.stderr.write(visible(sentence))
+        self.stdout.write(imported.sentence)
+        if not imported.planned:
+            sys.exit(FAILED_CODE)
+
+    def _refuse(self, sentence: str) -> NoReturn:
+        self.stderr.write(visible(sentence))
+        sys.exit(BAD_INPUT_CODE)
+
+
+def _read(file: str) -> bytes:
+    """Raises OSError."""
+    return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()

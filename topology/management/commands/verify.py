@@ -1,0 +1,37 @@
+"""Verifies a topology against its broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from topology.management.topology_command import (
+    EXIT_CODES,
+    Result,
+    TopologyCommand,
+    plan_fields,
+    plan_lines,
+    refuse_deleted,
+)
+from topology.models import Topology
+from topology.operations import provision
+
+
+class Command(TopologyCommand):
+    help = (
+        "Verify a topology: compare every argument and trace the route of a probe for each delay. "
+        "Changes and publishes nothing. Exit code: 0 if every check holds, 1 if one does not, "
+        f"{EXIT_CODES}"
+    )
+
+    def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:
+        refuse_deleted(topology)
+        verdict = provision.check(None, topology)
+        lines = (
+            *plan_lines(verdict.plan),
+            *(f"{'ok' if one.holds else 'FAILED'}: {one.sentence}" for one in verdict.checks),
+            "The topology holds." if verdict.holds else "The topology does not hold.",
+        )
+        checks = [{"holds": one.holds, "sentence": one.sentence} for one in verdict.checks]
+        fields = {"holds": verdict.holds, "checks": checks, "changes": plan_fields(verdict.plan)}
+        return Result(verdict.holds, lines, fields)

@@ -1,0 +1,126 @@
+"""What the commands that act on one topology share: arguments, output and exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from topology.broker.errors import BrokerError
+from topology.graph.layout.geometry import visible
+from topology.models import State, Topology
+from topology.operations.ownership import Refusal
+from topology.patterns.pattern import ParamsError
+from topology.provisioning.plan import Plan, title
+
+FAILED_CODE, BAD_INPUT_CODE = 1, 2
+EXIT_CODES = "1 if the command failed, 2 if the topology is unknown."
+_SIGNS = {"create": "+", "present": "=", "conflict": "≠"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command prints: lines for a person, or fields of a JSON object."""
+
+    is_good: bool
+    lines: tuple[str, ...]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+class BadInput(Exception):
+    """The sentence says what is wrong with the arguments."""
+
+
+class TopologyCommand(BaseCommand):
+    """Exits with 0, FAILED_CODE for a result that is not good or an error, or BAD_INPUT_CODE."""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("topology", help="the topology's slug, as in the page's address")
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    @abstractmethod
+    def act(self, topology: Topology, options: Mapping[str, Any]) -> Result:
+        """Raises Refusal, BrokerError, ParamsError and BadInput."""
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        slug, as_json = options["topology"], options["json"]
+        try:
+            topology = find_topology(slug)
+            result = self.act(topology, options)
+        except BadInput as error:
+            self._fail(slug, str(error), as_json=as_json)
+            sys.exit(BAD_INPUT_CODE)
+        except (Refusal, BrokerError, ParamsError) as error:
+            self._fail(slug, str(error), as_json=as_json)
+            sys.exit(FAILED_CODE)
+        if as_json:
+            head = {"topology": slug, "broker": topology.broker.slug, "state": topology.state}
+            self._print_json({**head, **result.fields})
+        else:
+            for line in result.lines:
+                self.stdout.write(visible(line))
+        if not result.is_good:
+            sys.exit(FAILED_CODE)
+
+    def _fail(self, slug: str, sentence: str, *, as_json: bool) -> None:
+        if as_json:
+            self._print_json({"topology": slug, "error": sentence})
+        self.stderr.write(visible(sentence))
+
+    def _print_json(self, document: Mapping[str, Any]) -> None:
+        self.stdout.write(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def refuse_deleted(topology: Topology) -> None:
+    """Raises BadInput."""
+    if topology.state == State.TORN_DOWN:
+        raise BadInput(f"The topology “{topology.slug}” is deleted. Create a new topology.")
+
+
+def plan_lines(plan: Plan) -> Iterable[str]:
+    """The changes of a plan, objects that exist only as a number."""
+    for change in plan.changes:
+        if change.sign != "present":
+            yield f"{_SIGNS[change.sign]} {change.title}"
+        for one in change.differences:
+            yield f"    {one.name}: planned {one.wanted or '–'}, in the broker {one.found or '–'}"
+    number = len(plan.changes)
+    yield (
+        f"{number} object{'' if number == 1 else 's'}: {len(plan.signed('create'))} to create, "
+        f"{len(plan.signed('conflict'))} in conflict, {len(plan.signed('present'))} in sync."
+    )
+
+
+def plan_fields(plan: Plan) -> list[dict[str, Any]]:
+    """The same as JSON, all objects."""
+    return [
+        {
+            "sign": change.sign,
+            "object": list(change.thing.identity),
+            "title": change.title,
+            "differences": [
+                {"name": one.name, "planned": one.wanted, "found": one.found}
+                for one in change.differences
+            ],
+        }
+        for change in plan.changes
+    ]
+
+
+def object_fields(things: Iterable[Any]) -> list[dict[str, Any]]:
+    return [{"object": list(thing.identity), "title": title(thing)} for thing in things]
+
+
+def find_topology(slug: str) -> Topology:
+    """Raises BadInput."""
+    found = Topology.objects.select_related("broker").filter(slug=slug).first()
+    if found is None:
+        rows = Topology.objects.exclude(state=State.TORN_DOWN)
+        known = ", ".join(rows.values_list("slug", flat=True)) or "none"
+        raise BadInput(f"The topology “{slug}” does not exist. Existing topologies: {known}.")
+    return found

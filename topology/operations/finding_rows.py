@@ -1,0 +1,94 @@
+"""The rows of findings: when each appeared and went, and which are muted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Count, Exists, OuterRef
+
+from topology import audit
+from topology.content.text import make_encodable
+from topology.findings.finding import Finding, Severity
+from topology.models import Broker, FindingMute, FindingPeriod
+from topology.operations.topology_rows import User
+
+# A finding that comes back so soon was never gone: live numbers come and go.
+SAME_PERIOD = timedelta(minutes=10)
+
+
+def record_findings(broker: Broker, found: Iterable[Finding], at: datetime) -> None:
+    """Open a period for each finding that appeared, and end those of findings that went."""
+    present = {one.key: one for one in found}
+    with transaction.atomic():
+        Broker.objects.filter(pk=broker.pk).update(findings_checked_at=at)
+        rows = FindingPeriod.objects.filter(broker=broker)
+        known = {row.key: row for row in rows.filter(gone_at=None)}
+        rows.filter(pk__in=[row.pk for key, row in known.items() if key not in present]).update(
+            gone_at=at
+        )
+        recent = rows.filter(gone_at__gte=at - SAME_PERIOD).order_by("gone_at")
+        known = {**{row.key: row for row in recent if row.key not in known}, **known}
+        added, changed = [], []
+        for key, one in present.items():
+            row = known.get(key)
+            if row is None:
+                added.append(_fill(FindingPeriod(broker=broker, key=key, appeared_at=at), one))
+            elif row.gone_at is not None or row.objects_count != len(one.objects):
+                row.gone_at = None
+                changed.append(_fill(row, one))
+        FindingPeriod.objects.bulk_create(added, batch_size=500)
+        fields = ["rule", "severity", "title", "objects_count", "gone_at"]
+        FindingPeriod.objects.bulk_update(changed, fields, batch_size=500)
+
+
+def _fill(row: FindingPeriod, one: Finding) -> FindingPeriod:
+    row.rule, row.severity = one.rule.id, int(one.severity)
+    row.title, row.objects_count = make_encodable(one.title), len(one.objects)
+    return row
+
+
+def count_open(brokers: Collection[Broker], now: datetime) -> Mapping[int, Mapping[Severity, int]]:
+    """Broker -> severity -> how many findings the worker last saw, without muted ones."""
+    mutes = FindingMute.active(now).filter(broker=OuterRef("broker"), key=OuterRef("key"))
+    rows = FindingPeriod.objects.filter(~Exists(mutes), broker__in=brokers, gone_at=None)
+    counts: dict[int, dict[Severity, int]] = defaultdict(dict)
+    of_severity = rows.order_by().values_list("broker", "severity").annotate(Count("pk"))
+    for broker_id, severity, number in of_severity:
+        counts[broker_id][Severity(severity)] = number
+    return counts
+
+
+def find_mutes(broker: Broker, now: datetime) -> dict[str, FindingMute]:
+    """The active ones, by the key of their finding."""
+    rows = FindingMute.active(now).filter(broker=broker).select_related("created_by")
+    return {row.key: row for row in rows}
+
+
+def mute_finding(
+    user: User, broker: Broker, one: Finding, *, reason: str, until_at: datetime
+) -> None:
+    """Leave a finding out of the counts until then; a second call replaces the first."""
+    details = {"reason": reason, "until": until_at.isoformat(), "finding": one.key}
+    what = make_encodable(one.title)
+    with (
+        audit.recorded(user, "finding muted", broker=broker, what=what, details=details),
+        transaction.atomic(),
+    ):
+        FindingMute.objects.filter(broker=broker, key=one.key).delete()
+        FindingMute.objects.create(
+            broker=broker,
+            key=one.key,
+            reason=reason,
+            until_at=until_at,
+            created_by_id=user.pk if user is not None else None,
+        )
+
+
+def unmute_finding(user: User, broker: Broker, key: str) -> bool:
+    """Count it again from now on; False when it was not muted."""
+    with audit.recorded(user, "finding unmuted", broker=broker, what=key):
+        deleted, _ = FindingMute.objects.filter(broker=broker, key=key).delete()
+    return bool(deleted)

@@ -1,0 +1,118 @@
+"""One finding with its chain, and muting it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from topology import access, latest
+from topology.findings.chain import chain_of
+from topology.findings.commands import has_blanks, set_vhost
+from topology.findings.finding import Finding
+from topology.findings.report import name_of
+from topology.forms import MuteForm
+from topology.models import Broker, FindingPeriod, Role, State, Topology
+from topology.operations.finding_rows import find_mutes, mute_finding, unmute_finding
+from topology.patterns.delay_levels.params import KIND as LEVELS
+from topology.patterns.pattern import ParamsError
+from topology.snapshot import Snapshot
+from topology.views.diagram import way_picture
+from topology.views.findings import make_line, worked_out
+
+MOST_OBJECTS = 200
+MOST_COMMANDS = 20
+MOST_PERIODS = 10
+
+
+@require_safe
+@access.with_broker(Role.VIEWER)
+def finding(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
+    return _page(request, broker, key, MuteForm())
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def finding_mute(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
+    form = MuteForm(request.POST)
+    one = _find(broker, key)
+    if one is None:
+        messages.error(request, "Finding not muted. The broker does not have it now.")
+    elif not form.is_valid():
+        return _page(request, broker, key, form)
+    else:
+        until_at = form.cleaned_data["until"]
+        mute_finding(
+            request.user, broker, one, reason=form.cleaned_data["reason"], until_at=until_at
+        )
+        messages.success(request, f"Finding muted until {until_at:%Y-%m-%d %H:%M} UTC.")
+    return redirect("topology:finding", broker_slug=broker.slug, key=key)
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def finding_unmute(request: HttpRequest, broker: Broker, key: str) -> HttpResponse:
+    if unmute_finding(request.user, broker, key):
+        messages.success(request, "Finding unmuted.")
+    return redirect("topology:finding", broker_slug=broker.slug, key=key)
+
+
+def _find(broker: Broker, key: str) -> Finding | None:
+    known = latest.fresh(broker)
+    worked = worked_out(broker, known.snapshot) if known.snapshot else None
+    return next((each for each in worked.value if each.key == key), None) if worked else None
+
+
+def _page(request: HttpRequest, broker: Broker, key: str, form: MuteForm) -> HttpResponse:
+    known = latest.fresh(broker)
+    worked = worked_out(broker, known.snapshot) if known.snapshot else None
+    context: dict[str, Any] = {
+        "broker": broker,
+        "latest": known,
+        "seen": worked.snapshot if worked else known.snapshot,
+        "is_worked_out": worked is not None,
+        "key": key,
+        "form": form,
+        "mute": find_mutes(broker, timezone.now()).get(key),
+        "periods": FindingPeriod.objects.filter(broker=broker, key=key)[:MOST_PERIODS],
+        "may_operate": access.may(request.user, broker, Role.OPERATOR),
+    }
+    one = next((each for each in worked.value if each.key == key), None) if worked else None
+    if worked is not None and one is not None:
+        context |= _shown(broker, one, worked.snapshot)
+    return render(request, "topology/finding.html", context)
+
+
+def _shown(broker: Broker, one: Finding, snapshot: Snapshot) -> dict[str, Any]:
+    chain = chain_of(one, snapshot)
+    commands = one.commands[:MOST_COMMANDS]
+    return {
+        "line": make_line(one),
+        "evidence": [(name_of(each.object), each) for each in one.evidence[:MOST_OBJECTS]],
+        "more_evidence": max(0, len(one.evidence) - MOST_OBJECTS),
+        "commands": "\n".join((set_vhost(broker.vhost), *commands)) if commands else "",
+        "has_blanks": any(has_blanks(command) for command in commands),
+        "more_commands": len(one.commands) - len(commands),
+        "chain": chain,
+        "managed": _managed(broker, one),
+        "levels": LEVELS,
+        "discovered": next((name for kind, name, *_ in one.objects if kind == "topology"), ""),
+        "picture": way_picture(chain, snapshot, broker) if chain and len(chain.way) else None,
+    }
+
+
+def _managed(broker: Broker, one: Finding) -> list[Topology]:
+    """The topologies that it is about, whose pages have a plan to restore what is missing."""
+    found = []
+    for row in Topology.objects.filter(broker=broker).exclude(state=State.TORN_DOWN):
+        # A row that no longer reads says so on its own page.
+        with suppress(ParamsError):
+            own = {thing.identity for thing in row.pattern.definitions(row.parsed)}
+            if own.intersection(one.objects):
+                found.append(row)
+    return found

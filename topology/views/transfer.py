@@ -1,0 +1,76 @@
+"""A topology for other tools, and topologies from exported definitions."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST, require_safe
+
+from topology import access, latest
+from topology.broker.management.exported import NotDefinitions
+from topology.definitions import Definitions
+from topology.exports.names import NotExportable
+from topology.models import Broker, Role, Topology
+from topology.operations.export_topology import FORMATS, export_topology
+from topology.operations.import_definitions import import_definitions
+from topology.operations.ownership import Refusal
+from topology.views.topologies import with_topology
+
+MOST_BYTES = 20_000_000
+MOST_SENTENCES = 5
+
+
+@require_safe
+@with_topology(Role.VIEWER)
+def topology_export(request: HttpRequest, topology: Topology) -> HttpResponse:
+    form = request.GET.get("format", "")
+    if form not in FORMATS:
+        raise Http404("This format does not exist. Go back to the topology page.")
+    known = latest.fresh(topology.broker)
+    found = known.snapshot.definitions if known.snapshot else Definitions()
+    try:
+        text = export_topology(topology, form, found)
+    except NotExportable as error:
+        messages.error(request, f"Topology not exported. {error}")
+        return redirect("topology:topology", slug=topology.slug)
+    answer = HttpResponse(text, content_type="text/plain; charset=utf-8")
+    name = quote(f"{topology.slug}.{FORMATS[form][1]}")
+    answer["Content-Disposition"] = f"attachment; filename*=UTF-8''{name}"
+    return answer
+
+
+@require_POST
+@access.with_broker(Role.OPERATOR)
+def definitions_import(request: HttpRequest, broker: Broker) -> HttpResponse:
+    back = redirect("topology:found", broker_slug=broker.slug)
+    file = request.FILES.get("file")
+    if file is None or not file.size:
+        messages.error(request, "Nothing was imported. Choose a file that is not empty.")
+        return back
+    if file.size > MOST_BYTES:
+        messages.error(
+            request,
+            "Nothing was imported. The file is larger than 20 MB. Use "
+            f"manage.py import_topologies {broker.slug} FILE.",
+        )
+        return back
+    vhost = request.POST.get("vhost", "") or None
+    try:
+        imported = import_definitions(request.user, broker, json.loads(file.read()), vhost)
+    except (NotDefinitions, Refusal) as error:
+        messages.error(request, f"Nothing was imported. {error}")
+        return back
+    except (ValueError, RecursionError):
+        messages.error(request, "Nothing was imported. The file is not JSON.")
+        return back
+    say = messages.success if imported.planned else messages.warning
+    say(request, imported.sentence)
+    for sentence in imported.skipped[:MOST_SENTENCES]:
+        messages.warning(request, sentence)
+    if len(imported.planned) == 1:
+        return redirect("topology:topology", slug=imported.planned[0].slug)
+    return redirect("topology:topologies")
