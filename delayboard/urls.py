@@ -8,7 +8,15 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from delayboard.sign_in.throttle import GuardedForm
-from delayboard.views import account, firehose, now, publish, redaction, retention
+from delayboard.views import (
+    account,
+    firehose,
+    now,
+    publish,
+    redaction,
+    retention,
+    scheduled_changes,
+)
 from delayboard.views.dead_letters import (
     groups,
     message,
@@ -31,6 +39,13 @@ urlpatterns = [
     path("password/", account.PasswordView.as_view(), name="password"),
     # The admin's own page of this kind would leave no entry in the audit log.
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
+    path("scheduled/changes/", scheduled_changes.scheduled_changes, name="scheduled_changes"),
+    path("scheduled/changes/new/", scheduled_changes.scheduled_change, name="scheduled_change"),
+    path(
+        "scheduled/changes/<int:pk>/undo/",
+        scheduled_changes.scheduled_change_undo,
+        name="scheduled_change_undo",
+    ),
     path("publish/", publish.publish, name="publish"),
     path("publications/<uuid:pk>/", publish.publication, name="publication"),
     path("dead-letters/", overview.dead_letters, name="dead_letters"),

@@ -47,6 +47,7 @@ def scheduled(request: HttpRequest) -> HttpResponseBase:
         "wanted": wanted,
         "bars": due_bars(shown, wanted),
         "strip": strip(shown, wanted),
+        "may_change": access.visible_brokers(request.user, Role.OPERATOR).exists(),
     }
     return render(request, "analytics/scheduled.html", context)
 
@@ -60,6 +61,8 @@ def scheduled_message(request: HttpRequest, pk: int) -> HttpResponse:
     hidden = redaction.rules_for(request.user, row.broker)
     shown = message_page.make_page(row, datetime.now(UTC), hidden)
     context: dict[str, Any] = {"broker": row.broker, "row": row, "page": shown}
+    is_waiting = row.left_at is None and row.entered_at is not None
+    context["may_change"] = is_waiting and access.may(request.user, row.broker, Role.OPERATOR)
     if request.GET.get("look") == "1" and shown.has_body:
         what = f"{row.topology or row.broker}: {shown.line.name}"
         with audit.recorded(request.user, "body viewed", broker=row.broker, what=what):

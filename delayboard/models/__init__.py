@@ -23,6 +23,13 @@ from delayboard.models.replay import (
     Source,
     TargetMode,
 )
+from delayboard.models.scheduled_change import (
+    ChangeKind,
+    ChangeState,
+    Interception,
+    InterceptionState,
+    ScheduledChange,
+)
 from delayboard.models.timeout_import import ImportedTimeout
 from topology.models import RedactionKind, RedactionRule
 
@@ -30,9 +37,13 @@ __all__ = (
     "BackgroundTask",
     "BatchState",
     "Body",
+    "ChangeKind",
+    "ChangeState",
     "DeadLetterQueue",
     "GroupHour",
     "ImportedTimeout",
+    "Interception",
+    "InterceptionState",
     "ItemState",
     "MessageGroup",
     "Order",
@@ -56,6 +67,7 @@ __all__ = (
     "ReplayItem",
     "ReplayRoute",
     "SavedSearch",
+    "ScheduledChange",
     "Source",
     "TargetMode",
 )

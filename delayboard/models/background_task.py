@@ -35,6 +35,11 @@ def parker_key(queue_id: int) -> str:
     return f"park:{queue_id}"
 
 
+def interception_key(interception_id: int) -> str:
+    """The key of the task that changes waiting messages for a queue."""
+    return f"intercept:{interception_id}"
+
+
 def is_missing(key: str) -> bool:
     """Whether no worker does this task."""
     return all(

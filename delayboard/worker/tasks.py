@@ -15,6 +15,7 @@ from analytics.recorder.drain import drain
 from analytics.recorder.firehose import record_firehose
 from analytics.recorder.follow import follow
 from analytics.recorder.record import record
+from delayboard.changes import intercept
 from delayboard.dead_letters import discard
 from delayboard.dead_letters.parking import park_queue
 from delayboard.dead_letters.parking.store_batch import Room
@@ -25,7 +26,7 @@ from delayboard.dead_letters.replay.draft import prepare_draft
 from delayboard.dead_letters.replay.follow import outcome
 from delayboard.dead_letters.replay.send import send_batch
 from delayboard.dead_letters.search.index import keep_indexed
-from delayboard.models import DeadLetterQueue
+from delayboard.models import DeadLetterQueue, Interception, InterceptionState
 from delayboard.models.background_task import (
     CLEANING,
     INDEX,
@@ -33,6 +34,7 @@ from delayboard.models.background_task import (
     PARKING,
     REPLAYS,
     firehose_key,
+    interception_key,
     parker_key,
     recorder_key,
     waiter_key,
@@ -42,7 +44,7 @@ from delayboard.worker.cleaning import keep_clean
 from delayboard.worker.schedule import keep_schedule
 from delayboard.worker.watch_bindings import keep_watching_bindings
 from topology import work
-from topology.models import State, Topology
+from topology.models import State, Topology, Work
 from topology.transfer.waiter import Passing, wait
 
 Beat = Callable[[Mapping[str, object]], None]
@@ -78,6 +80,8 @@ def list_tasks(owner: str, *, only: str = "") -> dict[str, Task]:
         tasks += [waiter_of(row) for row in applied if row.waiters]
         watched = DeadLetterQueue.objects.filter(is_confirmed=True, is_watched=True)
         tasks += [parker_of(row) for row in watched]
+        kept = Interception.objects.exclude(state=InterceptionState.CLOSED)
+        tasks += [interception_of(row, owner) for row in kept.select_related("work")]
         tasks += [replayer(owner, number) for number in range(1, REPLAYERS + 1)]
         tasks += [Task(key, name, run) for key, name, run in _always(owner)]
     return {task.key: task for task in tasks}
@@ -127,6 +131,12 @@ def parker_of(row: DeadLetterQueue) -> Task:
     return Task(parker_key(row.pk), f"Parker of {row.queue}"[:200], run, row.broker_id)
 
 
+def interception_of(row: Interception, owner: str) -> Task:
+    """The task that changes messages for a queue; whoever holds the lease of its work does it."""
+    run = partial(_intercept, row.work, owner)
+    return Task(interception_key(row.pk), f"Changes for {row.queue}"[:200], run, row.broker_id)
+
+
 def replayer(owner: str, number: int) -> Task:
     """One of several, so that a slow replay keeps no other one waiting."""
     run = partial(_work_off, change_state.KIND, owner, send_batch.replay)
@@ -140,6 +150,17 @@ def _wait(topology_id: int, passing: Passing, *, stop: Event, beat: Beat) -> Non
     (waiter,) = topology.waiters
     window = settings.MESSAGES_IN_FLIGHT
     wait(topology.broker.address, waiter, stop=stop, beat=beat, passing=passing, window=window)
+
+
+def _intercept(own: Work, owner: str, *, stop: Event, beat: Beat) -> None:
+    alive = partial(beat, {})
+    while not stop.is_set():
+        own.refresh_from_db()
+        claimed = work.claim_this(own, owner)
+        if claimed is not None:
+            intercept.attend(claimed, stop=stop, alive=alive)
+        alive()
+        stop.wait(IDLE_SECONDS)
 
 
 def _work_off(kind: str, owner: str, do: Callable[..., None], *, stop: Event, beat: Beat) -> None:

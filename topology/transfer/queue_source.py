@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from topology.broker.amqp.deliveries import Arrival
 from topology.broker.amqp.fast_consumer import Intake
@@ -29,7 +29,8 @@ class Taken(NamedTuple, Generic[Mark]):
 
 
 class QueueSource(Generic[Mark]):
-    """Takes what `decide` makes of each message, with a mark; None leaves the message there.
+    """Takes what `decide` makes of each message, with a mark; None leaves the message there, and
+    "drop" acknowledges it: what had to be noted of it is.
 
     `settled` is told what became of each. What was refused, or left, is held until the end, so
     that it does not come again and again. With `is_strict` the first that is refused ends it.
@@ -39,7 +40,7 @@ class QueueSource(Generic[Mark]):
     def __init__(
         self,
         intake: Intake,
-        decide: Callable[[Arrival], tuple[Publish, Mark] | None],
+        decide: Callable[[Arrival], tuple[Publish, Mark] | Literal["drop"] | None],
         settled: Callable[[Mark, Answer], None],
         *,
         prefetch: int,
@@ -94,6 +95,10 @@ class QueueSource(Generic[Mark]):
             self._bytes += len(arrival.body)
             if (decided := self._decide(arrival)) is None:
                 self._hold(arrival.tag)
+                continue
+            if decided == "drop":
+                self._bytes -= self._open.pop(arrival.tag)
+                self._ack([arrival.tag])
                 continue
             publish, mark = decided
             steps.append(Step(Taken(arrival.tag, mark), publish))

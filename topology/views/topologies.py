@@ -24,6 +24,7 @@ from topology.operations.export_topology import FORMATS
 from topology.operations.ownership import Refusal
 from topology.operations.restore_binding import obstacle_to, restore_binding
 from topology.operations.topology_rows import create_topology, keep_bodies
+from topology.patterns.advice import advise
 from topology.patterns.table import PATTERNS
 from topology.provisioning.plan import title
 from topology.provisioning.taps import DEFAULT_TAP
@@ -137,6 +138,8 @@ def topology(request: HttpRequest, topology: Topology) -> HttpResponse:
     }
     if known.snapshot:
         context |= _standing(topology, known.snapshot)
+        version = known.snapshot.version_tuple
+        context["advice"] = advise(topology.kind, topology.parsed, version)
     return render(request, "topology/topology.html", context)
 
 

@@ -105,6 +105,11 @@ class Intake:
             self._channel.basic_cancel(self._consumer)
             self._consume()
 
+    def end(self) -> None:
+        """Let nothing more come; what has come is to be taken as before."""
+        with translated(self._address):
+            self._channel.basic_cancel(self._consumer)
+
     def depth(self) -> int:
         """How many are ready in the queue, besides what was sent to us."""
         with translated(self._address):

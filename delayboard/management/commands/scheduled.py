@@ -1,4 +1,4 @@
-"""What waits in the delays: as a table, or as JSON lines for programs.
+"""What waits in the delays: as a table, or as JSON lines for programs; and changes of it.
 
 Nothing is hidden from whoever has a shell here: redaction rules are for the roles of the site.
 """
@@ -10,12 +10,15 @@ from itertools import islice
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db.models import QuerySet
 
+from analytics.models import ScheduledMessage
 from analytics.scheduled.pages import export, scheduled_page
 from analytics.scheduled.pages.lines import Line
 from analytics.scheduled.queries import listing
 from analytics.scheduled.queries.filter import NAMES, Filter, parse
 from analytics.scheduled.summaries import counts, summary
+from delayboard.management import scheduled_changes
 from topology.content.export_format import compact_json
 from topology.delays import format_delay
 from topology.models import Broker, Topology
@@ -27,10 +30,12 @@ NARROW = 60
 class Command(BaseCommand):
     help = (
         "List waiting messages in due order. Warnings about missing messages go to stderr; "
-        "with --json also to the last line, with the kind “summary”."
+        "with --json also to the last line, with the kind “summary”. With an action, cancel, "
+        "reschedule or deliver now those that are named; list or undo such changes."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
+        scheduled_changes.add_arguments(parser)
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
         parser.add_argument(
             "--topology", default="", help="topology slug, as in the page's address"
@@ -54,6 +59,25 @@ class Command(BaseCommand):
             raise CommandError("--limit needs a number from 0 on.")
         brokers = list(Broker.objects.all())
         rows = listing.asked(brokers, wanted, now)
+        action, write = options["action"], self.stdout.write
+        if action in scheduled_changes.KINDS:
+            chosen = (line.row for line in export.lines(rows, wanted.text, None))
+            scheduled_changes.change(action, chosen, options, now, write)
+        elif action == "changes":
+            scheduled_changes.list_changes(options, write)
+        elif action == "undo":
+            scheduled_changes.undo_changes(options, write)
+        else:
+            self._list(options, wanted, brokers, rows, now)
+
+    def _list(
+        self,
+        options: dict[str, Any],
+        wanted: Filter,
+        brokers: list[Broker],
+        rows: QuerySet[ScheduledMessage],
+        now: datetime,
+    ) -> None:
         lines = islice(export.lines(rows, wanted.text, None), options["limit"])
         if options["json"]:
             for line in lines:

@@ -1,0 +1,1 @@
+"""Changes of waiting messages: cancel, reschedule, deliver now."""

@@ -1,0 +1,197 @@
+"""Which of some messages can be changed, when each change takes effect, and what else it touches.
+
+Nothing is changed here: this is the dry run, and what a request begins with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from analytics.models import ScheduledMessage
+from delayboard.changes.limits import LEAD, SHORTEST_NOTICE
+from delayboard.changes.point import Point, Unchangeable, exit_of, find_point
+from delayboard.changes.rebuild import rebuild
+from delayboard.models import ChangeKind, Interception, ScheduledChange
+from delayboard.models.scheduled_change import OPEN, InterceptionState
+from topology import latest
+from topology.broker.management.client import Management
+from topology.definitions import Arguments, Binding
+from topology.models import Broker, State, Topology
+from topology.patterns.pattern import ParamsError
+from topology.snapshot import Snapshot
+
+LEFT = "The message has left its delay."
+CHANGED = "Another change of this message is requested. Undo that one first."
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a change of one message would do.
+
+    `problem` says why it is impossible, "" where it is not; then `point` is what is intercepted
+    from `from_at` on. With `is_copied` a copy is published first.
+    """
+
+    row: ScheduledMessage
+    problem: str = ""
+    point: Point | None = None
+    from_at: datetime | None = None
+    takes_effect_at: datetime | None = None
+    is_copied: bool = False
+
+
+@dataclass(frozen=True)
+class Passing:
+    """What else is forwarded: the messages known to be due for `queue` meanwhile, and more."""
+
+    queue: str
+    from_at: datetime
+    until_at: datetime
+    known: int
+
+
+def check(
+    rows: Sequence[ScheduledMessage],
+    kind: ChangeKind,
+    now: datetime,
+    new_due_at: datetime | None = None,
+) -> list[Verdict]:
+    """A verdict for each row, in their order. Raises BrokerError where a broker is not seen."""
+    checker = _Checker(kind, now, new_due_at, rows)
+    return [checker.verdict(row) for row in rows]
+
+
+def passing(verdicts: Sequence[Verdict]) -> list[Passing]:
+    """What passes the forwarders besides, for each queue."""
+    by_queue: dict[str, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        if verdict.point is not None:
+            by_queue[verdict.point.binding.destination].append(verdict)
+    found = []
+    for queue, some in sorted(by_queue.items()):
+        dues = [one.row.due_at for one in some if one.row.due_at]
+        from_at, until_at = min(dues) - LEAD, max(dues)
+        destinations = {one.row.destination for one in some}
+        others = ScheduledMessage.objects.filter(
+            broker=some[0].row.broker,
+            left_at=None,
+            destination__in=destinations,
+            due_at__gte=from_at,
+            due_at__lte=until_at,
+        )
+        known = others.exclude(pk__in=[one.row.pk for one in some]).count()
+        found.append(Passing(queue, from_at, until_at, known))
+    return found
+
+
+class _Checker:
+    """Looks at each broker and each destination once."""
+
+    def __init__(
+        self,
+        kind: ChangeKind,
+        now: datetime,
+        new_due_at: datetime | None,
+        rows: Sequence[ScheduledMessage],
+    ) -> None:
+        self._kind = kind
+        self._now = now
+        self._new_due_at = new_due_at
+        self._points: dict[tuple[int, str], Point | str] = {}
+        self._snapshots: dict[int, Snapshot] = {}
+        self._chosen = Counter((row.topology_id, row.destination, row.key) for row in rows)
+        open_changes = ScheduledChange.objects.filter(state__in=OPEN)
+        self._changed = set(open_changes.values_list("message_id", flat=True))
+
+    def verdict(self, row: ScheduledMessage) -> Verdict:
+        problem = self._problem_of(row)
+        if problem:
+            return Verdict(row, problem)
+        assert row.due_at is not None
+        assert row.topology is not None
+        point = self._point(row.topology, row.destination)
+        if isinstance(point, str):
+            return Verdict(row, point)
+        is_copied = self._is_copied(row.due_at)
+        if is_copied and isinstance(why := rebuild(row), str):
+            return Verdict(row, why)
+        at = self._now if is_copied else row.due_at
+        return Verdict(row, "", point, row.due_at - LEAD, at, is_copied)
+
+    def _problem_of(self, row: ScheduledMessage) -> str:
+        topology = row.topology
+        if row.left_at is not None or row.due_at is None or row.entered_at is None:
+            return LEFT
+        if row.pk in self._changed:
+            return CHANGED
+        if topology is None or topology.state != State.APPLIED:
+            return "The topology of this message is not applied."
+        if row.due_at < self._now + SHORTEST_NOTICE:
+            seconds = SHORTEST_NOTICE // timedelta(seconds=1)
+            return f"The message is due, or is due within {seconds} s. It is too late for a change."
+        if self._new_due_at is not None and (why := self._delay_problem(topology, row)):
+            return why
+        alike = ScheduledMessage.objects.filter(
+            topology=topology, destination=row.destination, key=row.key, left_at=None
+        ).exclude(entered_at=None)
+        if (
+            alike.filter(due_at__gte=self._now).count()
+            > self._chosen[(row.topology_id, row.destination, row.key)]
+        ):
+            return (
+                "Other waiting messages have the same id or content, and nothing tells them "
+                "apart. Choose all of them."
+            )
+        return ""
+
+    def _delay_problem(self, topology: Topology, row: ScheduledMessage) -> str:
+        assert self._new_due_at is not None
+        if self._new_due_at <= self._now:
+            return "The new time is over. Choose a later one, or deliver the message now."
+        try:
+            topology.pattern.route(topology.parsed, self._new_due_at - self._now, row.destination)
+        except ParamsError as error:
+            return str(error)
+        return ""
+
+    def _is_copied(self, due_at: datetime) -> bool:
+        is_earlier = self._new_due_at is not None and self._new_due_at <= due_at
+        return self._kind == ChangeKind.DELIVER_NOW or is_earlier
+
+    def _point(self, topology: Topology, destination: str) -> Point | str:
+        key = (topology.pk, destination)
+        if key not in self._points:
+            try:
+                exchange, routing_key = exit_of(topology.kind, topology.parsed, destination)
+                self._points[key] = known_point(
+                    topology.broker, self._snapshot(topology), exchange, routing_key
+                )
+            except (Unchangeable, ParamsError) as error:
+                self._points[key] = str(error)
+        return self._points[key]
+
+    def _snapshot(self, topology: Topology) -> Snapshot:
+        broker = topology.broker
+        if broker.pk not in self._snapshots:
+            with Management(broker.address) as management:
+                self._snapshots[broker.pk] = latest.for_action(
+                    broker, management, topology.definitions
+                )
+        return self._snapshots[broker.pk]
+
+
+def known_point(broker: Broker, snapshot: Snapshot, exchange: str, key: str) -> Point:
+    """As `find_point`; what an interception of ours replaced counts as it was."""
+    definitions = snapshot.definitions
+    for row in Interception.objects.filter(broker=broker).exclude(state=InterceptionState.CLOSED):
+        ours = row.objects_of_broker
+        added = {thing.identity for thing in ours.objects} | {
+            ours.entrance.identity,
+            ours.switch.identity,
+        }
+        old = Binding(row.source, row.queue, row.routing_key, arguments=Arguments(row.arguments))
+        definitions = definitions.without(added) | type(definitions).of([old])
+    return find_point(definitions, exchange, key)

@@ -1,0 +1,40 @@
+"""What is published in place of a changed message."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from delayboard.changes.point import exit_of
+from delayboard.models import ChangeKind, ScheduledChange
+from topology.broker.properties.read import strip_for_replay
+from topology.definitions import Definitions
+from topology.message import Message, Publish
+from topology.patterns.delay_levels.pattern import delay_levels
+
+# Marks what stands for a changed message. Of “x-opt-”: it changes no content id.
+CHANGE_HEADER = "x-opt-delayboard-change"
+
+
+def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions, Publish]:
+    """What to declare and to publish: with the same ids, now or with what is left of the delay.
+
+    No binding is declared: the destination's is there, or is replaced just now. Raises ParamsError
+    for a delay that the topology does not have, FieldError for properties that cannot be edited.
+    """
+    topology = change.topology
+    params = topology.parsed
+    now_ms = time.time_ns() // 1_000_000
+    if change.kind == ChangeKind.DELIVER_NOW:
+        exchange, key = exit_of(topology.kind, params, change.destination)
+        if topology.kind == delay_levels.KIND:
+            key = message.routing_key
+        properties = strip_for_replay(message.properties, {CHANGE_HEADER: str(change.pk)})
+        return Definitions(), Publish(exchange, key, properties, message.body)
+    assert change.new_due_at is not None
+    left_ms = max(0, round(change.new_due_at.timestamp() * 1000) - now_ms)
+    route = topology.pattern.route(params, timedelta(milliseconds=left_ms), change.destination)
+    headers = {**route.stamped(now_ms), CHANGE_HEADER: str(change.pk)}
+    properties = strip_for_replay(message.properties, headers)
+    declares = Definitions(queues=route.declares.queues)
+    return declares, Publish(route.exchange, route.routing_key, properties, message.body)

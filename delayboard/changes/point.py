@@ -1,0 +1,112 @@
+"""PURE: the one binding through which a topology's delayed messages come to a destination's queue.
+
+A change is exact only where each message passes one binding on its way to one queue, and where
+publishing it again does not change what its consumer decides by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topology.definitions import Binding, Definitions
+from topology.patterns.busy_wait.params import KIND as BUSY_WAIT
+from topology.patterns.delay_levels.params import Params as LevelParams
+from topology.patterns.delay_levels.params import delivery_name
+from topology.patterns.delay_levels.pattern import delay_levels
+from topology.patterns.hold_queues.params import Params as HoldParams
+from topology.patterns.hold_queues.pattern import hold_queues
+from topology.routing.matching.index import Index
+from topology.routing.matching.match import FORESEEABLE, steps
+from topology.transfer.interception import PREFIX
+
+_RETRIES = (
+    "From RabbitMQ 4.0 on a message that is published again begins its x-death count anew, and "
+    "consumers of retries count by it. Discard the message when it is dead-lettered for good."
+)
+# Why the messages of other patterns cannot be changed.
+OTHERS = {
+    "retry_loop": _RETRIES,
+    "retry_pair": _RETRIES,
+    "retry_ladder": _RETRIES,
+    "quorum_retry": (
+        "The message waits within its own queue, and RabbitMQ has no command for one message of a "
+        "queue."
+    ),
+    "delay_queues": (
+        "The delay queues dead-letter through the default exchange, which has no binding to "
+        "replace. Use delay levels, or hold queues with an exchange."
+    ),
+    "delayed_exchange": (
+        "The plugin keeps its messages outside of queues, where nothing can reach one of them. "
+        "Move to delay levels."
+    ),
+    BUSY_WAIT: (
+        "The waiter of this topology does not read changes yet. The consumer can check the "
+        "message when it arrives."
+    ),
+}
+
+
+class Unchangeable(Exception):
+    """The messages of this destination cannot be changed; the sentence says why."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """The binding that is replaced, and the type of the queue that intercepts."""
+
+    binding: Binding
+    queue_type: str
+
+
+def exit_of(kind: str, params: object, destination: str) -> tuple[str, str]:
+    """The exchange and key with which messages for a destination leave the delays.
+
+    Raises Unchangeable for a pattern whose messages leave through none.
+    """
+    if kind == delay_levels.KIND:
+        assert isinstance(params, LevelParams)
+        if params.destinations == "queues" and params.preset in ("nsb-v1", "nsb-v2"):
+            raise Unchangeable(
+                "NServiceBus binds the destination again before every delayed message, which "
+                "would undo the interception. Use conventional routing."
+            )
+        return delivery_name(params), "0." * params.levels + destination
+    if kind == hold_queues.KIND:
+        assert isinstance(params, HoldParams)
+        if not params.exchange:
+            raise Unchangeable(
+                "The hold queues dead-letter through the default exchange, which has no binding "
+                "to replace. Use hold queues with an exchange."
+            )
+        return params.exchange, destination
+    raise Unchangeable(OTHERS[kind])
+
+
+def find_point(found: Definitions, exchange: str, key: str) -> Point:
+    """The binding that every message with this key passes. Raises Unchangeable."""
+    without = found.without_taps()
+    reached: list[tuple[str, str]] = []
+    for step in steps(Index.of(without), exchange, (key,), {}, ()):
+        if step.exchange.type not in FORESEEABLE or step.exchange.type == "headers":
+            raise Unchangeable(
+                f"The exchange “{step.exchange.name}” routes by more than the routing key."
+            )
+        reached += [(step.exchange.name, queue) for queue in step.queues]
+    queues = sorted({queue for _, queue in reached})
+    if not queues:
+        raise Unchangeable("No queue receives the messages of this destination.")
+    if len(queues) > 1:
+        names = ", ".join(f"“{queue}”" for queue in queues[:5])
+        raise Unchangeable(f"Several queues receive these messages: {names}.")
+    (queue,) = queues
+    bindings = [one for source, _ in reached for one in without.leads(source, queue)]
+    if len(bindings) > 1:
+        raise Unchangeable(f"Several bindings lead to the queue “{queue}”. Keep one of them.")
+    if bindings[0].source.startswith(PREFIX):
+        raise Unchangeable("Another Delayboard intercepts this destination. Try again later.")
+    there = found.queue(queue)
+    is_quorum = there is not None and there.type == "quorum"
+    levels = found.dying_into(exchange)
+    is_quorum = is_quorum or any(level.type == "quorum" for level in levels)
+    return Point(bindings[0], "quorum" if is_quorum else "classic")

@@ -1,0 +1,128 @@
+"""Requesting changes of waiting messages, and undoing those that did not take effect."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from analytics.models import ScheduledMessage
+from delayboard.changes.check import Verdict, check
+from delayboard.changes.limits import LEAD
+from delayboard.changes.point import Point
+from delayboard.models import (
+    ChangeKind,
+    ChangeState,
+    Interception,
+    InterceptionState,
+    ScheduledChange,
+)
+from delayboard.models.scheduled_change import OPEN
+from topology import audit, work
+from topology.models import Broker, Work, WorkState
+from topology.transfer.interception import PREFIX
+
+KIND = "intercept"
+
+
+def request(
+    user: Any,
+    rows: Sequence[ScheduledMessage],
+    kind: ChangeKind,
+    new_due_at: datetime | None = None,
+) -> list[Verdict]:
+    """Request a change of each row that can be changed; the verdict of each, in their order.
+
+    Raises BrokerError where a broker is not seen: then nothing is requested.
+    """
+    verdicts = check(rows, kind, timezone.now(), new_due_at)
+    with transaction.atomic():
+        for verdict in verdicts:
+            if not verdict.problem:
+                _store(user, verdict, kind, new_due_at)
+    return verdicts
+
+
+def undo(user: Any, change: ScheduledChange) -> bool:
+    """Withdraw a change; False when it took effect, or its copy was begun to be published."""
+    with transaction.atomic():
+        rows = ScheduledChange.objects.filter(
+            pk=change.pk, state=ChangeState.PENDING, copy_begun_at=None
+        )
+        if not rows.update(state=ChangeState.UNDONE, ended_at=timezone.now()):
+            return False
+        audit.record(user, "change undone", broker=change.broker, what=describe(change))
+    return True
+
+
+def describe(change: ScheduledChange) -> str:
+    """The message of a change, for the audit log."""
+    return f"{change.get_kind_display()} {change.key} for {change.destination}"
+
+
+def _store(user: Any, verdict: Verdict, kind: ChangeKind, new_due_at: datetime | None) -> None:
+    row, point = verdict.row, verdict.point
+    assert point is not None
+    assert row.due_at is not None
+    assert row.topology is not None
+    interception = _interception_of(row.broker, point)
+    change = ScheduledChange.objects.create(
+        broker=row.broker,
+        topology=row.topology,
+        message=row,
+        interception=interception,
+        kind=kind,
+        key=row.key,
+        destination=row.destination,
+        due_at=row.due_at,
+        new_due_at=new_due_at,
+        is_copied=verdict.is_copied,
+        requested_by_id=getattr(user, "pk", None),
+    )
+    wake(interception)
+    audit.record(
+        user,
+        f"{change.get_kind_display()} requested",
+        broker=row.broker,
+        what=f"{row.key} for {row.destination}",
+        details={"change": change.pk, "due_at": row.due_at.isoformat()},
+    )
+
+
+def _interception_of(broker: Broker, point: Point) -> Interception:
+    """The open one of this binding, else a new one; in the caller's transaction."""
+    binding = point.binding
+    rows = Interception.objects.select_for_update().exclude(state=InterceptionState.CLOSED)
+    known = rows.filter(broker=broker, source=binding.source, queue=binding.destination).first()
+    if known is not None:
+        return known
+    done = work.ask(KIND, 0, broker=broker, user=None)
+    return Interception.objects.create(
+        broker=broker,
+        name=PREFIX + secrets.token_hex(6),
+        source=binding.source,
+        queue=binding.destination,
+        routing_key=binding.routing_key,
+        arguments=dict(binding.arguments),
+        queue_type=point.queue_type,
+        work=done,
+    )
+
+
+def begins_at(interception: Interception) -> datetime | None:
+    """When there is something to do for it next; None when nothing is left."""
+    changes = interception.changes.filter(state__in=OPEN)
+    if changes.filter(is_copied=True, copied_at=None).exists():
+        return timezone.now()
+    first = changes.order_by("due_at").first()
+    return first.due_at - LEAD if first else None
+
+
+def wake(interception: Interception) -> None:
+    """Let a worker attend to it in time."""
+    waiting = Work.objects.filter(pk=interception.work_id, state=WorkState.WAITING)
+    waiting.update(not_before_at=begins_at(interception))

@@ -1,0 +1,98 @@
+"""Which intercepted messages are changed, and how that is written down before they are acked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from analytics import facts
+from analytics.recorder.copies import bounded, content_of
+from delayboard.changes.outgoing import CHANGE_HEADER
+from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
+from delayboard.models.scheduled_change import OPEN
+from topology import audit
+from topology.message import Message, Publish
+
+
+class Tombstones:
+    """The changes of one interception, by what names their messages."""
+
+    def __init__(self, interception: Interception) -> None:
+        self._interception = interception
+        self._by_key: dict[str, list[ScheduledChange]] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read them anew; a copy that is not confirmed takes no message's place."""
+        # Its message may come once more: nothing says yet that the broker has the ack.
+        unsettled = Q(state=ChangeState.DONE, is_settled=False)
+        rows = self._interception.changes.filter(Q(state__in=OPEN) | unsettled)
+        rows = rows.exclude(is_copied=True, copied_at=None)
+        found: dict[str, list[ScheduledChange]] = defaultdict(list)
+        for change in rows.select_related("topology", "broker"):
+            found[change.key].append(change)
+        self._by_key = dict(found)
+
+    def find(self, message: Message) -> ScheduledChange | None:
+        """The change of this message, None for one that passes.
+
+        One that was taken before is known again only when it is delivered again.
+        """
+        if not self._by_key:
+            return None
+        name = bounded(message.properties.message_id or "") or content_of(message)
+        own = message.tag(CHANGE_HEADER)
+        changes = [one for one in self._by_key.get(name, ()) if str(one.pk) != own]
+        waiting = [one for one in changes if one.state in OPEN]
+        if waiting:
+            return waiting[0]
+        return changes[0] if changes and message.redelivered else None
+
+
+def begin(change: ScheduledChange) -> bool:
+    """Write down that its message is published again; False when it was undone meanwhile."""
+    rows = ScheduledChange.objects.filter(pk=change.pk, state__in=OPEN)
+    is_again = change.state == ChangeState.PUBLISHING
+    changes = {"may_be_duplicated": True} if is_again else {}
+    if not rows.update(state=ChangeState.PUBLISHING, **changes):
+        return False
+    change.state = ChangeState.PUBLISHING
+    return True
+
+
+def finish(change: ScheduledChange, message: Message | Publish) -> bool:
+    """Write down that its message is taken out; False when it was undone meanwhile."""
+    now = timezone.now()
+    is_cancelled = change.kind == ChangeKind.CANCEL
+    with transaction.atomic():
+        rows = ScheduledChange.objects.filter(pk=change.pk, state__in=OPEN)
+        if not rows.update(state=ChangeState.DONE, ended_at=now):
+            return False
+        facts.state(
+            kind="published" if isinstance(message, Publish) else "cancelled",
+            broker=change.broker,
+            topology=change.topology,
+            message=message,
+            destination=change.destination,
+            at=now,
+        )
+        audit.record(
+            None,
+            "message cancelled" if is_cancelled else "message replaced",
+            broker=change.broker,
+            what=f"{change.key} for {change.destination}",
+            details={"change": change.pk},
+        )
+    change.state = ChangeState.DONE
+    return True
+
+
+def fail(change: ScheduledChange, error: str) -> None:
+    """Its replacement was refused: the message goes on as it is."""
+    change.state = ChangeState.FAILED
+    ScheduledChange.objects.filter(pk=change.pk).update(
+        state=ChangeState.FAILED, error=error, ended_at=timezone.now()
+    )

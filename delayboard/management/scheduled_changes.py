@@ -1,0 +1,146 @@
+"""`manage.py scheduled cancel`, `reschedule`, `deliver-now`, `changes` and `undo`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from analytics.models import ScheduledMessage
+from analytics.scheduled.queries.filter import MomentError, read_moment
+from delayboard.changes.check import Verdict, check, passing
+from delayboard.changes.request import describe, request, undo
+from delayboard.management.confirmation import add_confirmation, unconfirmed
+from delayboard.management.replay_arguments import find_user
+from delayboard.models import ChangeKind, ScheduledChange
+from topology.broker.errors import BrokerError
+from topology.models import Broker
+
+KINDS = {
+    "cancel": ChangeKind.CANCEL,
+    "reschedule": ChangeKind.RESCHEDULE,
+    "deliver-now": ChangeKind.DELIVER_NOW,
+}
+ACTIONS = ("list", *KINDS, "changes", "undo")
+# One request is one transaction.
+MOST = 1000
+
+Write = Callable[[str], object]
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("action", nargs="?", default="list", choices=ACTIONS, help="default: list")
+    parser.add_argument(
+        "--id",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="message id, or content id where there is none; of a change for undo; repeatable",
+    )
+    parser.add_argument(
+        "--to", metavar="TIME", help="new due time, such as +2h or 2026-11-21T15:30"
+    )
+    parser.add_argument("--all", action="store_true", help="every message that the filter matches")
+    parser.add_argument("--dry-run", action="store_true", help="check all messages, change nothing")
+    parser.add_argument("--user", metavar="NAME", help="act with the permissions of this user")
+    add_confirmation(parser)
+
+
+def change(
+    action: str,
+    rows: Iterable[ScheduledMessage],
+    given: Mapping[str, Any],
+    now: datetime,
+    write: Write,
+) -> None:
+    """Request a change of these rows, or print what it would do. Raises CommandError."""
+    new_due_at = _read_time(action, given, now)
+    chosen = _choose(rows, given)
+    users = _permit({row.broker for row in chosen}, given)
+    kind = KINDS[action]
+    try:
+        if given["dry_run"]:
+            verdicts = check(chosen, kind, now, new_due_at)
+        else:
+            verdicts = request(users, chosen, kind, new_due_at)
+    except BrokerError as error:
+        raise CommandError(f"Nothing was changed. {error}") from error
+    for verdict in verdicts:
+        write(_line(verdict, action))
+    good = [verdict for verdict in verdicts if not verdict.problem]
+    for one in passing(good):
+        write(
+            f"All messages for the queue “{one.queue}” pass Delayboard from "
+            f"{one.from_at:%Y-%m-%d %H:%M:%S} to {one.until_at:%H:%M:%S} UTC and a few seconds "
+            f"more: {one.known} other known messages, and whatever else is routed there."
+        )
+    would = "would be " if given["dry_run"] else ""
+    write(f"{len(good)} of {len(verdicts)} changes {would}requested.")
+    if not good:
+        raise CommandError("No message can be changed.")
+
+
+def list_changes(given: Mapping[str, Any], write: Write) -> None:
+    rows = ScheduledChange.objects.select_related("broker").order_by("-pk")
+    for row in islice(rows, given["limit"] or MOST):
+        until = f" to {row.new_due_at:%Y-%m-%d %H:%M:%S}" if row.new_due_at else ""
+        doubt = ", may be duplicated" if row.may_be_duplicated else ""
+        due = f"due {row.due_at:%Y-%m-%d %H:%M:%S}"
+        write(f"{row.pk}  {describe(row)}, {due}{until}: {row.get_state_display()}{doubt}")
+
+
+def undo_changes(given: Mapping[str, Any], write: Write) -> None:
+    numbers = [number for number in given["id"] if number.isdecimal()]
+    rows = list(ScheduledChange.objects.filter(pk__in=numbers).select_related("broker"))
+    if not rows or len(rows) < len(given["id"]):
+        raise CommandError("Name changes by --id, as `scheduled changes` lists them.")
+    user = _permit({row.broker for row in rows}, given)
+    late = [row for row in rows if not undo(user, row)]
+    for row in late:
+        write(f"{row.pk} took effect before.")
+    if late:
+        raise CommandError(f"{len(rows) - len(late)} of {len(rows)} changes undone.")
+
+
+def _read_time(action: str, given: Mapping[str, Any], now: datetime) -> datetime | None:
+    if (action == "reschedule") is not bool(given["to"]):
+        raise CommandError("--to goes with reschedule, which needs it.")
+    try:
+        return read_moment(given["to"], now) if given["to"] else None
+    except MomentError as error:
+        raise CommandError(f"--to: {error}") from error
+
+
+def _choose(rows: Iterable[ScheduledMessage], given: Mapping[str, Any]) -> list[ScheduledMessage]:
+    if bool(given["id"]) is given["all"]:
+        raise CommandError("Name the messages by --id, or say --all for what the filter matches.")
+    names = set(given["id"])
+    found = (row for row in rows if not names or row.key in names)
+    chosen = list(islice(found, given["limit"] or MOST + 1))
+    if not chosen:
+        raise CommandError("No waiting message matches.")
+    if len(chosen) > MOST:
+        raise CommandError(f"More than {MOST} messages match. Narrow the filter, or say --limit.")
+    return chosen
+
+
+def _permit(brokers: set[Broker], given: Mapping[str, Any]) -> Any:
+    """The account to act as, None for Delayboard itself. Raises CommandError."""
+    user = None
+    for broker in brokers:
+        user = find_user(given["user"], broker)
+        if not given["dry_run"] and (refusal := unconfirmed(broker, given)):
+            raise CommandError(f"Nothing was changed. {refusal}")
+    return user
+
+
+def _line(verdict: Verdict, action: str) -> str:
+    row = verdict.row
+    name = f"{row.key} for {row.destination}"
+    if verdict.problem:
+        return f"{name}: cannot be changed. {verdict.problem}"
+    copy = " A copy is published at once." if verdict.is_copied else ""
+    return f"{name}: {action} takes effect at {verdict.takes_effect_at:%Y-%m-%d %H:%M:%S}.{copy}"

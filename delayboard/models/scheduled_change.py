@@ -1,0 +1,136 @@
+"""Changes of waiting messages, and the interceptions that bring them about."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import models
+
+from analytics.models import ScheduledMessage
+from topology.definitions import Arguments, Binding
+from topology.models import Broker, Topology, Work
+from topology.transfer.interception import Interception as Intercepted
+
+
+class InterceptionState(models.TextChoices):
+    """What was decided, written down before the broker is asked for any of it."""
+
+    WAITING = "waiting", "not begun"
+    BEGINNING = "beginning", "beginning"
+    OPEN = "open", "intercepting"
+    ENDING = "ending", "ending"
+    CLOSED = "closed", "closed"
+
+
+class Interception(models.Model):
+    """A binding whose messages are intercepted near the due times of its changes.
+
+    All that its steps need is in the row before the first of them. `passed` and `taken` count
+    messages, `overtaken` those that were forwarded after the binding was restored, so that younger
+    ones may have come before them. `bound_again_at` is when somebody else restored the binding
+    last, so that messages took both ways.
+    """
+
+    broker = models.ForeignKey(Broker, models.PROTECT)
+    name = models.CharField(max_length=60, unique=True)
+    source = models.CharField(max_length=255)
+    queue = models.CharField(max_length=255)
+    routing_key = models.CharField(max_length=255, blank=True)
+    arguments = models.JSONField(default=dict)
+    queue_type = models.CharField(max_length=10)
+    limit = models.DurationField(default=timedelta(minutes=10))
+    state = models.CharField(
+        max_length=10, choices=InterceptionState.choices, default=InterceptionState.WAITING
+    )
+    work = models.OneToOneField(Work, models.PROTECT)
+    passed = models.PositiveIntegerField(default=0)
+    taken = models.PositiveIntegerField(default=0)
+    overtaken = models.PositiveIntegerField(default=0)
+    bound_again_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    opened_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(
+                fields=("broker", "source", "queue"),
+                condition=~models.Q(state="closed"),
+                name="one_interception_per_binding",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"interception of {self.source} to {self.queue}"
+
+    @property
+    def objects_of_broker(self) -> Intercepted:
+        """What it declares, and the binding that it replaces."""
+        binding = Binding(
+            self.source, self.queue, self.routing_key, arguments=Arguments(self.arguments)
+        )
+        return Intercepted(self.name, binding, self.queue_type, self.limit)
+
+
+class ChangeKind(models.TextChoices):
+    CANCEL = "cancel", "cancel"
+    RESCHEDULE = "reschedule", "reschedule"
+    DELIVER_NOW = "deliver_now", "deliver now"
+
+
+class ChangeState(models.TextChoices):
+    PENDING = "pending", "requested"
+    PUBLISHING = "publishing", "publishing"
+    DONE = "done", "done"
+    UNDONE = "undone", "undone"
+    MISSED = "missed", "missed"
+    FAILED = "failed", "failed"
+
+
+OPEN = (ChangeState.PENDING, ChangeState.PUBLISHING)
+
+
+class ScheduledChange(models.Model):
+    """A tombstone: what shall become of one waiting message.
+
+    The message is known by `key`, its message id or the hash of its content. With `is_copied` a
+    copy takes its place, and it is taken out only once the copy is confirmed (`copied_at`); else it
+    is itself published again when it is intercepted. `is_settled`: the broker has its ack, so that
+    it cannot come once more.
+    """
+
+    broker = models.ForeignKey(Broker, models.PROTECT)
+    topology = models.ForeignKey(Topology, models.PROTECT)
+    message = models.ForeignKey(ScheduledMessage, models.SET_NULL, null=True, related_name="+")
+    interception = models.ForeignKey(Interception, models.PROTECT, related_name="changes")
+    kind = models.CharField(max_length=12, choices=ChangeKind.choices)
+    key = models.CharField(max_length=255)
+    destination = models.CharField(max_length=255)
+    due_at = models.DateTimeField()
+    new_due_at = models.DateTimeField(null=True)
+    is_copied = models.BooleanField(default=False)
+    copy_begun_at = models.DateTimeField(null=True)
+    copied_at = models.DateTimeField(null=True)
+    state = models.CharField(
+        max_length=10, choices=ChangeState.choices, default=ChangeState.PENDING
+    )
+    is_settled = models.BooleanField(default=False)
+    may_be_duplicated = models.BooleanField(default=False)
+    error = models.TextField(blank=True)
+    requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True)
+    requested_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("due_at", "pk")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("message",),
+                condition=models.Q(state__in=("pending", "publishing")),
+                name="one_change_per_message",
+            ),
+        )
+        indexes = (models.Index(fields=("interception", "state", "due_at")),)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key}"

@@ -1,0 +1,114 @@
+"""Changes of waiting messages: the dry run, the request, and what became of each."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from analytics.models import ScheduledMessage
+from analytics.scheduled.queries.filter import MomentError, read_moment
+from delayboard.changes.check import check, passing
+from delayboard.changes.request import request as request_changes
+from delayboard.changes.request import undo
+from delayboard.models import ChangeKind, Interception, InterceptionState, ScheduledChange
+from delayboard.models.scheduled_change import OPEN
+from delayboard.views.confirm_production import Effect, confirmation
+from topology import access
+from topology.broker.errors import BrokerError
+from topology.database import paging
+from topology.models import Broker, Role
+
+# One request is one transaction, and one page.
+MOST = 200
+SHOWN = 200
+
+
+def scheduled_change(request: HttpRequest) -> HttpResponse:
+    """GET shows what a change of the chosen messages would do, POST requests it."""
+    asked = request.POST if request.method == "POST" else request.GET
+    rows = _rows(request, asked.getlist("message"))
+    kind, now = _kind(asked.get("kind", "")), datetime.now(UTC)
+    context: dict[str, Any] = {"kind": kind, "kinds": ChangeKind, "rows": rows}
+    context |= {"to": asked.get("to", ""), "number": len(rows)}
+    try:
+        to = read_moment(context["to"], now) if kind == ChangeKind.RESCHEDULE else None
+        if request.method == "POST":
+            return _request(request, rows, kind, to)
+        verdicts = check(rows, kind, now, to)
+    except (MomentError, BrokerError) as error:
+        is_asked = kind != ChangeKind.RESCHEDULE or context["to"]
+        context["problem"] = str(error) if is_asked else ""
+    else:
+        good = [verdict for verdict in verdicts if not verdict.problem]
+        context |= {"verdicts": verdicts, "good": len(good), "passing": passing(good)}
+    return render(request, "delayboard/scheduled_change.html", context)
+
+
+@require_safe
+def scheduled_changes(request: HttpRequest) -> HttpResponse:
+    """The latest changes, and what keeps an interception from going on."""
+    brokers = access.visible_brokers(request.user)
+    rows = ScheduledChange.objects.filter(broker__in=brokers).order_by("-pk")
+    operated = access.visible_brokers(request.user, Role.OPERATOR)
+    kept = Interception.objects.filter(broker__in=brokers).exclude(state=InterceptionState.CLOSED)
+    context = {
+        "changes": rows.select_related("topology", "requested_by")[:SHOWN],
+        "open": OPEN,
+        "operated": set(operated.values_list("pk", flat=True)),
+        "interceptions": kept.select_related("work", "broker"),
+    }
+    return render(request, "delayboard/scheduled_changes.html", context)
+
+
+@require_POST
+def scheduled_change_undo(request: HttpRequest, pk: int) -> HttpResponse:
+    change = get_object_or_404(ScheduledChange.objects.select_related("broker"), pk=pk)
+    access.require(request.user, change.broker, Role.OPERATOR)
+    if undo(request.user, change):
+        messages.success(request, "The change is undone.")
+    else:
+        messages.error(request, "The change took effect before.")
+    return redirect("scheduled_changes")
+
+
+def _request(
+    request: HttpRequest, rows: list[ScheduledMessage], kind: ChangeKind, to: datetime | None
+) -> HttpResponse:
+    broker = rows[0].broker
+    sentence = f"Delayboard requests to {kind.label} {len(rows)} waiting messages."
+    page = confirmation(request, broker, "Request changes", Effect(sentence, "/scheduled/"))
+    if page:
+        return page
+    verdicts = request_changes(request.user, rows, kind, to)
+    good = sum(not verdict.problem for verdict in verdicts)
+    if good:
+        messages.success(request, f"{good} of {len(rows)} changes are requested.")
+    else:
+        messages.error(request, "No message can be changed any more.")
+    return redirect("scheduled_changes")
+
+
+def _rows(request: HttpRequest, names: list[str]) -> list[ScheduledMessage]:
+    """The chosen messages, all of one broker. Raises Http404 for none, or too many."""
+    numbers = {paging.row_number(name) for name in names}
+    found = ScheduledMessage.objects.filter(pk__in=[one for one in numbers if one is not None])
+    rows = list(found.select_related("broker", "topology__broker").order_by("due_at", "pk")[:MOST])
+    brokers: set[Broker] = {row.broker for row in rows}
+    if len(brokers) != 1 or len(numbers) > MOST:
+        raise Http404(
+            f"Choose messages of one broker, at most {MOST}. Use the command scheduled for more."
+        )
+    access.require(request.user, rows[0].broker, Role.OPERATOR)
+    return rows
+
+
+def _kind(text: str) -> ChangeKind:
+    try:
+        return ChangeKind(text or ChangeKind.CANCEL)
+    except ValueError as error:
+        raise Http404 from error

@@ -1,0 +1,105 @@
+"""Where the messages of a destination can be intercepted, and why those of others cannot."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from delayboard.changes.point import OTHERS, Point, Unchangeable, exit_of, find_point
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue, Thing
+from topology.patterns.delay_levels.params import Params as Levels
+from topology.patterns.hold_queues.params import Params as Holds
+from topology.patterns.table import PATTERNS
+from topology.transfer.interception import PREFIX
+
+DELIVERY = Exchange("delivery", "topic")
+WORK = Queue("work")
+TO_WORK = Binding("delivery", "work", "#.work")
+KEY = "0.1.work"
+
+
+def found(*more: Thing) -> Definitions:
+    return Definitions.of([DELIVERY, WORK, *more])
+
+
+def test_the_binding_of_a_queue_is_the_point_whatever_taps_there_are() -> None:
+    tap = Queue("delayboard.tap.x")
+    vhost = found(TO_WORK, tap, Binding("delivery", tap.name, "#"))
+    assert find_point(vhost, "delivery", KEY) == Point(TO_WORK, "classic")
+
+
+def test_behind_a_destination_that_is_an_exchange_the_queue_s_binding_is_the_point() -> None:
+    last = Binding("endpoint", "work", "")
+    vhost = found(
+        Exchange("endpoint", "fanout"),
+        Binding("delivery", "endpoint", "#.endpoint", destination_is_queue=False),
+        last,
+    )
+    assert find_point(vhost, "delivery", "0.endpoint").binding == last
+
+
+@pytest.mark.parametrize("of", ["work", "level"])
+def test_a_quorum_queue_before_or_behind_it_makes_the_intercept_queue_one(of: str) -> None:
+    quorum = Arguments({"x-queue-type": "quorum", "x-dead-letter-exchange": "delivery"})
+    vhost = Definitions.of([DELIVERY, TO_WORK, Queue(of, arguments=quorum), Queue("work")])
+    vhost = vhost if of == "level" else vhost.without([]) - Definitions.of([Queue("work")])
+    assert find_point(vhost, "delivery", KEY).queue_type == "quorum"
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ((), "No queue receives"),
+        ((TO_WORK, Queue("b"), Binding("delivery", "b", "0.#")), "Several queues receive"),
+        ((TO_WORK, Binding("delivery", "work", "#")), "Several bindings lead"),
+        (
+            (
+                Exchange("h", "headers"),
+                Binding("delivery", "h", "#", destination_is_queue=False),
+                TO_WORK,
+            ),
+            "routes by more than the routing key",
+        ),
+        (
+            (
+                Exchange(f"{PREFIX}1.in", "fanout"),
+                Binding("delivery", f"{PREFIX}1.in", "#", destination_is_queue=False),
+                Binding(f"{PREFIX}1.in", "work", ""),
+            ),
+            "Another Delayboard intercepts",
+        ),
+    ],
+)
+def test_what_has_not_one_way_through_one_binding_cannot_be_changed(
+    more: tuple[Thing, ...], why: str
+) -> None:
+    with pytest.raises(Unchangeable, match=why):
+        find_point(found(*more), "delivery", KEY)
+
+
+def test_messages_leave_levels_by_the_delivery_exchange_and_hold_queues_by_theirs() -> None:
+    assert exit_of("delay_levels", Levels("own", "a", 3), "work") == (
+        "a.delay-delivery",
+        "0.0.0.work",
+    )
+    assert exit_of("hold_queues", Holds("orders"), "created") == ("orders", "created")
+
+
+@pytest.mark.parametrize("kind", sorted(PATTERNS.keys() - {"delay_levels", "hold_queues"}))
+def test_every_other_pattern_has_a_sentence_why_not(kind: str) -> None:
+    with pytest.raises(Unchangeable) as refused:
+        exit_of(kind, PATTERNS[kind].EXAMPLE, "work")
+    assert str(refused.value) == OTHERS[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "why"),
+    [
+        ("delay_levels", Levels("nsb-v2"), "before every delayed message"),
+        ("hold_queues", Holds("", ("a",), (timedelta(seconds=1),)), "default exchange"),
+    ],
+)
+def test_some_uses_of_these_two_cannot_be_changed(kind: str, params: object, why: str) -> None:
+    with pytest.raises(Unchangeable, match=why):
+        exit_of(kind, params, "work")

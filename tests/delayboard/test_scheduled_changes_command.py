@@ -1,0 +1,165 @@
+"""`manage.py scheduled` with an action: what it asks for, refuses and prints."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from analytics.models import ScheduledMessage
+from delayboard.changes import check
+from delayboard.changes.point import Point
+from delayboard.models import ChangeKind, ChangeState, Interception, ScheduledChange
+from tests.builders import make_broker, make_user
+from topology.definitions import Binding
+from topology.models import AuditEntry, Role, State, Topology, Work
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_levels import params as levels
+from topology.patterns.delay_levels.pattern import delay_levels
+
+pytestmark = pytest.mark.django_db
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture(autouse=True)
+def _seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker in which every destination has one binding."""
+    point = Point(Binding("a.delay-delivery", "work", "#.work"), "classic")
+    monkeypatch.setattr(check._Checker, "_point", lambda self, topology, destination: point)
+
+
+@pytest.fixture
+def topology() -> Topology:
+    row = create_topology(None, make_broker(), delay_levels.KIND, levels.Params("own", "a", 12))
+    Topology.objects.filter(pk=row.pk).update(state=State.APPLIED)
+    row.refresh_from_db()
+    return row
+
+
+def waiting(topology: Topology, key: str, due: timedelta, content: str = "c") -> ScheduledMessage:
+    return ScheduledMessage.objects.create(
+        broker=topology.broker,
+        topology=topology,
+        key=key,
+        message_id=key,
+        content_id=content,
+        attempt=1,
+        requested_delay=due,
+        entered_at=NOW,
+        due_at=NOW + due,
+        destination="work",
+    )
+
+
+def run(*words: str) -> str:
+    out = StringIO()
+    call_command("scheduled", *words, stdout=out, stderr=StringIO())
+    return out.getvalue()
+
+
+def test_a_dry_run_names_the_messages_their_times_and_what_else_passes(topology: Topology) -> None:
+    for number in range(3):
+        waiting(topology, f"m{number}", timedelta(minutes=5, seconds=number))
+    text = run("cancel", "--id", "m0", "--id", "m2", "--dry-run")
+    assert "m0 for work: cancel takes effect at " in text
+    assert "All messages for the queue “work” pass Delayboard from " in text
+    assert "1 other known messages" in text
+    assert text.endswith("2 of 2 changes would be requested.\n")
+    assert not ScheduledChange.objects.exists()
+
+
+def test_a_change_is_requested_listed_undone_and_in_the_audit_log(topology: Topology) -> None:
+    waiting(topology, "m0", timedelta(hours=1))
+    user = make_user("olga", Role.OPERATOR, topology.broker)
+    run("reschedule", "--id", "m0", "--to", "+1h5m", "--user", "olga")
+    row = ScheduledChange.objects.get()
+    assert (row.state, row.requested_by, row.is_copied) == (ChangeState.PENDING, user, False)
+    begins_at = Work.objects.get().not_before_at
+    assert begins_at is not None
+    assert timedelta(seconds=9) < row.due_at - begins_at < timedelta(seconds=11)
+    assert f"{row.pk}  reschedule m0 for work, due " in run("changes")
+    run("undo", "--id", str(row.pk))
+    row.refresh_from_db()
+    assert row.state == ChangeState.UNDONE
+    with pytest.raises(CommandError, match="0 of 1 changes undone"):
+        run("undo", "--id", str(row.pk))
+    actions = set(AuditEntry.objects.values_list("action", flat=True))
+    assert {"reschedule requested", "change undone"} <= actions
+
+
+def test_two_requests_for_one_binding_share_an_interception(topology: Topology) -> None:
+    waiting(topology, "m0", timedelta(hours=1))
+    waiting(topology, "m1", timedelta(minutes=1))
+    run("cancel", "--id", "m0")
+    run("cancel", "--id", "m1")
+    interception = Interception.objects.get()
+    first = interception.changes.order_by("due_at").first()
+    assert first is not None
+    assert interception.work.not_before_at == first.due_at - timedelta(seconds=10)
+    with pytest.raises(CommandError, match="No message can be changed"):
+        run("cancel", "--id", "m0")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("cancel",), "Name the messages by --id, or say --all"),
+        (("cancel", "--id", "m0", "--all"), "Name the messages by --id, or say --all"),
+        (("cancel", "--id", "nobody"), "No waiting message matches"),
+        (("reschedule", "--id", "m0"), "--to goes with reschedule"),
+        (("cancel", "--id", "m0", "--to", "+1h"), "--to goes with reschedule"),
+        (("reschedule", "--id", "m0", "--to", "soon"), "“soon” is not a time"),
+        (("cancel", "--id", "m0", "--user", "vera"), "does not have the role operator"),
+        (("undo", "--id", "7"), "Name changes by --id"),
+        (("deliver-now", "--id", "m0"), "No message can be changed"),
+    ],
+)
+def test_what_is_not_said_clearly_or_not_permitted_changes_nothing(
+    topology: Topology, words: tuple[str, ...], why: str
+) -> None:
+    waiting(topology, "m0", timedelta(hours=1))
+    make_user("vera", Role.VIEWER, topology.broker)
+    with pytest.raises(CommandError, match=why):
+        run(*words)
+    assert not ScheduledChange.objects.exists()
+
+
+def test_a_production_broker_asks_for_its_name(topology: Topology) -> None:
+    waiting(topology, "m0", timedelta(hours=1))
+    broker = topology.broker
+    type(broker).objects.filter(pk=broker.pk).update(is_production=True)
+    with pytest.raises(CommandError, match="Nothing was changed"):
+        run("cancel", "--id", "m0")
+    run("cancel", "--id", "m0", "--confirm", broker.name)
+    assert ScheduledChange.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "due", "to", "why"),
+    [
+        ("m0", timedelta(seconds=1), None, "It is too late for a change"),
+        ("m0", timedelta(hours=1), "-1h", "The new time is over"),
+        ("m0", timedelta(hours=1), "+3h", "The longest delay of this topology is"),
+        ("twin", timedelta(hours=1), None, "have the same id or content"),
+    ],
+)
+def test_each_message_says_why_it_cannot_be_changed(
+    topology: Topology, key: str, due: timedelta, to: str | None, why: str
+) -> None:
+    row = waiting(topology, key, due)
+    if key == "twin":
+        waiting(topology, key, due)
+    new_due_at = None
+    if to is not None:
+        new_due_at = NOW + {"-1h": -timedelta(hours=1), "+3h": timedelta(hours=3)}[to]
+    kind = ChangeKind.CANCEL if to is None else ChangeKind.RESCHEDULE
+    (verdict,) = check.check([row], kind, NOW, new_due_at)
+    assert why in verdict.problem
+
+
+def test_of_messages_that_nothing_tells_apart_all_can_be_changed(topology: Topology) -> None:
+    for _ in range(2):
+        waiting(topology, "twin", timedelta(hours=1))
+    assert run("cancel", "--all", "--dry-run").endswith("2 of 2 changes would be requested.\n")

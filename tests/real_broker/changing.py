@@ -1,0 +1,219 @@
+"""What tests of changed messages share: delayed messages as rows and in a broker, and workers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from threading import Event, Thread
+
+import pytest
+from django.db import connection as database
+
+from analytics.models import ScheduledBody, ScheduledMessage
+from analytics.recorder.copies import content_of
+from delayboard.changes import check, intercept
+from delayboard.changes import request as requesting
+from delayboard.models import Interception, InterceptionState, ScheduledChange
+from tests.brokers import Vhost
+from tests.builders import address_of
+from topology import work
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.publisher import publisher
+from topology.broker.errors import BrokerError
+from topology.broker.properties.read import build_properties
+from topology.message import Message, Publish
+from topology.models import Topology, Work
+
+
+@pytest.fixture
+def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interception begins six seconds before, and ends soon after."""
+    for module in (check, requesting):
+        monkeypatch.setattr(module, "LEAD", timedelta(seconds=6))
+    monkeypatch.setattr(check, "SHORTEST_NOTICE", timedelta(seconds=0.5))
+    monkeypatch.setattr(intercept, "GRACE", timedelta(seconds=15))
+    monkeypatch.setattr(intercept, "HORIZON", timedelta(seconds=7))
+    monkeypatch.setattr(intercept, "REPORT_SECONDS", 1.5)
+
+
+def delay(
+    topology: Topology, vhost: Vhost, delays: Iterable[tuple[str, str, timedelta]]
+) -> dict[str, ScheduledMessage]:
+    """Publish messages (id, destination, delay), and store what a recorder would have."""
+    pattern, params = topology.pattern, topology.parsed
+    rows = {}
+    with publisher(address_of(vhost), "test") as channel:
+        for name, destination, wait in delays:
+            route = pattern.route(params, wait, destination)
+            headers = {"tag": name}
+            properties = build_properties(headers, message_id=name, delivery_mode=2)
+            body = name.encode()
+            channel.publish_by(route, Publish(route.exchange, route.routing_key, properties, body))
+            message = Message(route.exchange, route.routing_key, properties, body)
+            rows[name] = store(topology, message, destination, pattern.achievable(params, wait))
+    return rows
+
+
+def store(
+    topology: Topology, message: Message, destination: str, wait: timedelta
+) -> ScheduledMessage:
+    now = datetime.now(UTC)
+    name = message.properties.message_id or ""
+    content = content_of(message)
+    row = ScheduledMessage.objects.create(
+        broker=topology.broker,
+        topology=topology,
+        key=name or content,
+        message_id=name,
+        content_id=content,
+        attempt=1,
+        requested_delay=wait,
+        entered_at=now,
+        due_at=now + wait,
+        destination=destination,
+        exchange=message.exchange,
+        routing_key=message.routing_key,
+        size=len(message.body),
+        headers_json=json.dumps(message.headers),
+    )
+    ScheduledBody.objects.create(message=row, body=message.body)
+    return row
+
+
+def attend_to_all(owner: str, stop: Event) -> None:
+    """As a worker does; an error is tried again."""
+    while not stop.is_set():
+        for row in Interception.objects.exclude(state=InterceptionState.CLOSED):
+            claimed = work.claim_this(row.work, owner)
+            if claimed is not None:
+                try:
+                    intercept.attend(claimed, stop=stop, alive=lambda: None)
+                except BrokerError:
+                    stop.wait(0.2)
+        stop.wait(0.05)
+
+
+@contextmanager
+def working(number: int = 4, *, owner: str = "worker") -> Iterator[None]:
+    """So many threads that do what is requested, for the length of the block."""
+    stop, failed = Event(), list[BaseException]()
+
+    def run(name: str) -> None:
+        try:
+            attend_to_all(name, stop)
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            database.close()
+
+    threads = [Thread(target=run, args=(f"{owner} {i}",), daemon=True) for i in range(number)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+    assert not failed, failed
+
+
+def expire_leases() -> None:
+    """As if the time of a lease had passed since its holder died."""
+    Work.objects.filter(kind=requesting.KIND).update(leased_until_at=datetime.now(UTC))
+
+
+def all_closed() -> bool:
+    return not Interception.objects.exclude(state=InterceptionState.CLOSED).exists()
+
+
+def states() -> dict[str, str]:
+    return dict(ScheduledChange.objects.values_list("key", "state"))
+
+
+@dataclass
+class Arrivals:
+    """What came into queues, by queue and in order, with the moment it came."""
+
+    by_queue: dict[str, list[tuple[str, datetime]]] = field(default_factory=dict)
+
+    def ids(self, queue: str) -> list[str]:
+        return [name for name, _ in self.by_queue[queue]]
+
+    def at(self, queue: str, name: str) -> datetime:
+        return next(at for one, at in self.by_queue[queue] if one == name)
+
+    @property
+    def number(self) -> int:
+        return sum(map(len, self.by_queue.values()))
+
+
+@contextmanager
+def consuming(vhost: Vhost, queues: Iterable[str]) -> Iterator[Arrivals]:
+    """Consume these queues for the length of the block."""
+    stop, found = Event(), Arrivals()
+    threads = []
+    for queue in queues:
+        found.by_queue[queue] = []
+        run = _reader(vhost, queue, found.by_queue[queue], stop)
+        threads.append(Thread(target=run, daemon=True))
+        threads[-1].start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+
+
+def _reader(
+    vhost: Vhost, queue: str, into: list[tuple[str, datetime]], stop: Event
+) -> Callable[[], None]:
+    def run() -> None:
+        with Consumer(address_of(vhost), queue) as consumer:
+            while not stop.is_set():
+                for one in consumer.batch(limit=100, limit_bytes=10**7, wait=0.2, linger=0):
+                    consumer.ack_through(one)
+                    name = one.message.properties.message_id or one.message.body.decode()
+                    into.append((name, one.received_at))
+
+    return run
+
+
+@contextmanager
+def traffic(
+    vhost: Vhost, exchange: str, keys: Iterable[str], *, rate: float
+) -> Iterator[dict[str, list[str]]]:
+    """Messages that nobody changes, so many a second in all, with a pause of half a second after
+    each two seconds; their ids by key, in order.
+    """
+    sent: dict[str, list[str]] = {key: [] for key in keys}
+    stop = Event()
+
+    def run() -> None:
+        number = 0
+        with publisher(address_of(vhost), "traffic") as channel:
+            begun = time.monotonic()
+            while not stop.is_set():
+                for key, names in sent.items():
+                    name = f"t{number:06}"
+                    number += 1
+                    properties = build_properties({}, message_id=name, delivery_mode=2)
+                    channel.publish(Publish(exchange, key, properties, name.encode()))
+                    names.append(name)
+                stop.wait(max(0.0, begun + number / rate - time.monotonic()))
+                if number % round(2 * rate) < len(sent):
+                    stop.wait(0.5)
+                    begun += 0.5
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        stop.set()
+        thread.join(60)

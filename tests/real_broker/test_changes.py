@@ -1,0 +1,238 @@
+"""Messages changed on real brokers: exactly those, and all others as ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from threading import Event
+
+import pytest
+
+from delayboard.changes import intercept
+from delayboard.changes.request import request, undo
+from delayboard.models import (
+    ChangeKind,
+    ChangeState,
+    Interception,
+    InterceptionState,
+    ScheduledChange,
+)
+from tests.brokers import Vhost, every_generation
+from tests.builders import address_of, applied_levels, eventually
+from tests.real_broker.changing import (
+    all_closed,
+    consuming,
+    delay,
+    expire_leases,
+    short_times,
+    states,
+    traffic,
+    working,
+)
+from topology import work
+from topology.broker.amqp.fast_consumer import Intake
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.definitions import Arguments, Binding, Queue
+from topology.models import AuditEntry, Topology, Work
+from topology.patterns.delay_levels.params import Params, delivery_name
+
+__all__ = ("short_times",)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("short_times")]
+QUEUES = ("orders", "bills", "mails")
+
+
+@pytest.fixture
+def management(vhost: Vhost) -> Iterator[Management]:
+    with Management(address_of(vhost)) as session:
+        yield session
+
+
+def bind(management: Management, params: Params, queues: tuple[str, ...] = QUEUES) -> None:
+    for queue in queues:
+        kind = Arguments({"x-queue-type": params.queue_type})
+        management.declare_queue(Queue(queue, arguments=kind))
+        management.bind(Binding(delivery_name(params), queue, f"#.{queue}"))
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def topology(request: pytest.FixtureRequest, vhost: Vhost, management: Management) -> Topology:
+    params = Params("own", "shop", 9, timedelta(milliseconds=50), request.param)
+    row = applied_levels(vhost, params)
+    bind(management, params)
+    return row
+
+
+only_quorum = pytest.mark.parametrize("topology", ["quorum"], indirect=True)
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+@every_generation
+def test_exactly_the_changed_messages_change_during_other_traffic(
+    vhost: Vhost, management: Management, topology: Topology
+) -> None:
+    before = observe(management).declared
+    wanted = [
+        (f"{queue} {number:02}", queue, seconds(12 + number * 0.1))
+        for number in range(15)
+        for queue in QUEUES
+    ]
+    exchange = delivery_name(topology.parsed)
+    keys = {queue: "0." * 9 + queue for queue in QUEUES}
+    with (
+        consuming(vhost, QUEUES) as arrived,
+        traffic(vhost, exchange, keys.values(), rate=100) as sent,
+        working(),
+    ):
+        rows = delay(topology, vhost, wanted)
+        cancelled = [rows[f"{queue} {number:02}"] for queue in QUEUES for number in (0, 7, 14)]
+        moved = [rows[f"{queue} {number:02}"] for queue in QUEUES for number in (3, 9)]
+        hurried = [rows[f"{queue} {number:02}"] for queue in QUEUES for number in (5, 11)]
+        later = datetime.now(UTC) + seconds(17)
+        for some, kind, at in (
+            (cancelled, ChangeKind.CANCEL, None),
+            (moved, ChangeKind.RESCHEDULE, later),
+            (hurried, ChangeKind.DELIVER_NOW, None),
+        ):
+            verdicts = request(None, some, kind, at)
+            assert [verdict.problem for verdict in verdicts] == [""] * len(some)
+        eventually(all_closed, "the bindings are restored", seconds=60)
+        time.sleep(max(0.0, (later + seconds(1) - datetime.now(UTC)).total_seconds()))
+    assert set(states().values()) == {ChangeState.DONE}
+    assert observe(management).declared == before
+    gone = {row.key for row in cancelled}
+    for queue in QUEUES:
+        names = arrived.ids(queue)
+        others = [name for name in names if name.startswith("t")]
+        assert others == sent[keys[queue]]
+        own = [name for name in names if not name.startswith("t")]
+        assert sorted(own) == sorted(
+            name for name, of, _ in wanted if of == queue and name not in gone
+        )
+        untouched = [name for name in own if int(name[-2:]) not in (3, 9, 5, 11)]
+        assert untouched == sorted(untouched)
+    for row in moved:
+        assert arrived.at(row.destination, row.key) >= later
+    for row in hurried:
+        assert row.due_at is not None
+        assert arrived.at(row.destination, row.key) < row.due_at - seconds(1)
+    assert AuditEntry.objects.filter(action="message cancelled").count() == len(cancelled)
+
+
+class Killed(BaseException):
+    """In place of a kill: no step after it, and connections that just break."""
+
+
+@only_quorum
+def test_a_worker_that_dies_at_any_step_changes_exactly_these_messages_too(
+    vhost: Vhost, management: Management, topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = observe(management).declared
+    monkeypatch.setattr(Intake, "give_back", lambda self: None)
+    wanted = [(f"m {number:02}", "orders", seconds(12 + number * 0.15)) for number in range(40)]
+    left = 0
+
+    def step(session: intercept._Session) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+        whole(session)
+
+    whole = intercept._Session._step
+    monkeypatch.setattr(intercept._Session, "_step", step)
+    exchange, key = delivery_name(topology.parsed), "0." * 9 + "orders"
+    kills = 0
+    with (
+        consuming(vhost, ["orders"]) as arrived,
+        traffic(vhost, exchange, [key], rate=50) as sent,
+    ):
+        rows = delay(topology, vhost, wanted)
+        cancelled = [rows[f"m {number:02}"] for number in range(0, 40, 3)]
+        moved = [rows[f"m {number:02}"] for number in range(1, 40, 10)]
+        request(None, cancelled, ChangeKind.CANCEL)
+        request(None, moved, ChangeKind.RESCHEDULE, datetime.now(UTC) + seconds(20))
+        stop = Event()
+        while not all_closed():
+            left = kills
+            try:
+                for row in Interception.objects.all():
+                    if claimed := work.claim_this(row.work, "worker"):
+                        intercept.attend(claimed, stop=stop, alive=lambda: None)
+            except Killed:
+                kills += 1
+                expire_leases()
+            time.sleep(0.02)
+        time.sleep(3)
+    assert kills > 8
+    assert set(states().values()) == {ChangeState.DONE}
+    assert observe(management).declared == before
+    names = arrived.ids("orders")
+    gone = {row.key for row in cancelled}
+    assert set(names) == {name for name, *_ in wanted if name not in gone} | set(sent[key])
+    assert len(names) - len(set(names)) <= kills
+    doubled = {name for name in names if names.count(name) > 1}
+    marked = ScheduledChange.objects.filter(may_be_duplicated=True).values_list("key", flat=True)
+    assert {row.key for row in moved} & doubled <= set(marked)
+
+
+@only_quorum
+def test_a_change_is_undone_until_it_took_effect(
+    vhost: Vhost, management: Management, topology: Topology
+) -> None:
+    before = observe(management).declared
+    with consuming(vhost, ["orders"]) as arrived, working():
+        rows = delay(topology, vhost, [("a", "orders", seconds(12)), ("b", "orders", seconds(12))])
+        request(None, list(rows.values()), ChangeKind.CANCEL)
+        first, second = ScheduledChange.objects.order_by("key")
+        eventually(
+            lambda: Interception.objects.filter(state=InterceptionState.OPEN), "it intercepts"
+        )
+        assert undo(None, first)
+        eventually(all_closed, "the bindings are restored")
+        assert not undo(None, second)
+        time.sleep(1)
+    assert states() == {"a": ChangeState.UNDONE, "b": ChangeState.DONE}
+    assert arrived.ids("orders") == ["a"]
+    assert observe(management).declared == before
+
+
+@only_quorum
+def test_a_full_queue_and_a_deleted_one_hold_their_messages_up_and_lose_none(
+    vhost: Vhost, management: Management, topology: Topology
+) -> None:
+    before = observe(management).declared
+    management.delete_queue("orders", only_if_empty=False)
+    kind = topology.parsed.queue_type
+    full = Arguments({"x-queue-type": kind, "x-max-length": 1, "x-overflow": "reject-publish"})
+    binding = Binding(delivery_name(topology.parsed), "orders", "#.orders")
+    management.declare_queue(Queue("orders", arguments=full))
+    management.bind(binding)
+    wanted = [(f"m{number}", "orders", seconds(12)) for number in range(10)]
+    with working():
+        rows = delay(topology, vhost, wanted)
+        request(None, [rows["m9"]], ChangeKind.CANCEL)
+        work_row = Interception.objects.get().work
+        eventually(lambda: _error(work_row, "refuses messages"), "the full queue is reported")
+        # With it goes what is in it.
+        management.delete_queue("orders", only_if_empty=False)
+        eventually(lambda: _error(work_row, "does not exist"), "the deleted queue is reported")
+        management.declare_queue(Queue("orders", arguments=Arguments({"x-queue-type": kind})))
+        management.bind(binding)
+        with consuming(vhost, ["orders"]) as arrived:
+            eventually(all_closed, "the bindings are restored", seconds=90)
+            time.sleep(1)
+    names = arrived.ids("orders")
+    # A quorum queue may take one more than its length.
+    assert len(names) in (7, 8)
+    assert names == [f"m{number}" for number in range(9 - len(names), 9)]
+    assert observe(management).declared == before
+
+
+def _error(row: Work, words: str) -> bool:
+    row.refresh_from_db()
+    return words in row.error

@@ -1,0 +1,215 @@
+"""Intercepting a queue on real brokers: no message is lost, doubled or overtaken by a switch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from threading import Event, Thread
+
+import pytest
+
+from tests.brokers import Vhost, every_generation
+from tests.builders import address_of, eventually
+from topology.broker.amqp.consumer import Consumer
+from topology.broker.amqp.pipeline import pipeline
+from topology.broker.errors import NotFound
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
+from topology.broker.properties.read import build_properties
+from topology.definitions import Arguments, Binding, Definitions, Exchange, Queue
+from topology.message import Publish
+from topology.transfer import interception as objects
+from topology.transfer.interception import Interception
+
+OLD = Binding("delivery", "work", "#.work")
+
+
+@pytest.fixture(params=["classic", "quorum"])
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def management(vhost: Vhost, kind: str) -> Iterator[Management]:
+    with Management(address_of(vhost)) as session:
+        session.declare_exchange(Exchange("delivery", "topic"))
+        for name in ("work", "other"):
+            session.declare_queue(Queue(name, arguments=Arguments({"x-queue-type": kind})))
+            session.bind(Binding("delivery", name, f"#.{name}"))
+        yield session
+
+
+def interception(kind: str, limit: timedelta = timedelta(minutes=1)) -> Interception:
+    return Interception("delayboard.intercept.test", OLD, kind, limit)
+
+
+def definitions(management: Management) -> Definitions:
+    return observe(management).declared
+
+
+@contextmanager
+def publishing(vhost: Vhost) -> Iterator[list[int]]:
+    """Numbers published for the queue without a pause, for the length of the block."""
+    stop, numbers, failed = Event(), list[int](), list[BaseException]()
+
+    def run() -> None:
+        try:
+            with pipeline(address_of(vhost), "test") as channel:
+                while not stop.is_set():
+                    number = len(numbers)
+                    body = str(number).encode()
+                    properties = build_properties({}, delivery_mode=2)
+                    channel.publish(Publish("delivery", "0.work", properties, body), number)
+                    numbers.append(number)
+                    while channel.flying > 5:
+                        assert all(answer.kind == "confirmed" for _, answer in channel.answers(5))
+                while channel.flying:
+                    channel.answers(5)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield numbers
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not failed, failed
+
+
+def read(vhost: Vhost, queue: str, number: int) -> list[int]:
+    """The numbers in the queue, of which there are so many."""
+    got: list[int] = []
+    with Consumer(address_of(vhost), queue) as consumer:
+        until = time.monotonic() + 30
+        while len(got) < number and time.monotonic() < until:
+            for delivery in consumer.batch(limit=500, limit_bytes=10**7, wait=0.5, linger=0):
+                consumer.ack_through(delivery)
+                got.append(int(delivery.message.body))
+        got += [
+            int(one.message.body)
+            for one in consumer.batch(limit=500, limit_bytes=10**7, wait=0.3, linger=0)
+        ]
+    return got
+
+
+@every_generation
+def test_switching_to_and_fro_under_traffic_sends_each_message_one_way(
+    vhost: Vhost, management: Management, kind: str
+) -> None:
+    before = definitions(management)
+    one = interception(kind)
+    with publishing(vhost) as sent:
+        for _ in range(5):
+            known = len(sent)
+            objects.begin(one, management, lambda: None)
+            eventually(lambda known=known: len(sent) > known + 20, "traffic")  # type: ignore[misc]
+            objects.release(one, management, lambda: None)
+            objects.restore(one, management, lambda: None)
+    ready = depths(management, len(sent))
+    passed = read(vhost, "work", ready["work"])
+    held = read(vhost, one.name, ready[one.name])
+    assert sorted(passed + held) == sent
+    assert (passed, held) == (sorted(passed), sorted(held))
+    assert held
+    objects.remove(one, management, lambda: None)
+    assert definitions(management) == before
+
+
+def depths(management: Management, total: int) -> dict[str, int]:
+    """How many are in each queue, once the broker reports them all."""
+
+    def look() -> dict[str, int]:
+        found = {str(queue["name"]): int(queue.get("messages", 0)) for queue in management.queues()}
+        return found if sum(found.values()) == total else {}
+
+    return eventually(look, "the broker reports all messages")
+
+
+class Died(Exception):
+    """In place of a kill."""
+
+
+def test_each_step_may_be_the_last_one_of_a_process(
+    vhost: Vhost, management: Management, kind: str
+) -> None:
+    """Whatever was left undone, the next one who begins again comes to the same end."""
+    before = definitions(management)
+    one = interception(kind)
+
+    def dying_after(steps: int) -> objects.Step:
+        left = steps
+
+        def step() -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Died
+
+        return step
+
+    def end(step: objects.Step) -> None:
+        objects.release(one, management, step)
+        objects.restore(one, management, step)
+
+    number = 0
+    with pipeline(address_of(vhost), "test") as channel:
+
+        def publish() -> None:
+            nonlocal number
+            body = str(number).encode()
+            properties = build_properties({}, delivery_mode=2)
+            channel.publish(Publish("delivery", "0.work", properties, body), number)
+            number += 1
+            assert [answer.kind for _, answer in channel.answers(5)] == ["confirmed"]
+
+        for steps in range(5):
+            # One that begins where others ended has fewer steps.
+            with suppress(Died):
+                objects.begin(one, management, dying_after(steps))
+            publish()
+        objects.begin(one, management, lambda: None)
+        publish()
+        for steps in range(4):
+            with pytest.raises(Died):
+                end(dying_after(steps))
+            publish()
+        end(lambda: None)
+        ready = depths(management, number)
+        got = read(vhost, one.name, ready[one.name])
+        for steps in range(4):
+            with pytest.raises(Died):
+                objects.remove(one, management, dying_after(steps))
+            publish()
+        objects.remove(one, management, lambda: None)
+    got += read(vhost, "work", number - len(got))
+    assert sorted(got) == list(range(number))
+    assert definitions(management) == before
+
+
+def test_what_nobody_forwards_goes_on_by_itself(
+    vhost: Vhost, management: Management, kind: str
+) -> None:
+    one = interception(kind, timedelta(milliseconds=300))
+    objects.begin(one, management, lambda: None)
+    with pipeline(address_of(vhost), "test") as channel:
+        for number in range(100):
+            properties = build_properties({}, delivery_mode=2)
+            channel.publish(Publish("delivery", "0.work", properties, str(number).encode()), number)
+        while channel.flying:
+            channel.answers(5)
+    assert read(vhost, "work", 100) == list(range(100))
+
+
+def test_a_queue_that_nothing_leads_to_is_not_intercepted(
+    vhost: Vhost, management: Management, kind: str
+) -> None:
+    management.unbind(OLD)
+    before = definitions(management)
+    with pytest.raises(NotFound, match="has no binding to “delivery” any more"):
+        objects.begin(interception(kind), management, lambda: None)
+    assert definitions(management) == before

@@ -1,0 +1,128 @@
+"""The pages on which waiting messages are cancelled, rescheduled and delivered now."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.urls import reverse
+
+from analytics.models import ScheduledMessage
+from delayboard.changes import check
+from delayboard.changes.point import Point
+from delayboard.models import ChangeKind, ChangeState, ScheduledChange
+from tests.builders import make_broker
+from tests.site.desk import signed_in
+from topology.definitions import Binding
+from topology.models import Role, State, Topology
+from topology.operations.topology_rows import create_topology
+from topology.patterns.delay_levels import params as levels
+from topology.patterns.delay_levels.pattern import delay_levels
+
+pytestmark = pytest.mark.django_db
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture(autouse=True)
+def _seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker in which every destination has one binding."""
+    point = Point(Binding("a.delay-delivery", "work", "#.work"), "classic")
+    monkeypatch.setattr(check._Checker, "_point", lambda self, topology, destination: point)
+
+
+@pytest.fixture
+def row() -> ScheduledMessage:
+    topology = create_topology(None, make_broker(), delay_levels.KIND, levels.Params("own", "a"))
+    Topology.objects.filter(pk=topology.pk).update(state=State.APPLIED)
+    return ScheduledMessage.objects.create(
+        broker=topology.broker,
+        topology=topology,
+        key="<b>m</b>",
+        message_id="<b>m</b>",
+        content_id="c",
+        attempt=1,
+        requested_delay=timedelta(hours=1),
+        entered_at=NOW,
+        due_at=NOW + timedelta(hours=1),
+        destination="work",
+    )
+
+
+def new(row: ScheduledMessage, kind: str, **more: str) -> dict[str, str]:
+    return {"message": str(row.pk), "kind": kind, **more}
+
+
+def test_the_dry_run_shows_the_time_and_what_else_passes_and_changes_nothing(
+    row: ScheduledMessage,
+) -> None:
+    client = signed_in(Role.OPERATOR)
+    page = client.get(reverse("scheduled_change"), new(row, "cancel")).content.decode()
+    assert "Takes effect at" in page
+    assert "0 known messages and all others that are routed there" in page
+    assert "&lt;b&gt;m&lt;/b&gt;" in page
+    assert not ScheduledChange.objects.exists()
+
+
+def test_a_change_is_requested_listed_and_undone(row: ScheduledMessage) -> None:
+    client = signed_in(Role.OPERATOR)
+    address = reverse("scheduled_change")
+    form = new(row, "reschedule", to="+2h")
+    assert "Takes effect at" in client.get(address, form).content.decode()
+    page = client.post(address, form, follow=True).content.decode()
+    change = ScheduledChange.objects.get()
+    assert (change.kind, change.state) == (ChangeKind.RESCHEDULE, ChangeState.PENDING)
+    assert "Undo change" in page
+    client.post(reverse("scheduled_change_undo", args=[change.pk]))
+    change.refresh_from_db()
+    assert change.state == ChangeState.UNDONE
+    answer = client.post(reverse("scheduled_change_undo", args=[change.pk]), follow=True)
+    assert "took effect before" in answer.content.decode()
+
+
+def test_a_time_that_is_missing_is_asked_for_and_one_that_is_none_is_named(
+    row: ScheduledMessage,
+) -> None:
+    client = signed_in(Role.OPERATOR)
+    page = client.get(reverse("scheduled_change"), new(row, "reschedule")).content.decode()
+    assert "New due time" in page
+    assert "notice-error" not in page
+    answer = client.get(reverse("scheduled_change"), new(row, "reschedule", to="soon"))
+    assert "is not a time" in answer.content.decode()
+
+
+def test_only_operators_change_and_see_the_buttons(row: ScheduledMessage) -> None:
+    viewer, operator = signed_in(Role.VIEWER), signed_in(Role.OPERATOR)
+    for address in (
+        reverse("analytics:scheduled"),
+        reverse("analytics:scheduled_message", args=[row.pk]),
+    ):
+        assert 'value="deliver_now"' not in viewer.get(address).content.decode()
+        assert 'value="deliver_now"' in operator.get(address).content.decode()
+    assert viewer.get(reverse("scheduled_change"), new(row, "cancel")).status_code == 403
+    assert viewer.post(reverse("scheduled_change"), new(row, "cancel")).status_code == 403
+    assert signed_in().get(reverse("scheduled_change"), new(row, "cancel")).status_code == 404
+    assert viewer.get(reverse("scheduled_changes")).status_code == 200
+    operator.post(reverse("scheduled_change"), new(row, "cancel"))
+    change = ScheduledChange.objects.get()
+    undo = reverse("scheduled_change_undo", args=[change.pk])
+    assert viewer.post(undo).status_code == 403
+    assert "Undo change" not in viewer.get(reverse("scheduled_changes")).content.decode()
+
+
+def test_production_asks_for_the_name(row: ScheduledMessage) -> None:
+    broker = row.broker
+    type(broker).objects.filter(pk=broker.pk).update(is_production=True)
+    client = signed_in(Role.OPERATOR)
+    page = client.post(reverse("scheduled_change"), new(row, "cancel")).content.decode()
+    assert "confirm_broker" in page
+    assert not ScheduledChange.objects.exists()
+    form = new(row, "cancel", confirm_broker=broker.name)
+    client.post(reverse("scheduled_change"), form)
+    assert ScheduledChange.objects.exists()
+
+
+@pytest.mark.parametrize("chosen", [{}, {"message": "x"}, {"message": "1", "kind": "burn"}])
+def test_what_names_nothing_is_not_found(row: ScheduledMessage, chosen: dict[str, str]) -> None:
+    chosen = {**chosen, **({"message": str(row.pk)} if "kind" in chosen else {})}
+    client = signed_in(Role.OPERATOR)
+    assert client.get(reverse("scheduled_change"), chosen).status_code == 404
