@@ -26,7 +26,10 @@ from typing import Any, TextIO, TypeAlias
 JOBS = "analytics.jobs"
 IMPORT_JOB = "analytics.jobs.importing"
 COMPACTION_JOB = "analytics.jobs.compaction"
-TABLES = ("accuracy", "uncounted", "histogram", "retries", "attempts", "deaths")
+TABLES = (
+    *("accuracy", "uncounted", "histogram", "hours", "retries", "attempts", "outcomes"),
+    *("recoveries", "causes", "deaths", "losses", "unexplained", "dead_letters"),
+)
 NO_DATA_CODE = 4
 # In the log, which is writable and has room; its name keeps every reader of days out.
 SCRATCH, COMPACTION_SCRATCH = "_nightly", "_compaction"

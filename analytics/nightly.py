@@ -17,10 +17,11 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from analytics import compacted, launch, results
+from analytics import compacted, launch
 from analytics.log import held
 from analytics.models import Run
 from analytics.models.run import RunState
+from analytics.results.load import has_day, replace_day
 
 LEASE = timedelta(seconds=30)
 RENEW_SECONDS = 5.0
@@ -164,7 +165,7 @@ def _finish(owner: str, day: date, result: launch.Result) -> None:
     counts = {"lines": result.lines, "malformed": result.malformed}
     had = Run.objects.get(day=day).lines
     with transaction.atomic():
-        if result.lines < had and results.has_day(day):
+        if result.lines < had and has_day(day):
             sentence = (
                 f"The event log of {day} has {result.lines} lines, fewer than the {had} of "
                 f"the earlier run. {KEPT}"
@@ -172,12 +173,12 @@ def _finish(owner: str, day: date, result: launch.Result) -> None:
             _end_ours(owner, day, RunState.DONE, error=sentence)
             return
         _end_ours(owner, day, RunState.DONE, error="", **counts)
-        results.replace_day(day, result)
+        replace_day(day, result)
 
 
 def _finish_empty(owner: str, day: date, sentence: str) -> None:
     with transaction.atomic():
-        if results.has_day(day):
+        if has_day(day):
             _end_ours(owner, day, RunState.DONE, error=f"{sentence} {KEPT}")
         else:
             _end_ours(owner, day, RunState.NO_DATA, error=sentence, lines=0, malformed=0)

@@ -10,4 +10,5 @@ urlpatterns = [
     path("scheduled/<int:pk>/", scheduled.scheduled_message, name="scheduled_message"),
     path("reports/", reports.reports, name="reports"),
     path("reports/run/", reports.run, name="run"),
+    path("reports/<slug:key>.csv", reports.table, name="report_table"),
 ]

@@ -1,4 +1,4 @@
-"""How late messages left their delays: percentiles per delay, and how they spread."""
+"""How late messages left their delays: by day, by requested delay, and how they spread."""
 
 from __future__ import annotations
 
@@ -10,67 +10,92 @@ import plotly.graph_objects as go
 from analytics.charts.figure import figure
 
 # A logarithmic axis has no zero; what is shorter is drawn here and said in the hover text.
-SHORTEST_MS = 0.1
-SYMBOLS = {"p50": "circle", "p95": "diamond", "p99": "square", "max": "line-ns-open"}
+SHORTEST_MS = 0.5
+SYMBOLS = {"p50": "circle", "p95": "square", "p99": "triangle-up"}
+COLOURS = {"p50": "var(--series-1)", "p95": "var(--series-2)", "p99": "var(--series-5)"}
+TICKS = {
+    "tickvals": [0.5, 1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000],
+    "ticktext": ["0", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 m", "10 m", "1 h", "10 h"],
+}
 
 
 class Percentiles(NamedTuple):
-    """Of one delay, in milliseconds; `label` names it."""
+    """Of one day or delay, in milliseconds; `texts` are the same as a person reads them."""
 
     label: str
     p50: float
     p95: float
     p99: float
-    max: float
+    texts: tuple[str, str, str]
 
 
-class Spread(NamedTuple):
-    """How many messages of one delay were how late: (label of the bucket, messages), in order."""
+class Bucket(NamedTuple):
+    """So many messages were so late; `low_ms` is None of early ones."""
 
+    low_ms: float | None
+    messages: int
     label: str
-    buckets: Sequence[tuple[str, int]]
 
 
-def percentiles(rows: Sequence[Percentiles]) -> dict[str, Any]:
-    """A line per delay with a mark for each percentile."""
-    labels = [row.label for row in rows]
-    traces = []
-    for name, symbol in SYMBOLS.items():
-        values = [getattr(row, name) for row in rows]
-        traces.append(
-            go.Scatter(
-                name=name,
-                x=[max(value, SHORTEST_MS) for value in values],
-                y=labels,
-                customdata=values,
-                mode="markers",
-                marker={"symbol": symbol, "size": 11, "line": {"width": 2}},
-                hovertemplate=f"%{{y}}<br>{name}: %{{customdata:.1f}} ms late<extra></extra>",
-            )
+def by_day(rows: Sequence[Percentiles]) -> dict[str, Any]:
+    """A line for each percentile."""
+    traces = [
+        go.Scatter(
+            name=name,
+            x=[row.label for row in rows],
+            y=[max(getattr(row, name), SHORTEST_MS) for row in rows],
+            customdata=[row.texts[place] for row in rows],
+            mode="lines+markers",
+            line={"width": 2, "color": COLOURS[name]},
+            marker={"symbol": symbol, "size": 6},
+            hovertemplate=f"%{{x}}<br>{name} %{{customdata}}<extra></extra>",
         )
+        for place, (name, symbol) in enumerate(SYMBOLS.items())
+    ]
+    return figure(
+        traces,
+        height=300,
+        xaxis={"type": "date", "tickformat": "%-d %b"},
+        yaxis={"type": "log", **TICKS},
+    )
+
+
+def by_delay(rows: Sequence[Percentiles]) -> dict[str, Any]:
+    """A line per requested delay with a mark for each percentile."""
+    labels = [row.label for row in rows]
+    traces = [
+        go.Scatter(
+            name=name,
+            x=[max(getattr(row, name), SHORTEST_MS) for row in rows],
+            y=labels,
+            customdata=[row.texts[place] for row in rows],
+            mode="markers",
+            marker={"symbol": symbol, "size": 11, "color": COLOURS[name]},
+            hovertemplate=f"%{{y}}<br>{name} %{{customdata}}<extra></extra>",
+        )
+        for place, (name, symbol) in enumerate(SYMBOLS.items())
+    ]
     return figure(
         traces,
         rows=len(rows),
-        xaxis={"type": "log", "title": {"text": "milliseconds late"}},
+        xaxis={"type": "log", **TICKS},
         yaxis={"autorange": "reversed", "type": "category"},
     )
 
 
-def spread(rows: Sequence[Spread]) -> dict[str, Any]:
-    """Bars per bucket of lateness, one colour per delay."""
-    traces = [
-        go.Bar(
-            name=row.label,
-            x=[bucket for bucket, _ in row.buckets],
-            y=[messages for _, messages in row.buckets],
-            hovertemplate="%{y} messages were %{x} late<extra>" + row.label + "</extra>",
-        )
-        for row in rows
-    ]
+def distribution(rows: Sequence[Bucket]) -> dict[str, Any]:
+    """Messages by lateness, on a logarithmic axis; early and on time are at its left end."""
+    bars = go.Bar(
+        x=[row.label for row in rows],
+        y=[row.messages for row in rows],
+        hovertemplate="%{x}<br>%{y} messages<extra></extra>",
+        marker={"color": "var(--series-1)"},
+    )
     return figure(
-        traces,
-        barmode="stack",
-        showlegend=len(rows) > 1,
-        xaxis={"type": "category", "title": {"text": "lateness"}},
-        yaxis={"title": {"text": "messages"}, "rangemode": "tozero"},
+        [bars],
+        showlegend=False,
+        bargap=0.05,
+        height=300,
+        xaxis={"type": "category", "nticks": 10, "tickangle": 0},
+        yaxis={"rangemode": "tozero", "title": {"text": "messages"}},
     )

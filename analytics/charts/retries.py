@@ -1,4 +1,4 @@
-"""How often messages were retried, in how many attempts, and what they died of."""
+"""How often messages failed, after how many attempts they recovered, and what was parked."""
 
 from __future__ import annotations
 
@@ -9,85 +9,99 @@ import plotly.graph_objects as go
 
 from analytics.charts.figure import figure
 
+PERCENT = {"tickformat": ".0%", "rangemode": "tozero"}
+COLOURS = [f"var(--series-{number})" for number in (5, 2, 4, 3, 1, 6)]
+
 
 class Share(NamedTuple):
-    """Of one topology: how many messages there were, and how many of them were retried."""
+    """So many of these messages."""
 
     label: str
-    messages: int
-    retried: int
+    part: int
+    whole: int
 
 
-class Survival(NamedTuple):
-    """How many messages of one topology needed this attempt: (attempt, messages), in order."""
+class Parked(NamedTuple):
+    """Messages that were parked on a day for a reason."""
 
-    label: str
-    attempts: Sequence[tuple[int, int]]
-
-
-class Deaths(NamedTuple):
-    """How often messages died in one queue for one reason."""
-
-    queue: str
+    day: str
     reason: str
-    deaths: int
+    messages: int
 
 
-def shares(rows: Sequence[Share]) -> dict[str, Any]:
-    """A bar per topology: the share of its messages that were retried."""
+def survival(failing: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    """Steps down from all failing messages: (attempt, share that still fails after it)."""
+    steps = [(0, 1.0), *failing]
+    line = go.Scatter(
+        x=[attempt for attempt, _ in steps],
+        y=[share for _, share in steps],
+        mode="lines+markers",
+        line={"shape": "hv", "width": 2, "color": "var(--series-4)"},
+        hovertemplate="after attempt %{x}: %{y:.1%}<extra></extra>",
+    )
+    return figure(
+        [line],
+        height=280,
+        xaxis={"title": {"text": "attempt"}, "dtick": max(1, len(steps) // 10)},
+        yaxis=PERCENT | {"range": [0, 1.05]},
+    )
+
+
+def failures(rows: Sequence[Share]) -> dict[str, Any]:
+    """A bar per hour: the share of its messages that failed."""
     bars = go.Bar(
-        orientation="h",
-        x=[row.retried / row.messages if row.messages else 0 for row in rows],
-        y=[row.label for row in rows],
-        customdata=[[row.retried, row.messages] for row in rows],
-        hovertemplate="%{y}<br>%{customdata[0]} of %{customdata[1]} (%{x:.1%})<extra></extra>",
+        x=[row.label for row in rows],
+        y=[row.part / row.whole if row.whole else 0 for row in rows],
+        customdata=[[row.part, row.whole] for row in rows],
+        marker={"color": "var(--series-2)"},
+        hovertemplate="%{x}<br>%{customdata[0]} of %{customdata[1]} (%{y:.1%})<extra></extra>",
     )
     return figure(
         [bars],
-        rows=len(rows),
-        xaxis={"tickformat": ".0%", "rangemode": "tozero", "title": {"text": "retried"}},
-        yaxis={"autorange": "reversed", "type": "category"},
+        height=280,
+        bargap=0.15,
+        xaxis={"type": "category", "dtick": 6, "tickangle": 0},
+        yaxis=PERCENT,
     )
 
 
-def survival(rows: Sequence[Survival]) -> dict[str, Any]:
-    """Bars per attempt: how many messages were retried in it."""
-    traces = [
-        go.Bar(
-            name=row.label,
-            x=[attempt for attempt, _ in row.attempts],
-            y=[messages for _, messages in row.attempts],
-            hovertemplate="%{y} messages in attempt %{x}<extra>" + row.label + "</extra>",
-        )
-        for row in rows
-    ]
-    return figure(
-        traces,
-        barmode="group",
-        showlegend=len(rows) > 1,
-        xaxis={"dtick": 1, "title": {"text": "attempt"}},
-        yaxis={"title": {"text": "messages"}, "rangemode": "tozero"},
-    )
-
-
-def deaths(rows: Sequence[Deaths]) -> dict[str, Any]:
-    """A bar per queue, stacked by reason."""
-    queues = sorted({row.queue for row in rows})
+def dead_letters(rows: Sequence[Parked], days: Sequence[str]) -> dict[str, Any]:
+    """A bar per day, stacked by reason."""
+    reasons = sorted({row.reason for row in rows})
+    counts = {(row.day, row.reason): row.messages for row in rows}
     traces = [
         go.Bar(
             name=reason,
-            orientation="h",
-            x=[row.deaths for row in rows if row.reason == reason],
-            y=[row.queue for row in rows if row.reason == reason],
-            hovertemplate="%{y}<br>%{x} × " + reason + "<extra></extra>",
+            x=list(days),
+            y=[counts.get((day, reason), 0) for day in days],
+            marker={"color": COLOURS[place % len(COLOURS)]},
+            hovertemplate="%{x}<br>%{y} × " + reason + "<extra></extra>",
         )
-        for reason in sorted({row.reason for row in rows})
+        for place, reason in enumerate(reasons)
     ]
     return figure(
         traces,
-        rows=len(queues),
+        height=280,
+        bargap=0.15,
         barmode="stack",
         showlegend=True,
-        xaxis={"title": {"text": "deaths"}, "rangemode": "tozero"},
-        yaxis={"autorange": "reversed", "type": "category"},
+        xaxis={"type": "date", "tickformat": "%-d %b"},
+        yaxis={"rangemode": "tozero"},
+    )
+
+
+def by_hour(rows: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """A bar per hour."""
+    bars = go.Bar(
+        x=[label for label, _ in rows],
+        y=[messages for _, messages in rows],
+        marker={"color": "var(--series-3)"},
+        hovertemplate="%{x}<br>%{y} messages<extra></extra>",
+    )
+    return figure(
+        [bars],
+        height=280,
+        bargap=0.15,
+        xaxis={"type": "category", "dtick": 6, "tickangle": 0},
+        yaxis={"rangemode": "tozero"},
     )

@@ -11,13 +11,14 @@ from datetime import datetime, timedelta
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as f
 
+from analytics.buckets import DELAY_EDGES_MS, EDGES_MS, FIRST_LOG_BUCKET, MANTISSAS, ON_TIME_MS
 from analytics.events import CLOCK_RESOLUTION_MS, TRACE_ID
 
 PLACE = ("broker", "topology", "queue")
 GROUP = (*PLACE, "requested_delay_ms")
 # Why a delivery is not measured; analytics.models.results says it in words.
 NO_ENTRY, NO_DELAY, TWO_CLOCKS, BACKLOG = "no_entry", "no_delay", "two_clocks", "backlog"
-PERCENTILES = {"p50_ms": 0.50, "p95_ms": 0.95, "p99_ms": 0.99}
+PERCENTILES = {"p50_ms": 0.50, "p90_ms": 0.90, "p95_ms": 0.95, "p99_ms": 0.99}
 # An entry that was due this shortly before the data end may still be on its way.
 GRACE = timedelta(minutes=1)
 # Messages without an id that share their content are told apart by time alone: those that
@@ -28,11 +29,6 @@ EARLY_AT_MOST = timedelta(milliseconds=250)
 TELLS_OF_THE_DAY_BEFORE = "kind = 'delivered' or (kind = 'scheduled' and not has_id)"
 # The clocks that time a side.
 OWN, IMPORTED, TRACE = 0, 1, 2
-BUCKET_EDGES_MS = (
-    -CLOCK_RESOLUTION_MS,
-    0,
-    *(digit * 10**power for power in range(8) for digit in (1, 2, 5)),
-)
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -42,7 +38,8 @@ def pair(events: DataFrame) -> DataFrame:
     Columns: broker, topology, queue ("" of a topology's delays), requested_delay_ms (0: unknown),
     began_at (the entry, else the delay before the exit), due_at, has_left, reason
     (why an exit is not measured; null where it is, or has not come), is_taken (it was timed when a
-    consumer took it), lateness_ms (double, to the microsecond; null unless measured).
+    consumer took it), lateness_ms (double, to the microsecond; null unless measured), has_entered,
+    destination_id (a hash; of a text the aggregation would sort), key (null once it has left).
     """
     trip = ["broker", "topology", "queue", "key", "attempt"]
     is_entry = f.col("kind") == "scheduled"
@@ -58,6 +55,7 @@ def pair(events: DataFrame) -> DataFrame:
         "has_id",
         clock().alias("clock"),
         is_taken().alias("is_taken"),
+        f.xxhash64("destination").alias("destination_id"),
     )
     in_time = Window.partitionBy(*trip).orderBy("order_us", f.desc("is_entry"), "event_id")
     in_burst = Window.partitionBy(*trip, "burst", "is_entry").orderBy("recorded_us", "event_id")
@@ -118,6 +116,8 @@ def _joined(numbered: DataFrame, place: list[str]) -> DataFrame:
             side("requested_delay_ms", entry=False).alias("exit_delay_ms"),
             side("recorded_us", entry=True).alias("entered_us"),
             side("recorded_us", entry=False).alias("left_us"),
+            side("destination_id", entry=True).alias("entry_destination_id"),
+            side("destination_id", entry=False).alias("exit_destination_id"),
             side("clock", entry=True).alias("entry_clock"),
             side("clock", entry=False).alias("exit_clock"),
             side("is_taken", entry=False).alias("is_taken"),
@@ -146,6 +146,9 @@ def measured(joined: DataFrame) -> DataFrame:
             "reason",
             "is_taken",
             f.when(f.col("reason").isNull(), lateness_us / 1000).alias("lateness_ms"),
+            f.col("entered_us").isNotNull().alias("has_entered"),
+            f.coalesce("entry_destination_id", "exit_destination_id").alias("destination_id"),
+            f.when(f.col("left_us").isNull(), f.col("key")).alias("key"),
         )
     )
 
@@ -168,7 +171,7 @@ def accuracy(pairs: DataFrame, data_end: datetime) -> DataFrame:
     were not due by `data_end`; `missing` were, and nobody saw them come out. `taken` of the
     measured ones were timed when a consumer took them.
     """
-    is_open = f.col("due_at") > f.lit(data_end - GRACE)
+    is_open = _is_open(data_end)
     lateness = f.col("lateness_ms")
     has_left = f.col("has_left")
     known = pairs.where((f.col("queue") == "") | (f.col("requested_delay_ms") > 0))
@@ -192,22 +195,67 @@ def uncounted(pairs: DataFrame) -> DataFrame:
     return left.groupBy(*GROUP, "reason").agg(f.count("*").alias("messages"))
 
 
-def histogram(pairs: DataFrame) -> DataFrame:
-    """Pairs -> how many measured ones per hour of entry and bucket of lateness.
+def _is_open(data_end: datetime) -> Column:
+    return f.col("due_at") > f.lit(data_end - GRACE)
 
-    Buckets are fixed, so that hours and days add up: from_ms <= lateness < to_ms, null at
-    the open ends.
+
+def histogram(pairs: DataFrame) -> DataFrame:
+    """Pairs -> how many measured ones per destination, bucket of delay, hour of entry and bucket.
+
+    Buckets are fixed (analytics.buckets), so that hours and days add up.
     """
-    edges = f.array(*(f.lit(float(edge)) for edge in BUCKET_EDGES_MS))
-    lateness = f.col("lateness_ms")
-    passed = sum((f.when(lateness >= edge, 1).otherwise(0) for edge in BUCKET_EDGES_MS), f.lit(0))
+    delay = f.col("requested_delay_ms")
+    delay_bucket = sum((f.when(delay >= edge, 1).otherwise(0) for edge in DELAY_EDGES_MS), f.lit(0))
     return (
-        pairs.where(lateness.isNotNull())
+        pairs.where(f.col("lateness_ms").isNotNull())
         .withColumn("hour_at", f.date_trunc("hour", "began_at"))
-        .withColumn("passed", passed)
-        .groupBy(*GROUP, "hour_at", "passed")
+        .withColumn("delay_bucket", delay_bucket)
+        .withColumn("bucket", bucket_of(f.col("lateness_ms")))
+        .groupBy(*PLACE, "destination_id", "delay_bucket", "hour_at", "bucket")
         .agg(f.count("*").alias("messages"))
-        .withColumn("from_ms", f.get(edges, f.col("passed") - 1))
-        .withColumn("to_ms", f.get(edges, f.col("passed")))
-        .drop("passed")
     )
+
+
+def bucket_of(ms: Column) -> Column:
+    """The number of the bucket of analytics.buckets that holds so many milliseconds.
+
+    In whole microseconds, so that an edge is met exactly; by the decade, since a comparison with
+    each of eighty edges would be compiled for every row.
+    """
+    us = f.greatest(f.round(ms * 1000).cast("long"), f.lit(1000))
+    decade = f.floor(f.log10(us.cast("double"))) - 3
+    power = f.pow(f.lit(10.0), decade + 3)
+    passed = sum((f.when(us >= power * digit, 1).otherwise(0) for digit in MANTISSAS), f.lit(-1))
+    return (
+        f.when(ms < -CLOCK_RESOLUTION_MS, 0)
+        .when(ms < ON_TIME_MS, 1)
+        .otherwise(
+            f.least(FIRST_LOG_BUCKET + decade * len(MANTISSAS) + passed, f.lit(len(EDGES_MS)))
+        )
+        .cast("int")
+    )
+
+
+def by_hour(pairs: DataFrame, data_end: datetime) -> DataFrame:
+    """Pairs -> per destination and hour of entry: entered, and what became of them.
+
+    Each of `entered` is delivered, waiting or missing; `unpaired` are exits without an entry.
+    """
+    has_entered, has_left = f.col("has_entered"), f.col("has_left")
+    is_open = _is_open(data_end)
+    return (
+        pairs.withColumn("hour_at", f.date_trunc("hour", "began_at"))
+        .groupBy(*PLACE, "destination_id", "hour_at")
+        .agg(
+            f.count_if(has_entered).alias("entered"),
+            f.count_if(has_entered & has_left).alias("delivered"),
+            f.count_if(~has_left & is_open).alias("waiting"),
+            f.count_if(~has_left & ~is_open).alias("missing"),
+            f.count_if(~has_entered).alias("unpaired"),
+        )
+    )
+
+
+def missing(pairs: DataFrame, data_end: datetime) -> DataFrame:
+    """Pairs -> those that were due by `data_end` and that nobody saw leave, with their key."""
+    return pairs.where(~f.col("has_left") & ~_is_open(data_end)).select(*PLACE, "key", "due_at")

@@ -16,11 +16,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics import compacted
-from analytics.jobs import accuracy, messages, retries, schema
+from analytics.jobs import accuracy, losses, messages, retries, schema
 
 ONE_DAY = timedelta(days=1)
 # So many messages that are not single are sent to every task; more are joined by an exchange.
 BROADCAST_AT_MOST = 500_000
+CAUSE = (
+    *("broker", "topology", "kind", "death_queue", "death_reason", "exception_type"),
+    *("routing_key", "recorded_us", "requested_delay_ms"),
+)
 
 
 class NoData(Exception):
@@ -79,7 +83,10 @@ def _tables(
         single_events = observed.where("has_id").join(mixed, message, "left_anti")
     pairs = [messages.pairs(single)]
     retried, tried = [messages.retried(single)], [messages.attempts(single)]
+    trails = [messages.trails(single, end)]
+    ended = losses.ended(events).localCheckpoint(eager=False) if summary["ended"] else None
     died = [messages.deaths(single_events, begin, end)]
+    failed = [single_events.where("has_id")]
     others = []
     if summary["without_id"]:
         unnamed = observed.where("not has_id")
@@ -92,6 +99,8 @@ def _tables(
         each = _union(others).localCheckpoint(eager=False)
         counted = retries.of_day(each, begin, end).localCheckpoint(eager=False)
         sides.append(each.withColumn("queue", f.lit("")).select(*schema.TRIP_COLUMNS, "queue"))
+        failed.append(each)
+        trails.append(retries.trails(counted, end))
         retried.append(retries.by_message(counted))
         tried.append(retries.by_attempt(counted))
         died.append(retries.by_death(counted, begin))
@@ -103,13 +112,28 @@ def _tables(
         .where((began_at >= f.lit(begin)) & (began_at < f.lit(end)))
         .localCheckpoint(eager=False)
     )
+    known = events.select(f.xxhash64("destination").alias("destination_id"), "destination")
+    destinations = known.distinct()
+
+    def with_destination(figures: DataFrame) -> DataFrame:
+        return figures.join(destinations, "destination_id", "left").drop("destination_id")
+
+    ways = retries.with_outcome(_union(trails), ended).localCheckpoint(eager=False)
+    missing = losses.with_fate(accuracy.missing(of_day, data_end), ended)
     return {
         "accuracy": accuracy.accuracy(of_day, data_end),
         "uncounted": accuracy.uncounted(of_day),
-        "histogram": accuracy.histogram(of_day),
+        "histogram": with_destination(accuracy.histogram(of_day)),
+        "hours": with_destination(accuracy.by_hour(of_day, data_end)),
         "retries": retries.retries(_union(retried)),
         "attempts": retries.attempts(_union(tried)),
+        "outcomes": retries.outcomes(ways),
+        "recoveries": retries.recoveries(ways),
+        "causes": retries.causes(_union([one.select(*CAUSE) for one in failed]), begin, end),
         "deaths": retries.deaths(_union(died)),
+        "losses": losses.losses(missing),
+        "unexplained": losses.unexplained(missing),
+        "dead_letters": losses.dead_letters(events),
     }
 
 
@@ -124,6 +148,7 @@ def _summary(events: DataFrame) -> dict[str, int]:
         f.count_if(is_observed & ~f.col("has_id")).alias("without_id"),
         _sources(is_observed).alias("sources"),
         f.count_if(schema.is_traced()).alias("traced"),
+        f.count_if(losses.is_end()).alias("ended"),
         f.coalesce(f.max(waited), f.lit(0)).alias("longest_delay_ms"),
     ).collect()[0]
     summary: dict[str, int] = row.asDict()

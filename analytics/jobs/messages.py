@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from analytics.jobs.accuracy import clock, is_taken, is_trip, measured
-from analytics.jobs.retries import COUNTED_KINDS, IS_RETRY, counts_between
+from analytics.jobs.retries import COUNTED_KINDS, IS_RETRY, counted_at_us, counts_between, micros
 
 MESSAGE = ("broker", "topology", "key")
 
@@ -45,10 +45,13 @@ def by_attempt(observed: DataFrame, begin: datetime, end: datetime) -> DataFrame
             only(exits, "recorded_us").alias("left_us"),
             only(is_entry, "requested_delay_ms").alias("entry_delay_ms"),
             only(exits, "requested_delay_ms").alias("exit_delay_ms"),
+            only(is_entry, f.xxhash64("destination")).alias("entry_destination_id"),
+            only(exits, f.xxhash64("destination")).alias("exit_destination_id"),
             only(is_entry, clock()).alias("entry_clock"),
             only(exits, clock()).alias("exit_clock"),
             only(exits, is_taken()).alias("is_taken"),
             f.min(f.when(is_entry | exits, f.col("caught_up"))).alias("were_caught_up"),
+            f.min(f.when(is_counted, counted_at_us())).alias("first_us"),
             f.max(is_counted).alias("is_counted"),
             f.max(is_counted & f.coalesce(f.expr(IS_RETRY), f.lit(False))).alias("is_retried"),
         )
@@ -77,6 +80,23 @@ def retried(singles: DataFrame) -> DataFrame:
         .agg(
             f.lit(1).cast("long").alias("messages"),
             f.max(f.col("is_retried").cast("long")).alias("retried"),
+            f.min("first_us").alias("first_us"),
+        )
+    )
+
+
+def trails(singles: DataFrame, end: datetime) -> DataFrame:
+    """Single messages by attempt -> as of retries.trails."""
+    is_out = f.coalesce(f.col("left_us") < micros(end), f.lit(False))
+    delay_us = f.coalesce("exit_delay_ms", f.lit(0)) * 1000
+    return (
+        singles.where("is_retried")
+        .groupBy(*MESSAGE)
+        .agg(
+            f.min("attempt").alias("first"),
+            f.max(f.col("attempt") * 2 + is_out.cast("long")).alias("last_twice"),
+            f.min(f.coalesce("entered_us", f.col("left_us") - delay_us)).alias("began_us"),
+            f.max(f.when(is_out, f.col("left_us"))).alias("left_us"),
         )
     )
 

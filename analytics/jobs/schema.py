@@ -35,6 +35,7 @@ NEEDED = (
     *("event_id", "kind", "recorded_at", "caught_up", "source", "broker", "topology", "queue"),
     *("message_id", "content_id", "requested_delay_ms", "attempt", "replay_id"),
     *("death_reason", "death_queue", "redelivered", "headers_json"),
+    *("destination", "routing_key", "exception_type"),
 )
 # What happened in the broker, the best source first; Delayboard's own facts tell of the same
 # messages again.
@@ -42,7 +43,7 @@ OBSERVED = ("tap", "firehose", "import")
 KNOWN_SOURCES = (*OBSERVED, "delayboard")
 TRIP_COLUMNS = (
     *("broker", "topology", "key", "attempt", "kind", "has_id", "event_id", "source"),
-    *("requested_delay_ms", "recorded_us", "caught_up"),
+    *("requested_delay_ms", "recorded_us", "caught_up", "destination"),
 )
 HOUR_US = 3_600_000_000
 X_DEATH = "`x-death` array<struct<count:bigint,reason:string,queue:string,time:string>>"
@@ -147,7 +148,10 @@ def events_of(lines: DataFrame) -> DataFrame:
             has_id.alias("has_id"),
             *("attempt", "replay_id", "requested_delay_ms", "caught_up", "redelivered"),
             f.unix_micros("recorded_at").alias("recorded_us"),
-            *("death_reason", "death_queue"),
+            *("death_reason", "death_queue", "destination"),
+            # Only of failures: two more texts of every copy would be held in memory for nothing.
+            f.when(f.col("death_reason") != "", f.col("routing_key")).alias("routing_key"),
+            f.when(f.col("death_reason") != "", f.col("exception_type")).alias("exception_type"),
             f.when(f.size("failures") > 0, f.col("failures")).alias("failures"),
         )
     )

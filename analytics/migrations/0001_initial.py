@@ -23,12 +23,13 @@ class Migration(migrations.Migration):
                 ),
                 ("day", models.DateField(db_index=True)),
                 ("broker", models.CharField(max_length=100)),
-                ("topology", models.CharField(max_length=100)),
+                ("topology", models.CharField(blank=True, default="", max_length=300)),
                 ("queue", models.CharField(blank=True, default="", max_length=255)),
                 ("requested_delay", models.DurationField()),
                 ("measured", models.PositiveBigIntegerField()),
                 ("taken", models.PositiveBigIntegerField(default=0)),
                 ("p50_ms", models.FloatField(null=True)),
+                ("p90_ms", models.FloatField(null=True)),
                 ("p95_ms", models.FloatField(null=True)),
                 ("p99_ms", models.FloatField(null=True)),
                 ("max_ms", models.FloatField(null=True)),
@@ -36,47 +37,6 @@ class Migration(migrations.Migration):
                 ("uncounted", models.PositiveBigIntegerField()),
                 ("open", models.PositiveBigIntegerField()),
                 ("missing", models.PositiveBigIntegerField()),
-            ],
-            options={
-                "ordering": ("day", "broker", "topology", "id"),
-                "abstract": False,
-            },
-        ),
-        migrations.CreateModel(
-            name="AttemptRow",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("day", models.DateField(db_index=True)),
-                ("broker", models.CharField(max_length=100)),
-                ("topology", models.CharField(max_length=100)),
-                ("attempt", models.PositiveIntegerField()),
-                ("messages", models.PositiveBigIntegerField()),
-            ],
-            options={
-                "ordering": ("day", "broker", "topology", "id"),
-                "abstract": False,
-            },
-        ),
-        migrations.CreateModel(
-            name="DeathRow",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("day", models.DateField(db_index=True)),
-                ("broker", models.CharField(max_length=100)),
-                ("topology", models.CharField(max_length=100)),
-                ("reason", models.CharField(max_length=255)),
-                ("queue", models.CharField(max_length=255)),
-                ("deaths", models.PositiveBigIntegerField()),
             ],
             options={
                 "ordering": ("day", "broker", "topology", "id"),
@@ -99,30 +59,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="LatenessHistogram",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("day", models.DateField(db_index=True)),
-                ("broker", models.CharField(max_length=100)),
-                ("topology", models.CharField(max_length=100)),
-                ("queue", models.CharField(blank=True, default="", max_length=255)),
-                ("requested_delay", models.DurationField()),
-                ("hour_at", models.DateTimeField()),
-                ("from_ms", models.FloatField(null=True)),
-                ("to_ms", models.FloatField(null=True)),
-                ("messages", models.PositiveBigIntegerField()),
-            ],
-            options={
-                "ordering": ("day", "broker", "topology", "id"),
-                "abstract": False,
-            },
-        ),
-        migrations.CreateModel(
             name="LogPosition",
             fields=[
                 (
@@ -134,27 +70,6 @@ class Migration(migrations.Migration):
                 ("path", models.CharField(max_length=300, unique=True)),
                 ("bytes_read", models.BigIntegerField(default=0)),
             ],
-        ),
-        migrations.CreateModel(
-            name="RetryRow",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("day", models.DateField(db_index=True)),
-                ("broker", models.CharField(max_length=100)),
-                ("topology", models.CharField(max_length=100)),
-                ("messages", models.PositiveBigIntegerField()),
-                ("retried", models.PositiveBigIntegerField()),
-                ("retried_share", models.FloatField()),
-            ],
-            options={
-                "ordering": ("day", "broker", "topology", "id"),
-                "abstract": False,
-            },
         ),
         migrations.CreateModel(
             name="Run",
@@ -258,7 +173,7 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
-            name="UncountedRow",
+            name="UnexplainedMessage",
             fields=[
                 (
                     "id",
@@ -268,35 +183,66 @@ class Migration(migrations.Migration):
                 ),
                 ("day", models.DateField(db_index=True)),
                 ("broker", models.CharField(max_length=100)),
-                ("topology", models.CharField(max_length=100)),
-                ("queue", models.CharField(blank=True, default="", max_length=255)),
-                ("requested_delay", models.DurationField()),
-                (
-                    "reason",
-                    models.CharField(
-                        choices=[
-                            (
-                                "no_entry",
-                                "The event log of this day does not contain the entry into the delay.",
-                            ),
-                            ("no_delay", "Nothing states the requested delay of the queue."),
-                            (
-                                "two_clocks",
-                                "Two different clocks timed the entry and the delivery.",
-                            ),
-                            (
-                                "backlog",
-                                "The recorder read the entry or the delivery from a backlog.",
-                            ),
-                        ],
-                        max_length=20,
-                    ),
-                ),
-                ("messages", models.PositiveBigIntegerField()),
+                ("topology", models.CharField(blank=True, default="", max_length=300)),
+                ("message", models.CharField(max_length=255)),
+                ("due_at", models.DateTimeField()),
             ],
             options={
                 "ordering": ("day", "broker", "topology", "id"),
                 "abstract": False,
+            },
+        ),
+        migrations.CreateModel(
+            name="DayFigures",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("day", models.DateField(db_index=True)),
+                ("broker", models.CharField(max_length=100)),
+                ("topology", models.CharField(blank=True, default="", max_length=300)),
+                ("pattern", models.CharField(blank=True, default="", max_length=40)),
+                ("destination", models.CharField(blank=True, default="", max_length=255)),
+                ("measured", models.PositiveBigIntegerField(default=0)),
+                ("p99_ms", models.FloatField(null=True)),
+                ("messages", models.PositiveBigIntegerField(default=0)),
+                ("retried", models.PositiveBigIntegerField(default=0)),
+                ("exhausted", models.PositiveBigIntegerField(default=0)),
+                ("entered", models.PositiveBigIntegerField(default=0)),
+                ("unexplained", models.PositiveBigIntegerField(default=0)),
+                (
+                    "figures",
+                    models.TextField(help_text="JSON, read by a faster parser than Django's."),
+                ),
+            ],
+            options={
+                "ordering": ("day", "broker", "topology", "id"),
+                "abstract": False,
+                "indexes": [
+                    models.Index(
+                        fields=["topology", "pattern", "destination", "day"], name="by_cut"
+                    ),
+                    models.Index(
+                        fields=[
+                            "destination",
+                            "pattern",
+                            "day",
+                            "broker",
+                            "topology",
+                            "p99_ms",
+                            "measured",
+                            "messages",
+                            "retried",
+                            "exhausted",
+                            "entered",
+                            "unexplained",
+                        ],
+                        name="topologies_by_day",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(

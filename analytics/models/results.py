@@ -14,7 +14,7 @@ class ResultRow(models.Model):
 
     day = models.DateField(db_index=True)
     broker = models.CharField(max_length=100)
-    topology = models.CharField(max_length=100)
+    topology = models.CharField(max_length=300, blank=True, default="")
 
     class Meta:
         abstract = True
@@ -24,29 +24,19 @@ class ResultRow(models.Model):
         return f"{self.day} {self.broker}/{self.topology}"
 
 
-class DelayRow(ResultRow):
-    """What it is about: a topology's delay, or a queue that is known from a trace alone."""
+class AccuracyRow(ResultRow):
+    """How late messages left one delay, exactly: each is measured, uncounted, open or missing.
 
-    queue = models.CharField(max_length=255, default="", blank=True)
-
-    class Meta(ResultRow.Meta):
-        abstract = True
-
-    @property
-    def place(self) -> str:
-        return self.topology or self.queue
-
-
-class AccuracyRow(DelayRow):
-    """How late messages left one delay: each is measured, uncounted, open or missing.
-
-    `taken` of the measured ones were timed when a consumer took them.
+    `queue` is one that is known from a trace alone, "" of a topology. `taken` of the measured ones
+    were timed when a consumer took them.
     """
 
+    queue = models.CharField(max_length=255, default="", blank=True)
     requested_delay = models.DurationField()
     measured = models.PositiveBigIntegerField()
     taken = models.PositiveBigIntegerField(default=0)
     p50_ms = models.FloatField(null=True)
+    p90_ms = models.FloatField(null=True)
     p95_ms = models.FloatField(null=True)
     p99_ms = models.FloatField(null=True)
     max_ms = models.FloatField(null=True)
@@ -56,12 +46,12 @@ class AccuracyRow(DelayRow):
     missing = models.PositiveBigIntegerField()
 
     @property
-    def entered(self) -> int:
-        return self.measured + self.uncounted + self.open + self.missing
+    def place(self) -> str:
+        return self.topology or f"queue {self.queue}"
 
     @property
-    def early_percent(self) -> float:
-        return 100 * (self.early_share or 0.0)
+    def entered(self) -> int:
+        return self.measured + self.uncounted + self.open + self.missing
 
 
 class Reason(models.TextChoices):
@@ -76,46 +66,40 @@ class Reason(models.TextChoices):
     BACKLOG = "backlog", "The recorder read the entry or the delivery from a backlog."
 
 
-class UncountedRow(DelayRow):
-    """How many deliveries of one delay are not measured for one reason; a delay of 0 is unknown."""
+class DayFigures(ResultRow):
+    """All figures of one day and cut: "" in topology, pattern or destination means all of them.
 
-    requested_delay = models.DurationField()
-    reason = models.CharField(max_length=20, choices=Reason.choices)
-    messages = models.PositiveBigIntegerField()
+    `figures` are the counts of analytics.results.figures. The other columns are those by which
+    the database sorts and adds up topologies.
+    """
 
+    pattern = models.CharField(max_length=40, blank=True, default="")
+    destination = models.CharField(max_length=255, blank=True, default="")
+    measured = models.PositiveBigIntegerField(default=0)
+    p99_ms = models.FloatField(null=True)
+    messages = models.PositiveBigIntegerField(default=0)
+    retried = models.PositiveBigIntegerField(default=0)
+    exhausted = models.PositiveBigIntegerField(default=0)
+    entered = models.PositiveBigIntegerField(default=0)
+    unexplained = models.PositiveBigIntegerField(default=0)
+    figures = models.TextField(help_text="JSON, read by a faster parser than Django's.")
 
-class LatenessHistogram(DelayRow):
-    """How many messages of one hour left so late: from_ms <= lateness < to_ms."""
-
-    requested_delay = models.DurationField()
-    hour_at = models.DateTimeField()
-    from_ms = models.FloatField(null=True)
-    to_ms = models.FloatField(null=True)
-    messages = models.PositiveBigIntegerField()
-
-
-class RetryRow(ResultRow):
-    """How many of the day's messages were retried."""
-
-    messages = models.PositiveBigIntegerField()
-    retried = models.PositiveBigIntegerField()
-    retried_share = models.FloatField()
-
-    @property
-    def retried_percent(self) -> float:
-        return 100 * self.retried_share
-
-
-class AttemptRow(ResultRow):
-    """How many messages were retried in this attempt."""
-
-    attempt = models.PositiveIntegerField()
-    messages = models.PositiveBigIntegerField()
+    class Meta(ResultRow.Meta):
+        indexes = (
+            models.Index(fields=("topology", "pattern", "destination", "day"), name="by_cut"),
+            # Has all that the sums by topology need, so that they read no JSON.
+            models.Index(
+                fields=(
+                    *("destination", "pattern", "day", "broker", "topology", "p99_ms"),
+                    *("measured", "messages", "retried", "exhausted", "entered", "unexplained"),
+                ),
+                name="topologies_by_day",
+            ),
+        )
 
 
-class DeathRow(ResultRow):
-    """How often messages died of this reason in this queue."""
+class UnexplainedMessage(ResultRow):
+    """A message that was due and that nobody saw leave, die or be cancelled."""
 
-    reason = models.CharField(max_length=255)
-    queue = models.CharField(max_length=255)
-    deaths = models.PositiveBigIntegerField()
+    message = models.CharField(max_length=255)
+    due_at = models.DateTimeField()

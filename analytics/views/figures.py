@@ -1,85 +1,70 @@
-"""The rows of a report -> the values that the charts draw -> figures by their page's id."""
+"""The tables of a report -> the charts of its page by the key of their table."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
-from analytics.charts import lateness, retries
-from analytics.results import Bucket, Report
-from topology.delays import format_delay
+from analytics.charts import heat_map, lateness, retries
+from analytics.results.sections import WEEKDAYS, Section, duration, percent
+
+Sections = dict[str, Section]
 
 
-def figures(report: Report) -> dict[str, dict[str, Any]]:
+def figures(sections: Sections) -> dict[str, dict[str, Any]]:
     """A figure for every chart that has something to show."""
-    drawn = {}
-    if percentiles := _percentiles(report):
-        drawn["percentiles"] = lateness.percentiles(percentiles)
-    if report.histogram:
-        drawn["spread"] = lateness.spread(_spread(report))
-    if report.retries:
-        drawn["shares"] = retries.shares(
-            [retries.Share(row.topology, row.messages, row.retried) for row in report.retries]
+    rows: dict[str, Any] = {key: section.rows for key, section in sections.items()}
+    drawn: dict[str, dict[str, Any]] = {}
+    if rows.get("lateness"):
+        drawn["lateness"] = lateness.by_day(_percentiles(rows["lateness"]))
+    if rows.get("delays"):
+        drawn["delays"] = lateness.by_delay(_percentiles(rows["delays"]))
+    if rows.get("distribution"):
+        drawn["distribution"] = lateness.distribution(
+            [
+                lateness.Bucket(low, messages, _label(low))
+                for low, _, messages in rows["distribution"]
+            ]
         )
-    if report.attempts:
-        drawn["survival"] = retries.survival(_survival(report))
-    if report.deaths:
-        drawn["deaths"] = retries.deaths(
-            [retries.Deaths(row.queue, row.reason, row.deaths) for row in report.deaths]
+    if rows.get("survival"):
+        drawn["survival"] = retries.survival([(row[0], row[-1]) for row in rows["survival"]])
+    if rows.get("failures"):
+        drawn["failures"] = retries.failures(
+            [
+                retries.Share(hour, retried, messages)
+                for hour, messages, retried, _ in rows["failures"]
+            ]
         )
+    if rows.get("dead_letters"):
+        parked = [retries.Parked(*row) for row in rows["dead_letters"]]
+        days = [row[0] for row in rows["ledger"][:-1]]
+        days = sorted({*days, *(row.day for row in parked)})
+        drawn["dead_letters"] = retries.dead_letters(parked, days)
+    if rows.get("throughput"):
+        drawn["throughput"] = retries.by_hour(rows["throughput"])
     return drawn
 
 
-def bucket_label(bucket: Bucket) -> str:
-    """Such as "1–2 ms", "on time", "early" or "over 13h"; milliseconds below a second."""
-    if bucket.from_ms is None:
-        return "early"
-    if bucket.from_ms < 0:
-        return "on time"
-    if bucket.to_ms is None:
-        return f"over {_span(bucket.from_ms)}"
-    if bucket.to_ms < 1000:
-        return f"{bucket.from_ms:.0f}–{bucket.to_ms:.0f} ms"
-    return f"{_span(bucket.from_ms)}–{_span(bucket.to_ms)}"
-
-
-def _span(ms: float) -> str:
-    return format_delay(timedelta(milliseconds=ms))
-
-
-def _label(place: str, delay: timedelta) -> str:
-    return f"{place} · {format_delay(delay)}"
-
-
-def _percentiles(report: Report) -> list[lateness.Percentiles]:
-    return [
-        lateness.Percentiles(
-            _label(row.place, row.requested_delay),
-            row.p50_ms or 0.0,
-            row.p95_ms or 0.0,
-            row.p99_ms or 0.0,
-            row.max_ms or 0.0,
+def heat(section: Section) -> heat_map.HeatMap | None:
+    """The map of weekdays and hours; None of nothing."""
+    rows: Any = section.rows
+    values = {
+        (weekday, int(hour[:2])): (
+            retried / messages,
+            f"{weekday} {hour}: {percent(retried / messages)} of {messages} messages",
         )
-        for row in report.accuracy
-        if row.measured
+        for weekday, hour, messages, retried, _ in rows
+    }
+    return heat_map.draw(WEEKDAYS, values) if values else None
+
+
+def _percentiles(rows: Any) -> list[lateness.Percentiles]:
+    return [
+        lateness.Percentiles(label, p50, p95, p99, (duration(p50), duration(p95), duration(p99)))
+        for label, _, p50, _, p95, p99, *_ in rows
     ]
 
 
-def _spread(report: Report) -> list[lateness.Spread]:
-    """Every delay gets every bucket that any has, so that the axis is in order."""
-    in_order = sorted(
-        report.histogram, key=lambda bucket: -1.0 if bucket.from_ms is None else bucket.from_ms
-    )
-    places = dict.fromkeys(bucket_label(bucket) for bucket in in_order)
-    counts: dict[str, dict[str, int]] = {}
-    for bucket in report.histogram:
-        label = _label(bucket.place, bucket.requested_delay)
-        counts.setdefault(label, dict.fromkeys(places, 0))[bucket_label(bucket)] += bucket.messages
-    return [lateness.Spread(label, list(buckets.items())) for label, buckets in counts.items()]
-
-
-def _survival(report: Report) -> list[retries.Survival]:
-    attempts: dict[str, list[tuple[int, int]]] = {}
-    for row in sorted(report.attempts, key=lambda row: row.attempt):
-        attempts.setdefault(row.topology, []).append((row.attempt, row.messages))
-    return [retries.Survival(label, pairs) for label, pairs in attempts.items()]
+def _label(low: float | None) -> str:
+    if low is None:
+        return "early"
+    return "on time" if low < 0 else duration(low)

@@ -1,46 +1,90 @@
-"""The reports of a day, and the wish to have one computed."""
-
 from __future__ import annotations
 
+import csv
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from analytics import nightly, results
+from analytics import nightly
 from analytics.models import Run
-from analytics.views.figures import bucket_label, figures
+from analytics.results import period as ranges
+from analytics.results.headline import key_figures
+from analytics.results.period import Period, read_period
+from analytics.results.read import Report, Selection, choices, newest_day, report
+from analytics.results.sections import sections
+from analytics.results.summary import summarize
+from analytics.views.figures import figures, heat
 from topology import access, audit
-from topology.models import Role
+from topology.models import Broker, Role
+from topology.patterns.table import PATTERNS
 
 SHOWN_RUNS = 14
+# Drawn side by side, and tables without a chart.
+CHARTS = ("delays", "survival", "distribution", "failures", "dead_letters", "heat", "throughput")
+OF_RETRIES = frozenset(
+    {"survival", "failures", "dead_letters", "heat", "causes", "handled", "recovery"}
+)
 
 
 @require_safe
 def reports(request: HttpRequest) -> HttpResponse:
-    visible = access.visible_brokers(request.user)
-    wanted = request.GET.get("broker", "")
-    chosen = access.chosen_broker(visible, wanted)
-    brokers = [chosen] if chosen else list(visible)
-    day, problem = _day(request.GET.get("day", ""))
-    report = results.report(day, brokers)
+    visible = list(access.visible_brokers(request.user))
+    brokers = _brokers(request, visible)
+    period, problem = _period(request)
+    found = report(period, brokers, _selection(request))
+    made = _sections(found)
+    drawn = figures(made)
+    runs = list(Run.objects.all()[:SHOWN_RUNS])
+    of_range = [run for run in runs if period.first <= run.day <= period.last]
     context = {
-        "report": report,
-        "figures": figures(report),
-        "buckets": [(bucket, bucket_label(bucket)) for bucket in report.histogram],
-        "brokers": visible,
-        "wanted_broker": wanted,
-        "runs": Run.objects.all()[:SHOWN_RUNS],
-        "may_run": access.visible_brokers(request.user, Role.OPERATOR).exists(),
+        "report": found,
+        "period": period,
+        "ranges": ranges.LABELS,
         "problem": problem,
-        "previous_day": day - timedelta(days=1) if day > date.min else None,
-        "next_day": day + timedelta(days=1) if day < _today() else None,
+        "brokers": visible,
+        "wanted_broker": request.GET.get("broker", ""),
+        "choices": choices(period, brokers),
+        "patterns": {kind: pattern.EXPLANATION.title for kind, pattern in PATTERNS.items()},
+        "sentences": summarize(period, found.total, found.days, found.suspects),
+        "key_figures": key_figures(found.total, found.previous),
+        "main": made["lateness"],
+        "charts": [made[key] for key in CHARTS if key in made],
+        "tables": [
+            made[key] for key in ("recovery", "causes", "handled", "uncounted") if key in made
+        ],
+        "sections": made,
+        "figures": drawn,
+        "heat": heat(made["heat"]) if "heat" in made else None,
+        "runs": runs,
+        "at_work": next((run for run in of_range if run.is_at_work), None),
+        "run": of_range[0] if period.length == 1 and of_range else None,
+        "may_run": access.visible_brokers(request.user, Role.OPERATOR).exists(),
     }
     return render(request, "analytics/reports.html", context)
+
+
+@require_safe
+def table(request: HttpRequest, key: str) -> HttpResponse:
+    """One table of the report with the same filters, as CSV."""
+    brokers = _brokers(request, list(access.visible_brokers(request.user)))
+    period, problem = _period(request)
+    if problem:
+        return HttpResponse(problem, status=400, content_type="text/plain; charset=utf-8")
+    section = _sections(report(period, brokers, _selection(request))).get(key)
+    if section is None:
+        raise Http404(f"The report has no table “{key}”.")
+    name = f"{key.replace('_', '-')}-{period.first}-{period.last}.csv"
+    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+    answer = HttpResponse(content_type="text/csv; charset=utf-8", headers=disposition)
+    csv.writer(answer).writerows(section.csv_rows())
+    return answer
 
 
 @require_POST
@@ -48,9 +92,11 @@ def run(request: HttpRequest) -> HttpResponse:
     """Ask for a day; the worker picks it up."""
     if not access.visible_brokers(request.user, Role.OPERATOR).exists():
         raise PermissionDenied("This action needs the role operator on a broker.")
-    day, problem = _day(request.POST.get("day", ""))
-    if problem:
-        messages.error(request, problem)
+    text = request.POST.get("day", "")
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        messages.error(request, f"“{text}” is not a date. Write it like 2026-11-20.")
         return redirect("analytics:reports")
     try:
         with audit.recorded(request.user, "nightly run requested", what=day.isoformat()):
@@ -58,19 +104,37 @@ def run(request: HttpRequest) -> HttpResponse:
         messages.success(request, f"The worker computes {day} next.")
     except nightly.DayRefused as refusal:
         messages.error(request, str(refusal))
-    return redirect(f"{reverse('analytics:reports')}?day={day.isoformat()}")
+    return redirect(f"{reverse('analytics:reports')}?from={day}&to={day}")
 
 
-def _day(text: str) -> tuple[date, str]:
-    """The day asked for, else the newest with results, else yesterday; and what was wrong."""
-    problem = ""
-    if text:
-        try:
-            return date.fromisoformat(text), ""
-        except ValueError:
-            problem = f"“{text}” is not a date. Write it like 2026-11-20."
-    return results.newest_day() or _today() - timedelta(days=1), problem
+def _brokers(request: HttpRequest, visible: list[Broker]) -> list[Broker]:
+    chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
+    return [chosen] if chosen else visible
 
 
-def _today() -> date:
-    return datetime.now(UTC).date()
+def _period(request: HttpRequest) -> tuple[Period, str]:
+    """The range asked for, up to yesterday or a newer day that was computed; what was wrong."""
+    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    return read_period(request.GET, max(newest_day() or yesterday, yesterday))
+
+
+def _selection(request: HttpRequest) -> Selection:
+    names = ("topology", "pattern", "destination")
+    return Selection(**{name: request.GET.get(name, "").replace("\x00", "") for name in names})
+
+
+def _sections(found: Report) -> dict[str, Any]:
+    """The tables that make sense of what is selected."""
+    return dict(_shown(found))
+
+
+def _shown(found: Report) -> Iterator[tuple[str, Any]]:
+    is_all = found.selection == Selection()
+    for key, section in sections(found).items():
+        if key in OF_RETRIES and not found.selection.has_retries:
+            continue
+        if key in ("dead_letters", "handled") and not is_all:
+            continue
+        if key == "exact" and found.period.length > 1:
+            continue
+        yield key, section

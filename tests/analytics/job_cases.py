@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from analytics.events import MessageEvent
-from tests.analytics import retry_oracle
+from tests.analytics import report_oracle, retry_oracle
 from tests.analytics.builders import DELAY, NOON, a_trip, an_entry, an_event, an_exit, ms
 
 MIDNIGHT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -228,4 +228,5 @@ def all_cases() -> dict[str, list[MessageEvent]]:
         of_the_firehose,
         facts,
     ]
-    return {case.__name__: case() for case in cases} | generated()
+    truth = {"truth": report_oracle.a_log()}
+    return {case.__name__: case() for case in cases} | generated() | truth

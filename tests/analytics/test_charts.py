@@ -5,22 +5,21 @@ from typing import Any
 
 import pytest
 
-from analytics.charts import lateness, retries
+from analytics.charts import heat_map, lateness, retries
 
-PERCENTILES = [
-    lateness.Percentiles("orders · 5m", 1.0, 2.0, 3.0, 900.0),
-    lateness.Percentiles("mails · 1h", -2.0, 0.0, 0.5, 4.0),
+DAYS = [
+    lateness.Percentiles("2026-11-20", 0.0, 2.0, 3.0, ("0 ms", "2.0 ms", "3.0 ms")),
+    lateness.Percentiles("2026-11-21", 1.0, 20.0, 900.0, ("1.0 ms", "20 ms", "900 ms")),
 ]
-SPREAD = [
-    lateness.Spread("orders · 5m", [("1–2 ms", 5), ("2–5 ms", 0)]),
-    lateness.Spread("mails · 1h", [("1–2 ms", 0), ("2–5 ms", 7)]),
-]
+PARKED = [retries.Parked("2026-11-20", "rejected", 3), retries.Parked("2026-11-21", "maxlen", 1)]
 FIGURES: list[dict[str, Any]] = [
-    lateness.percentiles(PERCENTILES),
-    lateness.spread(SPREAD),
-    retries.shares([retries.Share("orders", 8, 2), retries.Share("idle", 0, 0)]),
-    retries.survival([retries.Survival("orders", [(1, 4), (2, 1)])]),
-    retries.deaths([retries.Deaths("orders", "rejected", 3), retries.Deaths("a", "maxlen", 1)]),
+    lateness.by_day(DAYS),
+    lateness.by_delay(DAYS),
+    lateness.distribution([lateness.Bucket(None, 2, "early"), lateness.Bucket(1.0, 5, "1.0 ms")]),
+    retries.survival([(1, 0.4), (2, 0.1)]),
+    retries.failures([retries.Share("00:00", 2, 8), retries.Share("01:00", 0, 0)]),
+    retries.dead_letters(PARKED, ["2026-11-20", "2026-11-21"]),
+    retries.by_hour([("00:00", 5)]),
 ]
 
 
@@ -35,26 +34,31 @@ def test_a_figure_is_plain_json_without_paper_template_or_a_link_elsewhere(
     assert {trace["type"] for trace in figure["data"]} <= {"bar", "scatter"}
 
 
-def test_percentiles_draw_a_mark_each_and_keep_the_exact_value_beside_the_drawn_one() -> None:
+def test_a_percentile_of_zero_is_drawn_at_the_end_of_the_axis_and_said_beside_it() -> None:
     traces = {trace["name"]: trace for trace in FIGURES[0]["data"]}
-    assert list(traces) == ["p50", "p95", "p99", "max"]
-    assert traces["p50"]["y"] == ["orders · 5m", "mails · 1h"]
-    assert traces["p50"]["customdata"] == [1.0, -2.0]
-    assert traces["p50"]["x"] == [1.0, 0.1]
-    assert FIGURES[0]["layout"]["xaxis"]["type"] == "log"
+    assert list(traces) == ["p50", "p95", "p99"]
+    assert traces["p50"]["y"] == [0.5, 1.0]
+    assert traces["p50"]["customdata"] == ["0 ms", "1.0 ms"]
+    assert FIGURES[0]["layout"]["yaxis"]["type"] == "log"
 
 
-def test_a_spread_stacks_one_colour_per_delay_over_the_same_buckets() -> None:
-    first, second = FIGURES[1]["data"]
-    assert (first["x"], first["y"]) == (["1–2 ms", "2–5 ms"], [5, 0])
-    assert second["x"] == first["x"]
-    assert FIGURES[1]["layout"]["showlegend"] is True
+def test_survival_begins_with_all_messages() -> None:
+    (line,) = FIGURES[3]["data"]
+    assert (line["x"], line["y"]) == ([0, 1, 2], [1.0, 0.4, 0.1])
 
 
 def test_a_share_of_no_messages_is_nothing() -> None:
-    assert FIGURES[2]["data"][0]["x"] == [0.25, 0]
+    assert FIGURES[4]["data"][0]["y"] == [0.25, 0]
 
 
-def test_deaths_are_stacked_by_reason() -> None:
-    by_reason = {trace["name"]: (trace["y"], trace["x"]) for trace in FIGURES[4]["data"]}
-    assert by_reason == {"rejected": (["orders"], [3]), "maxlen": (["a"], [1])}
+def test_dead_letters_are_stacked_by_reason_over_all_days() -> None:
+    by_reason = {trace["name"]: trace["y"] for trace in FIGURES[5]["data"]}
+    assert by_reason == {"maxlen": [0, 1], "rejected": [3, 0]}
+
+
+def test_the_darkest_square_of_a_heat_map_has_the_greatest_value() -> None:
+    values = {("Mon", 0): (0.5, "most"), ("Tue", 23): (0.01, "few"), ("Tue", 0): (0.0, "none")}
+    drawn = heat_map.draw(("Mon", "Tue"), values)
+    assert {cell.title: cell.level for cell in drawn.cells} == {"most": 6, "few": 1, "none": 0}
+    assert max(cell.x for cell in drawn.cells) + drawn.side <= drawn.width
+    assert heat_map.draw(("Mon",), {("Mon", 0): (0.0, "none")}).cells[0].level == 0

@@ -18,8 +18,8 @@ import orjson
 from pyspark.sql import SparkSession
 
 from analytics import compacted
+from analytics.buckets import DELAY_EDGES_MS, EDGES_MS
 from analytics.jobs import compaction, results, session
-from analytics.jobs.accuracy import BUCKET_EDGES_MS
 from analytics.jobs.day import figures
 from tests.bench.event_day import DAY, WITHOUT_ID, write_day
 from tests.bench.figures import say
@@ -31,8 +31,8 @@ Rows = dict[str, list[tuple[Any, ...]]]
 COLUMNS = {
     "accuracy": "topology requested_delay_ms measured missing "
     "p50_ms p95_ms p99_ms max_ms early_share",
-    "histogram": "topology requested_delay_ms hour_at from_ms messages",
-    "retries": "topology messages retried",
+    "histogram": "topology delay_bucket hour_at bucket messages",
+    "retries": "topology hour_at messages retried",
     "attempts": "topology attempt messages",
     "deaths": "topology reason queue deaths",
 }
@@ -133,7 +133,7 @@ def compare(found: Mapping[str, Sequence[Any]], expected: Mapping[str, Sequence[
 
 def by_duckdb(log: Path) -> Rows:
     begin = int(datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC).timestamp()) * 10**6
-    edges = [float(edge) for edge in BUCKET_EDGES_MS]
+    edges, delays = list(EDGES_MS), list(DELAY_EDGES_MS)
     with duckdb.connect() as database:
         database.execute("set threads to 2")
         database.execute(
@@ -163,6 +163,9 @@ def by_duckdb(log: Path) -> Rows:
                     and {begin} + 86399999999 or attempt > 1 and (kind = 'delivered' and
                     us - delay * 1000 between {begin} and {begin} + 86399999999))
                     as is_retried,
+                min(us - if(kind = 'delivered', delay * 1000, 0)) filter (us -
+                    if(kind = 'delivered', delay * 1000, 0) between {begin}
+                    and {begin} + 86399999999) as first_us,
                 bool_or(kind = 'scheduled' and us between {begin} and {begin} + 86399999999)
                     as has_entered
             from lines group by all;
@@ -175,12 +178,14 @@ def by_duckdb(log: Path) -> Rows:
             "accuracy": """select topology, delay, count(ms), count(*) filter (left_ is null),
                 quantile_cont(ms, 0.5), quantile_cont(ms, 0.95), quantile_cont(ms, 0.99), max(ms),
                 avg((ms < -50)::int) from late group by all""",
-            "histogram": f"""select topology, delay,
+            "histogram": f"""select topology, len(list_filter({delays}, lambda e: e <= delay)),
                 strftime(make_timestamp(entered // 3600000000 * 3600000000), '%Y-%m-%dT%H:%M:%S'),
-                list_max(list_filter({edges}::double[], lambda e: e <= ms)), count(*)
+                len(list_filter({edges}::double[], lambda e: e <= ms)), count(*)
                 from late where ms is not null group by all""",
-            "retries": """select topology, count(*), count(*) filter (retried) from (
-                select topology, message_id, bool_or(is_retried) as retried from attempts
+            "retries": """select topology,
+                strftime(make_timestamp(first // 3600000000 * 3600000000), '%Y-%m-%dT%H:%M:%S'),
+                count(*), count(*) filter (retried) from (select topology, message_id,
+                min(first_us) as first, bool_or(is_retried) as retried from attempts
                 where is_counted group by all) group by all""",
             "attempts": """select topology, attempt, count(*) from attempts where is_retried
                 group by all""",

@@ -11,8 +11,6 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from analytics import results
-from analytics.launch import Result
 from analytics.models import (
     Firehose,
     Gap,
@@ -22,6 +20,7 @@ from analytics.models import (
     ScheduledBody,
     ScheduledMessage,
 )
+from analytics.results.load import replace_day
 from analytics.scheduled.rows import due
 from delayboard.models import (
     BackgroundTask,
@@ -33,6 +32,7 @@ from delayboard.models import (
     ReplayBatch,
 )
 from delayboard.models.publication import Sent
+from tests.analytics import result_rows
 from tests.delayboard.builders import a_message, parked
 from tests.delayboard.replay_rows import a_bad_route, a_batch, a_route
 from topology.models import AuditEntry, Broker, MissingBinding, Topology, Work
@@ -287,48 +287,6 @@ def run(day: date, state: str, error: str = "") -> None:
 
 
 def report(day: date, broker: Broker, names: Sequence[str]) -> None:
-    """Figures of one day: a topology and a queue for each name, with two delays."""
+    """Figures of one day: a topology for each name, with two delays."""
     group = [{"broker": broker.slug, "topology": name[:80]} for name in names]
-    results.replace_day(day, Result(1234567, 3, _tables(day, group)))
-
-
-def _tables(day: date, groups: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    delays = (5_000, 3_600_000)
-    return {
-        "accuracy": [
-            group
-            | {"requested_delay_ms": delay, "measured": 12345 + n, "p50_ms": 1.5, "p95_ms": 12.0}
-            | {"p99_ms": 250.5 + n, "max_ms": 3125.9, "early_share": 0.001, "uncounted": n}
-            | {"open": 17, "missing": n % 3}
-            for n, group in enumerate(groups)
-            for delay in delays
-        ],
-        "uncounted": [
-            group | {"queue": "", "requested_delay_ms": delay, "reason": reason, "messages": 7}
-            for group in groups
-            for delay, reason in ((5_000, "backlog"), (3_600_000, "no_entry"))
-        ],
-        "histogram": [
-            group
-            | {"requested_delay_ms": delay, "hour_at": f"{day}T{hour:02}:00:00.000Z"}
-            | {"from_ms": 2.0**power, "to_ms": 2.0 ** (power + 1), "messages": 100 + power}
-            for group in groups
-            for delay in delays
-            for hour in (2, 14)
-            for power in range(4)
-        ],
-        "retries": [
-            group | {"messages": 54321, "retried": 1234, "retried_share": 0.0227}
-            for group in groups
-        ],
-        "attempts": [
-            group | {"attempt": attempt, "messages": 900 // attempt}
-            for group in groups
-            for attempt in (1, 2, 3)
-        ],
-        "deaths": [
-            group | {"reason": reason, "queue": group["topology"], "deaths": 77}
-            for group in groups
-            for reason in ("rejected", "expired", "maxlen")
-        ],
-    }
+    replace_day(day, result_rows.a_result(day, group))

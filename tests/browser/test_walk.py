@@ -155,7 +155,8 @@ def read_and_replay(page: Page, vhost: Vhost, album: Album) -> None:
 
 
 def read_the_report(page: Page, album: Album) -> None:
-    page.goto(f"/reports/?day={datetime.now(UTC):%Y-%m-%d}")
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    page.goto(f"/reports/?from={today}&to={today}")
     page.get_by_role("button", name="Compute day").click()
     expect(page.locator(".chart .main-svg").first).to_be_visible(timeout=300_000)
     reloaded(page)

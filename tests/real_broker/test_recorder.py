@@ -14,10 +14,12 @@ from threading import Event
 
 import pytest
 
-from analytics import nightly, results
+from analytics import nightly
 from analytics.log import LogError
 from analytics.models import Gap, Minute, ScheduledMessage
 from analytics.recorder.record import record
+from analytics.results import read
+from analytics.results.period import CUSTOM, Period
 from analytics.scheduled.queries import listing
 from tests.analytics.builders import follow_log, logged
 from tests.brokers import NEWEST, Vhost, every_generation
@@ -148,8 +150,8 @@ def test_the_log_and_the_reports_agree_with_the_consumers_own_count(
 def the_reports_agree(topology: Topology, traffic: Traffic, trips: int, at: datetime) -> None:
     run = nightly.run_day(at.astimezone(UTC).date())
     assert (run.state, run.lines, run.malformed) == ("done", MESSAGES + 2 * trips, 0)
-    report = results.report(run.day, [topology.broker])
-    (accuracy,) = report.accuracy
+    report = read.report(Period(CUSTOM, run.day, run.day), [topology.broker])
+    (accuracy,) = report.exact
     assert accuracy.requested_delay.total_seconds() * 1000 == DELAY_MS
     assert (accuracy.entered, accuracy.open, accuracy.missing) == (trips, 0, 0)
     assert accuracy.measured > 0
@@ -157,17 +159,15 @@ def the_reports_agree(topology: Topology, traffic: Traffic, trips: int, at: date
     late_ms = [row.lateness.total_seconds() * 1000 for row in counted if row.lateness is not None]
     assert accuracy.measured == len(late_ms)
     assert accuracy.p50_ms == pytest.approx(median(late_ms), abs=5)
-    assert (report.messages, report.retried) == (
-        MESSAGES + DELAYED,
-        len(+traffic.rejections),
-    )
-    assert {row.attempt: row.messages for row in report.attempts} == {
+    total = report.total
+    assert (total.messages, total.retried) == (MESSAGES + DELAYED, len(+traffic.rejections))
+    assert total.by("attempts") == {
         attempt: sum(count >= attempt for count in traffic.rejections.values())
         for attempt in (1, 2)
     }
-    assert {(row.reason, row.queue): row.deaths for row in report.deaths} == {
-        ("rejected", "orders"): traffic.rejections.total()
-    }
+    assert total.by("deaths") == {"rejected": traffic.rejections.total()}
+    assert (total.fate("entered"), total.fate("delivered")) == (trips, trips)
+    assert total.outcome("recovered") == len(+traffic.rejections)
 
 
 @pytest.mark.both_databases

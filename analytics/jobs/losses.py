@@ -1,0 +1,69 @@
+"""What became of messages that nobody saw leave, and what Delayboard did with dead letters."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+TOPOLOGY = ("broker", "topology", "queue")
+DEAD_LETTER_KINDS = ("parked", "replayed", "discarded")
+# So many ids of unexplained messages are listed for each topology.
+MOST_IDS = 20
+
+
+def is_end() -> Column:
+    """An event that ends a message without a delivery."""
+    return ~f.col("is_malformed") & f.col("kind").isin("died", "parked", "cancelled")
+
+
+def ended(events: DataFrame) -> DataFrame:
+    """Events -> broker, key and fate of the messages that died (or were parked) or were cancelled.
+
+    A parked message belongs to no topology, so that its broker and key name it.
+    """
+    is_cancelled = f.col("kind") == "cancelled"
+    return (
+        events.where(is_end())
+        .groupBy("broker", "key")
+        .agg(f.max(is_cancelled).alias("is_cancelled"))
+        .select(
+            "broker",
+            "key",
+            f.when(f.col("is_cancelled"), "cancelled").otherwise("died").alias("fate"),
+        )
+    )
+
+
+def with_fate(missing: DataFrame, ended: DataFrame | None) -> DataFrame:
+    """Missing messages -> with `fate`: died, cancelled or unexplained."""
+    if ended is None:
+        return missing.withColumn("fate", f.lit("unexplained"))
+    found = missing.join(ended, ["broker", "key"], "left")
+    return found.withColumn("fate", f.coalesce("fate", f.lit("unexplained")))
+
+
+def losses(missing: DataFrame) -> DataFrame:
+    """Missing messages with fate -> how many per broker, topology or queue, and fate."""
+    return missing.groupBy(*TOPOLOGY, "fate").agg(f.count("*").alias("messages"))
+
+
+def unexplained(missing: DataFrame) -> DataFrame:
+    """Missing messages with fate -> the ids of the first unexplained ones of each topology."""
+    in_order = Window.partitionBy(*TOPOLOGY).orderBy("due_at", "key")
+    return (
+        missing.where("fate = 'unexplained'")
+        .withColumn("number", f.row_number().over(in_order))
+        .where(f.col("number") <= MOST_IDS)
+        .select(*TOPOLOGY, "key", "due_at")
+    )
+
+
+def dead_letters(events: DataFrame) -> DataFrame:
+    """Events -> what Delayboard did with dead letters, per broker, queue, reason and kind."""
+    done = f.col("kind").isin(*DEAD_LETTER_KINDS) & (f.col("source") == "delayboard")
+    return (
+        events.where(~f.col("is_malformed") & done)
+        .dropDuplicates(["event_id"])
+        .groupBy("broker", "queue", f.col("death_reason").alias("reason"), "kind")
+        .agg(f.count("*").alias("messages"))
+    )

@@ -1,0 +1,69 @@
+"""What each figure of a report means, in one sentence: shown on the page, listed in the docs."""
+
+from __future__ import annotations
+
+DEFINITIONS = {
+    "on_time": (
+        "Share of measured deliveries that left their delay at most 1 s after they were due, or "
+        "within the target of the selected topology."
+    ),
+    "lateness": (
+        "Lateness is the recorded exit time minus the due time (recorded entry plus requested "
+        "delay). Percentiles are computed from added histograms and are at most 28 % too high or "
+        "too low; below 1 ms they are 0."
+    ),
+    "delays": (
+        "Lateness of all measured deliveries, by the requested delay on a logarithmic scale. "
+        "Percentiles are at most 28 % too high or too low."
+    ),
+    "distribution": (
+        "Measured deliveries by lateness, ten buckets for each factor of ten. Early means more "
+        "than 50 ms before the due time; on time means less than 1 ms late."
+    ),
+    "uncounted": (
+        "Deliveries whose lateness could not be measured. Each is counted under one reason, the "
+        "first that is true."
+    ),
+    "exact": (
+        "Exact percentiles of one day, by topology and requested delay, for the delays with the "
+        "most measured deliveries."
+    ),
+    "survival": (
+        "Share of the messages that failed at least once and still fail after each attempt "
+        "(Kaplan-Meier estimate). Messages that still wait are censored. Exhausted messages were "
+        "parked or died. Messages without an id are excluded."
+    ),
+    "failures": (
+        "Share of messages that were retried at least once, by the hour of the day (UTC) in which "
+        "the message was first recorded. Messages without an id have no hour."
+    ),
+    "recovered": (
+        "Share of the retried messages that left their last attempt and did not fail again on the "
+        "same day. Messages that still wait are excluded."
+    ),
+    "recovery": (
+        "Time from the first recorded failure to the last exit, of messages that recovered on the "
+        "same day, at most 28 % too high or too low. Attempts per message are the retries divided "
+        "by the messages that were retried."
+    ),
+    "causes": (
+        "Recorded failures by queue, reason, exception and routing key, in which ids and numbers "
+        "are replaced. The 500 most frequent causes of each day are counted."
+    ),
+    "dead_letters": "Messages that Delayboard parked, by the reason of their last death and day.",
+    "handled": "Messages that Delayboard parked, replayed and discarded, by reason.",
+    "heat": (
+        "Share of messages that were retried, by weekday and hour (UTC) in which the message was "
+        "first recorded."
+    ),
+    "throughput": "Messages that entered a delay, by hour of the day (UTC).",
+    "unexplained": "Scheduled messages that were due and whose end nobody recorded.",
+    "ledger": (
+        "Each scheduled message is delivered, died (or was parked), cancelled, waiting or "
+        "unexplained. Unexplained means due, with no recorded end. Where deliveries are not "
+        "observed, these messages count as not observed instead."
+    ),
+    "topologies": (
+        "Sums of the range by topology, the highest daily p99 first. The table has at most 25 rows."
+    ),
+}

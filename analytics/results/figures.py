@@ -1,0 +1,136 @@
+"""Figures of some messages as counts, which add up over days, hours and topologies."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import orjson
+
+from analytics import buckets
+
+Key: TypeAlias = tuple[str | int, ...]
+ENTERED, DELIVERED, DIED, CANCELLED = "entered", "delivered", "died", "cancelled"
+WAITING, UNEXPLAINED, UNOBSERVED = "waiting", "unexplained", "not observed"
+FATES = (DELIVERED, DIED, CANCELLED, WAITING, UNOBSERVED, UNEXPLAINED)
+RECOVERED, EXHAUSTED, OPEN = "recovered", "exhausted", "open"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One attempt of the Kaplan-Meier estimate: `failing` is the share after it."""
+
+    attempt: int
+    at_risk: int
+    recovered: int
+    exhausted: int
+    censored: int
+    failing: float
+
+
+class Figures:
+    """Counts by table and key.
+
+    late_by_delay (bucket of delay, bucket of lateness), late_by_hour (hour, bucket),
+    entered_by_hour (hour), messages_by_hour (hour), retried_by_hour (hour), messages (),
+    retried (), uncounted (reason), attempts (attempt), outcomes (first, last, outcome),
+    recoveries (bucket), causes (queue, reason, exception, routing key), deaths (reason),
+    ledger (fate), dead_letters (kind, reason). Hours are of the day, in UTC.
+    """
+
+    def __init__(self) -> None:
+        self.counts: defaultdict[str, Counter[Key]] = defaultdict(Counter)
+
+    def add_stored(self, text: str) -> None:
+        """Add what `stored` returned."""
+        stored: dict[str, list[list[Any]]] = orjson.loads(text)
+        for table, rows in stored.items():
+            counts = self.counts[table]
+            for row in rows:
+                key = tuple(row[:-1])
+                counts[key] = counts.get(key, 0) + row[-1]
+
+    def add(self, other: Figures) -> None:
+        for table, counts in other.counts.items():
+            self.counts[table].update(counts)
+
+    def stored(self) -> str:
+        """The counts as JSON."""
+        tables = {
+            table: [[*key, number] for key, number in sorted(counts.items(), key=str) if number]
+            for table, counts in self.counts.items()
+        }
+        return orjson.dumps(tables).decode()
+
+    def total(self, table: str) -> int:
+        return self.counts[table].total() if table in self.counts else 0
+
+    def by(self, table: str, place: int = 0) -> Counter[str | int]:
+        """The counts of a table added up by one part of its key."""
+        found: Counter[str | int] = Counter()
+        for key, number in self._items(table):
+            found[key[place]] += number
+        return found
+
+    def within_group(self, table: str, group: int) -> buckets.Counts:
+        """Of a table with a group and a bucket: the buckets of this group."""
+        return {cast(int, key[1]): n for key, n in self._items(table) if key[0] == group}
+
+    @property
+    def late(self) -> buckets.Counts:
+        return cast(buckets.Counts, self.by("late_by_hour", 1))
+
+    @property
+    def measured(self) -> int:
+        return self.total("late_by_hour")
+
+    @property
+    def messages(self) -> int:
+        return self.total("messages")
+
+    @property
+    def retried(self) -> int:
+        return self.total("retried")
+
+    @property
+    def recoveries(self) -> buckets.Counts:
+        return cast(buckets.Counts, self.by("recoveries"))
+
+    def fate(self, name: str) -> int:
+        return self.counts["ledger"][(name,)] if "ledger" in self.counts else 0
+
+    def outcome(self, name: str) -> int:
+        return self.by("outcomes", 2)[name]
+
+    def survival(self) -> list[Step]:
+        """Kaplan-Meier by attempt: the event is to recover, open messages are censored.
+
+        An exhausted message never recovers, so that it counts as failing in every later attempt.
+        A message whose first attempts were on an earlier day is at risk from its first attempt of
+        this day on.
+        """
+        outcomes = [(key, number) for key, number in self._items("outcomes")]
+        last = max((cast(int, key[1]) for key, _ in outcomes), default=0)
+        failing, steps = 1.0, []
+        for attempt in range(1, last + 1):
+            at_risk = ended = 0
+            of_attempt: Counter[str | int] = Counter()
+            for (first, end, outcome), number in outcomes:
+                if cast(int, first) <= attempt <= cast(int, end):
+                    at_risk += number
+                elif outcome == EXHAUSTED and cast(int, end) < attempt:
+                    ended += number
+                if end == attempt:
+                    of_attempt[outcome] += number
+            if not at_risk:
+                continue
+            recovered = of_attempt[RECOVERED]
+            failing *= 1 - recovered / (at_risk + ended)
+            exhausted, censored = of_attempt[EXHAUSTED], of_attempt[OPEN]
+            steps.append(Step(attempt, at_risk, recovered, exhausted, censored, failing))
+        return steps
+
+    def _items(self, table: str) -> Iterator[tuple[Key, int]]:
+        return iter(self.counts[table].items() if table in self.counts else ())

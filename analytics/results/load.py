@@ -1,0 +1,196 @@
+"""Loads the results of a day into the database, in one transaction, and deletes them.
+
+A row of DayFigures holds all figures of one cut: everything of a broker, a topology, a pattern, a
+destination. A page adds up days of one cut, so that it reads a row per day and broker however many
+topologies there are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, NamedTuple
+
+from django.db import transaction
+
+from analytics import buckets
+from analytics.launch import Result, Row
+from analytics.models import AccuracyRow, DayFigures, UnexplainedMessage
+from analytics.observation import unobserved
+from analytics.results.figures import (
+    DELIVERED,
+    ENTERED,
+    EXHAUSTED,
+    UNEXPLAINED,
+    UNOBSERVED,
+    WAITING,
+    Figures,
+    Key,
+)
+from topology.models import Topology
+
+MODELS = (AccuracyRow, DayFigures, UnexplainedMessage)
+# Of each broker the destinations with the most messages; names can come from messages.
+MOST_DESTINATIONS = 100
+
+
+class Cut(NamedTuple):
+    """What a row is about; "" is all."""
+
+    broker: str
+    topology: str = ""
+    pattern: str = ""
+    destination: str = ""
+
+
+def replace_day(day: date, result: Result) -> None:
+    """Put the result in the place of whatever rows the day had, in one transaction."""
+    patterns = dict(Topology.objects.values_list("slug", "kind"))
+    began_at = datetime.combine(day, time(), UTC)
+    unseen = {topology.slug for topology in unobserved(since=began_at)}
+    found = figures_by_cut(result.tables, patterns, unseen)
+    with transaction.atomic():
+        forget_day(day)
+        accuracy = (AccuracyRow(day=day, **_values(row)) for row in result.tables["accuracy"])
+        AccuracyRow.objects.bulk_create(accuracy, batch_size=500)
+        rows = (_row(day, cut, figures) for cut, figures in found.items())
+        DayFigures.objects.bulk_create(rows, batch_size=100)
+        UnexplainedMessage.objects.bulk_create(
+            (
+                UnexplainedMessage(
+                    day=day,
+                    broker=row["broker"],
+                    topology=place(row),
+                    message=row["key"] or "",
+                    due_at=datetime.fromisoformat(row["due_at"]),
+                )
+                for row in result.tables["unexplained"]
+                if row["topology"] not in unseen
+            ),
+            batch_size=500,
+        )
+
+
+def forget_day(day: date) -> int:
+    """Delete the day's rows; how many there were."""
+    with transaction.atomic():
+        deleted = [model._default_manager.filter(day=day).delete() for model in MODELS]
+    return sum(number for number, _ in deleted)
+
+
+def has_day(day: date) -> bool:
+    """Whether there are figures of this day."""
+    return any(model._default_manager.filter(day=day).exists() for model in MODELS)
+
+
+def place(row: Row) -> str:
+    """The topology, or the queue that is known from a trace alone."""
+    topology: str = row["topology"] or f"queue {row.get('queue', '')}"
+    return topology
+
+
+def figures_by_cut(
+    tables: Mapping[str, Sequence[Row]], patterns: Mapping[str, str], unseen: Iterable[str]
+) -> dict[Cut, Figures]:
+    """The results of a day -> figures of every cut that has any; `unseen` topologies have no exits
+    to miss.
+    """
+    unseen = frozenset(unseen)
+    common = _common_destinations(tables["hours"])
+    found: defaultdict[Cut, Figures] = defaultdict(Figures)
+
+    def count(row: Row, table: str, key: Key, number: int) -> None:
+        if number:
+            for cut in _cuts(row, patterns, common):
+                found[cut].counts[table][key] += number
+
+    for row in tables["histogram"]:
+        count(row, "late_by_delay", (row["delay_bucket"], row["bucket"]), row["messages"])
+        count(row, "late_by_hour", (_hour(row), row["bucket"]), row["messages"])
+    for row in tables["hours"]:
+        count(row, "entered_by_hour", (_hour(row),), row["entered"])
+        for fate in (ENTERED, DELIVERED, WAITING):
+            count(row, "ledger", (fate,), row[fate])
+    for row in tables["losses"]:
+        fate = row["fate"]
+        is_unseen = fate == UNEXPLAINED and row["topology"] in unseen
+        count(row, "ledger", (UNOBSERVED if is_unseen else fate,), row["messages"])
+    for row in tables["uncounted"]:
+        count(row, "uncounted", (row["reason"],), row["messages"])
+    for row in tables["retries"]:
+        for name in ("messages", "retried"):
+            count(row, name, (), row[name])
+            if row["hour_at"]:
+                count(row, f"{name}_by_hour", (_hour(row),), row[name])
+    for row in tables["attempts"]:
+        count(row, "attempts", (row["attempt"],), row["messages"])
+    for row in tables["outcomes"]:
+        count(row, "outcomes", (row["first"], row["last"], row["outcome"]), row["messages"])
+    for row in tables["recoveries"]:
+        count(row, "recoveries", (row["bucket"],), row["messages"])
+    for row in tables["causes"]:
+        names = ("queue", "reason", "exception_type", "routing_key")
+        count(row, "causes", tuple(row[name] or "" for name in names), row["messages"])
+    for row in tables["deaths"]:
+        count(row, "deaths", (row["reason"],), row["deaths"])
+    for row in tables["dead_letters"]:
+        found[Cut(row["broker"])].counts["dead_letters"][row["kind"], row["reason"] or ""] += row[
+            "messages"
+        ]
+    return dict(found)
+
+
+def _cuts(
+    row: Row, patterns: Mapping[str, str], common: frozenset[tuple[str, str]]
+) -> Iterator[Cut]:
+    broker, topology = row["broker"], place(row)
+    pattern = patterns.get(topology, "")
+    destination = row.get("destination") or ""
+    yield Cut(broker)
+    yield Cut(broker, topology=topology)
+    if pattern:
+        yield Cut(broker, pattern=pattern)
+    if (broker, destination) in common:
+        yield Cut(broker, destination=destination)
+        yield Cut(broker, topology=topology, destination=destination)
+        if pattern:
+            yield Cut(broker, pattern=pattern, destination=destination)
+
+
+def _common_destinations(hours: Sequence[Row]) -> frozenset[tuple[str, str]]:
+    by_broker: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in hours:
+        if row["destination"]:
+            by_broker[row["broker"]][row["destination"]] += row["entered"]
+    return frozenset(
+        (broker, name)
+        for broker, names in by_broker.items()
+        for name, _ in names.most_common(MOST_DESTINATIONS)
+    )
+
+
+def _row(day: date, cut: Cut, figures: Figures) -> DayFigures:
+    return DayFigures(
+        day=day,
+        **cut._asdict(),
+        measured=figures.measured,
+        p99_ms=buckets.percentile(figures.late, 0.99),
+        messages=figures.messages,
+        retried=figures.retried,
+        exhausted=figures.outcome(EXHAUSTED),
+        entered=figures.fate(ENTERED),
+        unexplained=figures.fate(UNEXPLAINED),
+        figures=figures.stored(),
+    )
+
+
+def _hour(row: Row) -> int:
+    return datetime.fromisoformat(row["hour_at"]).hour
+
+
+def _values(row: Row) -> dict[str, Any]:
+    """The jobs' column names and types -> the model's."""
+    values = dict(row)
+    values["requested_delay"] = timedelta(milliseconds=values.pop("requested_delay_ms"))
+    return values

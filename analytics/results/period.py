@@ -1,0 +1,61 @@
+"""A range of days, as the address of a page names it, and the range before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+ONE_DAY = timedelta(days=1)
+RANGES = {"yesterday": 1, "7": 7, "28": 28, "90": 90}
+LABELS = {"yesterday": "Yesterday", "7": "7 days", "28": "28 days", "90": "90 days"}
+CUSTOM, DEFAULT = "custom", "7"
+MOST_DAYS = 92
+
+
+@dataclass(frozen=True)
+class Period:
+    """From the first to the last day, both included."""
+
+    name: str
+    first: date
+    last: date
+
+    @property
+    def length(self) -> int:
+        return (self.last - self.first).days + 1
+
+    @property
+    def days(self) -> list[date]:
+        return [self.first + number * ONE_DAY for number in range(self.length)]
+
+    @property
+    def before(self) -> Period:
+        """As many days that end the day before."""
+        last = self.first - ONE_DAY
+        return Period(CUSTOM, last - (self.length - 1) * ONE_DAY, last)
+
+
+def read_period(values: Mapping[str, str], newest: date) -> tuple[Period, str]:
+    """The range that the parameters name, up to `newest` unless they say; what was wrong."""
+    name = values.get("range") or (CUSTOM if values.get("from") else DEFAULT)
+    if name in RANGES:
+        return Period(name, newest - (RANGES[name] - 1) * ONE_DAY, newest), ""
+    usual = Period(DEFAULT, newest - (RANGES[DEFAULT] - 1) * ONE_DAY, newest)
+    if name != CUSTOM:
+        return usual, f"“{name[:40]}” is not a range. Choose one of the ranges below."
+    texts = (values.get("from", ""), values.get("to", "") or values.get("from", ""))
+    days = []
+    for text in texts:
+        try:
+            days.append(date.fromisoformat(text))
+        except ValueError:
+            return usual, f"“{text[:40]}” is not a date. Write it like 2026-11-20."
+    first, last = days
+    if first > last:
+        return usual, "The range ends before it begins. Swap the two dates."
+    if last - first >= MOST_DAYS * ONE_DAY:
+        return usual, f"The range is longer than {MOST_DAYS} days. Choose a shorter range."
+    if first - date.min < 2 * MOST_DAYS * ONE_DAY:
+        return usual, f"{first} is too long ago. Choose a later day."
+    return Period(CUSTOM, first, last), ""

@@ -1,0 +1,198 @@
+"""Reads the figures of a range: a row per day and broker, and bounded lists beside them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+
+from django.db.models import Max, QuerySet, Sum
+
+from analytics.models import AccuracyRow, DayFigures, Run, UnexplainedMessage
+from analytics.models.run import RunState
+from analytics.results.figures import ENTERED, FATES, Figures
+from analytics.results.period import Period
+from topology.models import Broker, Topology
+
+MOST_TOPOLOGIES = 25
+MOST_EXACT = 100
+MOST_UNEXPLAINED = 100
+# Of each kind of trouble so many topologies are read by day, for the sentences of the summary.
+SUSPECTS = 1
+SUMS = ("measured", "messages", "retried", "exhausted", "entered", "unexplained")
+SORTS = ("worst_p99_ms", "retried", "exhausted", "unexplained")
+Days = Mapping[date, Figures]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a report is about; "" is all."""
+
+    topology: str = ""
+    pattern: str = ""
+    destination: str = ""
+
+    @property
+    def has_retries(self) -> bool:
+        """Retries are counted by topology, and of no destination."""
+        return not self.destination
+
+
+@dataclass(frozen=True)
+class TopologyRow:
+    """Sums of one topology."""
+
+    broker: str
+    topology: str
+    worst_p99_ms: float | None
+    measured: int
+    messages: int
+    retried: int
+    exhausted: int
+    entered: int
+    unexplained: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """The figures of a range for some brokers."""
+
+    period: Period
+    selection: Selection
+    days: Days
+    previous: Figures
+    """Of the range before; empty if there is none."""
+    topologies: Sequence[TopologyRow]
+    suspects: Mapping[str, Days]
+    """The topologies that a summary looks at, by day."""
+    unexplained: Sequence[UnexplainedMessage]
+    exact: Sequence[AccuracyRow]
+    """Of a range of one day."""
+
+    @cached_property
+    def total(self) -> Figures:
+        return merged(self.days.values())
+
+    @property
+    def ledger(self) -> list[tuple[str, int]]:
+        """What was scheduled, and each fate that there can be."""
+        fates = [(fate.capitalize(), self.total.fate(fate)) for fate in FATES]
+        return [("Scheduled", self.total.fate(ENTERED)), *fates]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.days
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the filters offer: the names that the newest day of a range has."""
+
+    topologies: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+    destinations: Sequence[str] = ()
+
+
+def merged(many: Iterable[Figures]) -> Figures:
+    figures = Figures()
+    for one in many:
+        figures.add(one)
+    return figures
+
+
+def report(period: Period, brokers: Iterable[Broker], selection: Selection | None = None) -> Report:
+    """What the nightly runs left of these days for these brokers."""
+    selection = selection or Selection()
+    slugs = [broker.slug for broker in brokers]
+    before = period.before
+    rows = _of(slugs, before.first, period.last).filter(
+        topology=selection.topology,
+        # A topology has one pattern.
+        pattern="" if selection.topology else selection.pattern,
+        destination=selection.destination,
+    )
+    by_day = _by_day(rows)
+    current = {day: figures for day, figures in by_day.items() if day >= period.first}
+    previous = merged(figures for day, figures in by_day.items() if day < period.first)
+    topologies, suspects = _topologies(slugs, period, selection)
+    unexplained = UnexplainedMessage.objects.filter(
+        broker__in=slugs, day__range=(period.first, period.last)
+    )
+    exact = AccuracyRow.objects.none()
+    if period.length == 1:
+        exact = AccuracyRow.objects.filter(broker__in=slugs, day=period.first)
+    if selection.topology:
+        unexplained = unexplained.filter(topology=selection.topology)
+        exact = exact.filter(topology=selection.topology)
+    return Report(
+        period=period,
+        selection=selection,
+        days=current,
+        previous=previous,
+        topologies=topologies,
+        suspects=suspects,
+        unexplained=list(unexplained.order_by("-due_at", "pk")[:MOST_UNEXPLAINED]),
+        exact=list(exact.order_by("-measured", "pk")[:MOST_EXACT]),
+    )
+
+
+def choices(period: Period, brokers: Iterable[Broker]) -> Choices:
+    """The filters' names, sorted."""
+    rows = _of([broker.slug for broker in brokers], period.first, period.last)
+    newest = rows.order_by("-day").values_list("day", flat=True).first()
+    if newest is None:
+        return Choices()
+    names = rows.filter(day=newest).values_list("topology", "pattern", "destination")
+    found = [sorted({name for name in column if name}) for column in zip(*names, strict=True)]
+    return Choices(*found)
+
+
+def newest_day() -> date | None:
+    """The newest day that has results."""
+    newest: date | None = Run.objects.filter(state=RunState.DONE).aggregate(day=Max("day"))["day"]
+    return newest
+
+
+def _of(slugs: Sequence[str], first: date, last: date) -> QuerySet[DayFigures]:
+    return DayFigures.objects.filter(broker__in=slugs, day__range=(first, last)).order_by()
+
+
+def _by_day(rows: QuerySet[DayFigures]) -> dict[date, Figures]:
+    found: defaultdict[date, Figures] = defaultdict(Figures)
+    for day, stored in rows.values_list("day", "figures"):
+        found[day].add_stored(stored)
+    return dict(sorted(found.items()))
+
+
+def _topologies(
+    slugs: Sequence[str], period: Period, selection: Selection
+) -> tuple[list[TopologyRow], dict[str, Days]]:
+    """The topologies with the worst p99, and the suspects by day."""
+    days = _of(slugs, period.first, period.last)
+    rows = days.filter(pattern="", destination=selection.destination).exclude(topology="")
+    if selection.topology:
+        rows = rows.filter(topology=selection.topology)
+    elif selection.pattern:
+        rows = rows.filter(topology__in=_of_pattern(selection.pattern))
+    sums = {name: Sum(name) for name in SUMS}
+    columns = ("broker", "topology", "worst", *SUMS)
+    grouped = rows.values("broker", "topology").annotate(worst=Max("p99_ms"), **sums)
+    found = [TopologyRow(*row) for row in grouped.values_list(*columns)]
+    found.sort(key=lambda row: (-(row.worst_p99_ms or 0.0), row.topology))
+    suspected = {
+        row.topology
+        for sort in SORTS
+        for row in sorted(found, key=lambda row: -(getattr(row, sort) or 0))[:SUSPECTS]
+        if getattr(row, sort)
+    }
+    by_topology: dict[str, dict[date, Figures]] = {name: {} for name in sorted(suspected)}
+    of_suspects = rows.filter(topology__in=suspected).order_by("day")
+    for name, day, stored in of_suspects.values_list("topology", "day", "figures"):
+        by_topology[name].setdefault(day, Figures()).add_stored(stored)
+    return found[:MOST_TOPOLOGIES], dict(by_topology)
+
+
+def _of_pattern(pattern: str) -> list[str]:
+    return list(Topology.objects.filter(kind=pattern).values_list("slug", flat=True))

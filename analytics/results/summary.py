@@ -1,0 +1,180 @@
+"""Sentences about a report, by rules: what changed, what never works, what is missing. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from statistics import median
+
+from analytics import buckets
+from analytics.results.figures import UNEXPLAINED, Figures
+from analytics.results.period import Period
+from analytics.results.read import Days
+from analytics.results.sections import duration, percent
+from topology.graph.live_values import count_text
+
+# A p99 is worth a sentence from so many times the usual one, and from so many milliseconds on.
+TIMES_USUAL, LEAST_P99_MS = 5, 100
+# Of fewer messages a percentile or a share says nothing.
+LEAST_MEASURED, LEAST_MESSAGES, LEAST_ATTEMPTS = 20, 100, 20
+# How many standard errors apart two shares must be.
+LEAST_DEVIATIONS = 4
+MOST_SENTENCES = 8
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """`topology` and the days lead to the figures behind it, `section` to their table."""
+
+    headline: str
+    text: str
+    section: str
+    topology: str = ""
+    first: date | None = None
+    last: date | None = None
+
+
+def summarize(
+    period: Period, total: Figures, days: Days, suspects: Mapping[str, Days]
+) -> list[Sentence]:
+    """The sentences of a range, the gravest kind first."""
+    found = [*_unexplained(total, suspects)]
+    for topology, own in suspects.items():
+        found += _late(topology, own)
+    for topology, own in suspects.items():
+        found += _failures(topology, own)
+    for topology, own in suspects.items():
+        found += _hopeless(topology, own)
+    found = found[: MOST_SENTENCES - 1]
+    if lacking := period.length - len(days):
+        found.append(
+            Sentence(
+                "Missing days.",
+                f"{lacking} of {period.length} days have no figures.",
+                "runs",
+            )
+        )
+    return found
+
+
+def _unexplained(total: Figures, suspects: Mapping[str, Days]) -> Iterator[Sentence]:
+    number = total.fate(UNEXPLAINED)
+    if not number:
+        return
+    sums = {
+        name: sum(figures.fate(UNEXPLAINED) for figures in days.values())
+        for name, days in suspects.items()
+    }
+    most = max(sums, key=lambda name: sums[name], default="")
+    text = f"{_messages(number)} due and no end is recorded."
+    if most and sums[most]:
+        text += f" Most of them: {most} ({count_text(sums[most])})."
+    yield Sentence("Unexplained messages.", text, "ledger", most)
+
+
+def _late(topology: str, days: Days) -> Iterator[Sentence]:
+    by_day = {day: p99 for day, one in days.items() if (p99 := _p99(one.late)) is not None}
+    if not by_day:
+        return
+    worst = max(by_day, key=lambda day: by_day[day])
+    by_hour = {
+        hour: p99
+        for hour in range(24)
+        if (p99 := _p99(days[worst].within_group("late_by_hour", hour))) is not None
+    }
+    # Of few days the hours say better what is usual.
+    usual = median(by_day.values() if len(by_day) >= 3 else by_hour.values() or [0.0])
+    limit = max(TIMES_USUAL * usual, LEAST_P99_MS)
+    late = [hour for hour, p99 in by_hour.items() if p99 >= limit]
+    if not late:
+        return
+    peak = max(late, key=lambda hour: by_hour[hour])
+    first = last = peak
+    while first - 1 in late:
+        first -= 1
+    while last + 1 in late:
+        last += 1
+    yield Sentence(
+        "Late deliveries.",
+        f"On {worst:%-d %B} between {first:02}:00 and {last + 1:02}:00 UTC, p99 lateness of "
+        f"{topology} rose from {duration(usual)} to {duration(by_hour[peak])}.",
+        "lateness",
+        topology,
+        worst,
+        worst,
+    )
+
+
+def _p99(counts: buckets.Counts) -> float | None:
+    return buckets.percentile(counts, 0.99) if sum(counts.values()) >= LEAST_MEASURED else None
+
+
+def _failures(topology: str, days: Days) -> Iterator[Sentence]:
+    """The day from which on messages fail at least twice as often, if there is a clear one."""
+    in_order = sorted(days)
+    shares = [(days[day].retried, days[day].messages) for day in in_order]
+    best: tuple[float, int] | None = None
+    for place in range(1, len(in_order)):
+        before, after = _sum(shares[:place]), _sum(shares[place:])
+        if is_doubled(before, after):
+            best = max(best or (0.0, 0), (_deviations(before, after), place))
+    if best is None:
+        return
+    before, after = _sum(shares[: best[1]]), _sum(shares[best[1] :])
+    day = in_order[best[1]]
+    text = (
+        f"First-time failures of {topology} rose from {percent(before[0] / before[1])} to "
+        f"{percent(after[0] / after[1])} on {day:%-d %B}."
+    )
+    since = Figures()
+    for one in in_order[best[1] :]:
+        since.add(days[one])
+    if causes := since.counts["causes"].most_common(1):
+        (queue, reason, exception, _), number = causes[0]
+        share = number / since.counts["causes"].total()
+        text += f" {percent(share)} of the failures since: {exception or reason} in {queue}."
+    yield Sentence("More failures.", text, "failures", topology, day, in_order[-1])
+
+
+def is_doubled(before: tuple[int, int], after: tuple[int, int]) -> bool:
+    """Whether (failed, messages) after is twice as much as before, and not by chance."""
+    if min(before[1], after[1]) < LEAST_MESSAGES:
+        return False
+    is_twice = after[0] * before[1] >= 2 * before[0] * after[1]
+    return is_twice and _deviations(before, after) >= LEAST_DEVIATIONS
+
+
+def _deviations(before: tuple[int, int], after: tuple[int, int]) -> float:
+    """How many standard errors the second share is above the first."""
+    pooled = (before[0] + after[0]) / (before[1] + after[1])
+    error = math.sqrt(pooled * (1 - pooled) * (1 / before[1] + 1 / after[1]))
+    return (after[0] / after[1] - before[0] / before[1]) / error if error else 0.0
+
+
+def _sum(shares: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return sum(failed for failed, _ in shares), sum(messages for _, messages in shares)
+
+
+def _hopeless(topology: str, days: Days) -> Iterator[Sentence]:
+    total = Figures()
+    for figures in days.values():
+        total.add(figures)
+    steps = total.survival()
+    last = max((step.attempt for step in steps if step.recovered), default=0)
+    tried = sum(step.at_risk - step.censored for step in steps if step.attempt > last)
+    if not last or tried < LEAST_ATTEMPTS:
+        return
+    name = ORDINALS[last - 1] if last <= len(ORDINALS) else f"{last}th"
+    yield Sentence(
+        f"Attempts after the {name} never succeed",
+        f"in {topology} (0 of {count_text(tried)}). Park these messages earlier.",
+        "survival",
+        topology,
+    )
+
+
+def _messages(number: int) -> str:
+    return "1 message was" if number == 1 else f"{count_text(number)} messages were"

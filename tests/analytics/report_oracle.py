@@ -1,0 +1,167 @@
+"""The figures of reports counted in plain Python, and a log whose truth is known.
+
+The log has delays of every length, lateness with a heavy tail, retries, losses, messages that died
+or were cancelled, copies that the recorder read twice, and messages that are not due at its end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from analytics.buckets import DELAY_EDGES_MS, EDGES_MS
+from analytics.events import MessageEvent
+from tests.analytics.builders import NOON, a_trip, an_entry, an_event, an_exit, ms
+
+TOPOLOGY = "truth"
+DELAYS_MS = (400, 2_000, 20_000, 120_000, 1_800_000, 7_200_000)
+BEGIN = NOON - timedelta(hours=12)
+END = NOON + timedelta(hours=12)
+CAUSES = (("TimeoutError", "order.7"), ("TimeoutError", "order.8"), ("ValueError", "mail"))
+
+
+@dataclass
+class Counted:
+    histogram: Counter[tuple[str, int, str, int]] = field(default_factory=Counter)
+    hours: dict[tuple[str, str], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    outcomes: Counter[tuple[int, int, str]] = field(default_factory=Counter)
+    recoveries: Counter[int] = field(default_factory=Counter)
+    causes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    fates: Counter[str] = field(default_factory=Counter)
+    unexplained: set[str] = field(default_factory=set)
+    retried_by_hour: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+
+def a_log() -> list[MessageEvent]:
+    chance = random.Random(11)
+    events: list[MessageEvent] = []
+    for number in range(400):
+        name, delay_ms = f"d{number}", chance.choice(DELAYS_MS)
+        at = BEGIN + ms(chance.uniform(0, 20 * 3_600_000))
+        late = ms(round(chance.lognormvariate(3, 2), 3) - 2)
+        of = {
+            "topology": TOPOLOGY,
+            "destination": chance.choice(["mail", "bill"]),
+            "requested_delay_ms": delay_ms,
+        }
+        trip = a_trip(name, at, late, **of)
+        fate = chance.choice(["out"] * 20 + ["lost", "died", "cancelled", "parked"])
+        if fate == "out":
+            events += trip
+        elif fate == "lost":
+            events.append(trip[0])
+        else:
+            source = "tap" if fate == "died" else "delayboard"
+            topology = "" if fate == "parked" else TOPOLOGY
+            end = {"kind": fate, "source": source, "topology": topology, "queue": "mail-dlq"}
+            reason = {"death_reason": "rejected"} if fate == "parked" else {}
+            events += [trip[0], an_event(message_id=name, recorded_at=at + ms(5), **end, **reason)]
+    events += _retried(chance)
+    # The recorder crashed and read these copies once more.
+    for number in range(0, 40, 8):
+        first = next(e for e in events if e.message_id == f"d{number}" and e.kind == "scheduled")
+        again = {name: getattr(first, name) for name in ("requested_delay_ms", "destination")}
+        events.append(
+            an_entry(
+                first.message_id,
+                first.recorded_at,
+                topology=TOPOLOGY,
+                redelivered=True,
+                **again,
+            )
+        )
+    return events
+
+
+def _retried(chance: random.Random) -> Iterable[MessageEvent]:
+    for number in range(300):
+        name, at = f"r{number}", BEGIN + ms(chance.uniform(0, 20 * 3_600_000))
+        of = {"topology": TOPOLOGY, "destination": "work", "requested_delay_ms": 5000}
+        none = of | {"attempt": 0, "requested_delay_ms": 0}
+        yield an_event(kind="published", message_id=name, recorded_at=at, **none)
+        failures = chance.choice([0, 0, 0, 1, 1, 2, 3, 5])
+        exception, key = chance.choice(CAUSES)
+        for attempt in range(1, failures + 1):
+            at += timedelta(seconds=1)
+            death = {"death_reason": "rejected", "death_queue": "work"}
+            cause = {"exception_type": exception, "routing_key": key}
+            yield an_entry(name, at, attempt=attempt, **of, **death, **cause)
+            at += timedelta(seconds=5, milliseconds=3)
+            yield an_exit(name, at, attempt=attempt, **of)
+        if failures == 5:
+            end = {"kind": "parked", "source": "delayboard", "queue": "work-dlq"}
+            reason = {"death_reason": "rejected"}
+            yield an_event(message_id=name, recorded_at=at, topology="", **end, **reason)
+
+
+def count(events: Iterable[MessageEvent]) -> Counted:
+    """The figures of the one topology on the day."""
+    found = Counted()
+    by_message: dict[str, list[MessageEvent]] = defaultdict(list)
+    for event in events:
+        if event.message_id:
+            by_message[event.message_id].append(event)
+    for name, copies in by_message.items():
+        own = [e for e in copies if e.topology == TOPOLOGY and not e.redelivered]
+        if own:
+            _add(found, name, own, {e.kind for e in copies})
+    return found
+
+
+def _add(found: Counted, name: str, copies: list[MessageEvent], kinds: set[str]) -> None:
+    trips: dict[int, dict[str, MessageEvent]] = defaultdict(dict)
+    for event in copies:
+        if event.kind in ("scheduled", "delivered"):
+            trips[event.attempt][event.kind] = event
+    seen = [e for e in copies if e.kind in ("published", "scheduled", "delivered", "died")]
+    first = min(e.recorded_at - _waited(e) for e in seen)
+    retries = sorted(n for n, trip in trips.items() if trip["scheduled"].death_reason)
+    found.retried_by_hour[_hour(first), len(retries) > 0] += 1
+    for trip in trips.values():
+        _add_trip(found, name, trip, kinds)
+    for attempt in retries:
+        entry = trips[attempt]["scheduled"]
+        key = "".join("{n}" if c.isdigit() else c for c in entry.routing_key)
+        found.causes[entry.exception_type, key] += 1
+    if retries:
+        left = trips[retries[-1]].get("delivered")
+        has_ended = kinds & {"parked", "died"}
+        outcome = "exhausted" if has_ended else "recovered" if left else "open"
+        found.outcomes[retries[0], retries[-1], outcome] += 1
+        if left and outcome == "recovered":
+            took = left.recorded_at - trips[retries[0]]["scheduled"].recorded_at
+            found.recoveries[_bucket(took)] += 1
+
+
+def _add_trip(found: Counted, name: str, trip: dict[str, MessageEvent], kinds: set[str]) -> None:
+    entry, exit_ = trip["scheduled"], trip.get("delivered")
+    delay = ms(entry.requested_delay_ms)
+    place = (entry.destination, _hour(entry.recorded_at))
+    found.hours[place]["entered"] += 1
+    if exit_:
+        found.hours[place]["delivered"] += 1
+        late = exit_.recorded_at - entry.recorded_at - delay
+        group = sum(entry.requested_delay_ms >= edge for edge in DELAY_EDGES_MS)
+        found.histogram[entry.destination, group, place[1], _bucket(late)] += 1
+        return
+    found.hours[place]["missing"] += 1
+    is_dead = kinds & {"died", "parked"}
+    fate = "cancelled" if "cancelled" in kinds else "died" if is_dead else "unexplained"
+    found.fates[fate] += 1
+    if fate == "unexplained":
+        found.unexplained.add(name)
+
+
+def _waited(event: MessageEvent) -> timedelta:
+    return ms(event.requested_delay_ms if event.kind == "delivered" else 0)
+
+
+def _hour(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H}"
+
+
+def _bucket(late: timedelta) -> int:
+    return sum(late / ms(1) >= edge for edge in EDGES_MS)

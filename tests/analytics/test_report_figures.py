@@ -1,0 +1,171 @@
+"""Sums, survival and the sentences of a summary, on small figures whose answer is known."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import pytest
+
+from analytics import buckets
+from analytics.results.figures import Figures
+from analytics.results.headline import key_figures
+from analytics.results.period import Period, read_period
+from analytics.results.summary import is_doubled, summarize
+
+FIRST = date(2026, 11, 1)
+NEWEST = date(2026, 11, 22)
+
+
+def some(**tables: dict[tuple[str | int, ...], int]) -> Figures:
+    figures = Figures()
+    for table, counts in tables.items():
+        figures.counts[table].update(counts)
+    return figures
+
+
+def days(*figures: Figures) -> dict[date, Figures]:
+    return {FIRST + timedelta(days=n): one for n, one in enumerate(figures)}
+
+
+def sentences(of: dict[date, Figures], topology: str = "orders") -> list[str]:
+    total = Figures()
+    for figures in of.values():
+        total.add(figures)
+    period = Period("custom", FIRST, FIRST + timedelta(days=len(of) - 1))
+    found = summarize(period, total, of, {topology: of})
+    return [f"{one.headline} {one.text}" for one in found]
+
+
+def test_figures_are_the_same_after_they_were_stored_and_add_up() -> None:
+    one = some(late_by_hour={(2, 5): 3}, messages={(): 8}, outcomes={(1, 2, "recovered"): 4})
+    again = Figures()
+    again.add_stored(one.stored())
+    assert again.counts == one.counts
+    again.add(one)
+    assert (again.measured, again.messages, again.outcome("recovered")) == (6, 16, 8)
+
+
+def test_survival_is_the_kaplan_meier_estimate_with_open_messages_censored() -> None:
+    """Ten fail. 4 recover at once, 1 is open; of 5 two recover, 1 is parked; 2 stay open."""
+    ways: dict[tuple[str | int, ...], int]
+    ways = {(1, 1, "recovered"): 4, (1, 1, "open"): 1, (1, 2, "recovered"): 2}
+    ways |= {(1, 2, "exhausted"): 1, (1, 3, "open"): 2}
+    steps = some(outcomes=ways).survival()
+    assert [(s.attempt, s.at_risk, s.recovered, s.censored) for s in steps] == [
+        *[(1, 10, 4, 1), (2, 5, 2, 0), (3, 2, 0, 2)]
+    ]
+    assert [s.failing for s in steps] == pytest.approx([0.6, 0.6 * 0.6, 0.6 * 0.6])
+
+
+def test_an_exhausted_message_counts_as_failing_in_later_attempts() -> None:
+    ways: dict[tuple[str | int, ...], int] = {(1, 1, "exhausted"): 5, (1, 2, "recovered"): 5}
+    assert [step.failing for step in some(outcomes=ways).survival()] == [1.0, 0.5]
+
+
+def late(ms: float, hour_ms: float | None = None) -> Figures:
+    by_hour: dict[tuple[str | int, ...], int] = {
+        (hour, buckets.bucket_of(ms)): 100 for hour in range(24)
+    }
+    if hour_ms is not None:
+        del by_hour[2, buckets.bucket_of(ms)]
+        by_hour[2, buckets.bucket_of(hour_ms)] = 100
+    return some(late_by_hour=by_hour)
+
+
+def test_a_late_night_is_told_with_its_hours() -> None:
+    (sentence,) = sentences(days(late(40), late(40), late(40, 2000), late(40)))
+    assert sentence.startswith(
+        "Late deliveries. On 3 November between 02:00 and 03:00 UTC, p99 lateness of orders rose "
+        "from 50 ms to 2.5 s."
+    )
+
+
+def test_a_small_or_usual_lateness_is_not_worth_a_sentence() -> None:
+    assert sentences(days(late(4), late(4), late(4, 40), late(4))) == []
+    assert sentences(days(late(900), late(900), late(900, 1500))) == []
+
+
+def failed(retried: int, messages: int = 1000) -> Figures:
+    causes: dict[tuple[str | int, ...], int] = {("billing", "rejected", "TimeoutError", "k"): 9}
+    return some(retried={(): retried}, messages={(): messages}, causes=causes)
+
+
+def test_doubled_failures_are_told_with_the_day_and_the_cause() -> None:
+    (sentence,) = sentences(days(*[failed(19)] * 4, *[failed(41)] * 3))
+    assert sentence == (
+        "More failures. First-time failures of orders rose from 1.9 % to 4.1 % on 5 November. "
+        "100.0 % of the failures since: TimeoutError in billing."
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [((19, 1000), (30, 1000)), ((1, 99), (50, 1000)), ((1, 200), (4, 200))]
+)
+def test_a_rise_that_is_small_or_may_be_chance_is_not_told(
+    before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    assert not is_doubled(before, after)
+
+
+def test_attempts_that_never_succeed_are_told_with_their_number() -> None:
+    ways: dict[tuple[str | int, ...], int] = {(1, 3, "recovered"): 50, (1, 5, "exhausted"): 30}
+    (sentence,) = sentences(days(some(outcomes=ways)), "webhooks")
+    assert sentence.startswith("Attempts after the third never succeed in webhooks (0 of 60).")
+
+
+def test_unexplained_messages_and_missing_days_are_told() -> None:
+    of = days(some(ledger={("unexplained",): 2, ("entered",): 9}))
+    period = Period("custom", FIRST, FIRST + timedelta(days=3))
+    found = summarize(period, of[FIRST], of, {"orders": of})
+    assert [one.text for one in found] == [
+        "2 messages were due and no end is recorded. Most of them: orders (2).",
+        "3 of 4 days have no figures.",
+    ]
+    assert [one.section for one in found] == ["ledger", "runs"]
+
+
+def test_key_figures_are_compared_with_the_range_before() -> None:
+    now = some(retried={(): 4}, messages={(): 100}, ledger={("entered",): 50})
+    before = some(retried={(): 2}, messages={(): 100})
+    found = {figure.label: figure for figure in key_figures(now, before)}
+    failures = found["first-time failures"]
+    assert (failures.value, failures.change, failures.is_worse) == ("4.0 %", "+2.0 points", True)
+    assert found["lateness p99"].value == "–"
+    assert found["unexplained of 50 scheduled"].value == "0"
+
+
+@pytest.mark.parametrize(
+    ("values", "first", "last"),
+    [
+        ({}, date(2026, 11, 16), NEWEST),
+        ({"range": "yesterday"}, NEWEST, NEWEST),
+        ({"range": "90"}, date(2026, 8, 25), NEWEST),
+        ({"from": "2026-11-02"}, date(2026, 11, 2), date(2026, 11, 2)),
+        (
+            {"range": "custom", "from": "2026-11-02", "to": "2026-11-04"},
+            date(2026, 11, 2),
+            date(2026, 11, 4),
+        ),
+    ],
+)
+def test_a_range_is_read_from_the_address(values: dict[str, str], first: date, last: date) -> None:
+    period, problem = read_period(values, NEWEST)
+    assert (period.first, period.last, problem) == (first, last, "")
+    assert period.before.last == first - timedelta(days=1)
+    assert period.before.length == period.length
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"range": "soon"}, "is not a range"),
+        ({"from": "soon"}, "“soon” is not a date"),
+        ({"from": "2026-11-05", "to": "2026-11-01"}, "ends before it begins"),
+        ({"from": "2025-11-05", "to": "2026-11-01"}, "longer than 92 days"),
+        ({"from": "0001-01-01"}, "too long ago"),
+    ],
+)
+def test_a_bad_range_is_refused_with_a_sentence(values: dict[str, str], words: str) -> None:
+    period, problem = read_period(values, NEWEST)
+    assert words in problem
+    assert period.last == NEWEST
