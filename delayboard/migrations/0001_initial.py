@@ -1,3 +1,4 @@
+import datetime
 import uuid
 
 import django.db.models.deletion
@@ -11,6 +12,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        ("analytics", "0001_initial"),
         ("topology", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
@@ -202,6 +204,56 @@ class Migration(migrations.Migration):
             options={
                 "ordering": ("pk",),
             },
+        ),
+        migrations.CreateModel(
+            name="Interception",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=60, unique=True)),
+                ("source", models.CharField(max_length=255)),
+                ("queue", models.CharField(max_length=255)),
+                ("routing_key", models.CharField(blank=True, max_length=255)),
+                ("arguments", models.JSONField(default=dict)),
+                ("queue_type", models.CharField(max_length=10)),
+                ("limit", models.DurationField(default=datetime.timedelta(seconds=600))),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("waiting", "not begun"),
+                            ("beginning", "beginning"),
+                            ("open", "intercepting"),
+                            ("ending", "ending"),
+                            ("closed", "closed"),
+                        ],
+                        default="waiting",
+                        max_length=10,
+                    ),
+                ),
+                ("passed", models.PositiveIntegerField(default=0)),
+                ("taken", models.PositiveIntegerField(default=0)),
+                ("overtaken", models.PositiveIntegerField(default=0)),
+                ("bound_again_at", models.DateTimeField(null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("opened_at", models.DateTimeField(null=True)),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, to="topology.broker"
+                    ),
+                ),
+                (
+                    "work",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT, to="topology.work"
+                    ),
+                ),
+            ],
         ),
         migrations.CreateModel(
             name="MessageGroup",
@@ -660,10 +712,7 @@ class Migration(migrations.Migration):
                 (
                     "source",
                     models.CharField(
-                        choices=[
-                            ("parked", "parked messages"),
-                            ("queue", "queue (move)"),
-                        ],
+                        choices=[("parked", "parked messages"), ("queue", "queue (move)")],
                         default="parked",
                         max_length=10,
                     ),
@@ -1043,6 +1092,95 @@ class Migration(migrations.Migration):
                 "ordering": ("name",),
             },
         ),
+        migrations.CreateModel(
+            name="ScheduledChange",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("cancel", "cancel"),
+                            ("reschedule", "reschedule"),
+                            ("deliver_now", "deliver now"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("key", models.CharField(max_length=255)),
+                ("destination", models.CharField(max_length=255)),
+                ("due_at", models.DateTimeField()),
+                ("new_due_at", models.DateTimeField(null=True)),
+                ("is_copied", models.BooleanField(default=False)),
+                ("copy_begun_at", models.DateTimeField(null=True)),
+                ("copied_at", models.DateTimeField(null=True)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("pending", "requested"),
+                            ("publishing", "publishing"),
+                            ("done", "done"),
+                            ("undone", "undone"),
+                            ("missed", "missed"),
+                            ("failed", "failed"),
+                        ],
+                        default="pending",
+                        max_length=10,
+                    ),
+                ),
+                ("is_settled", models.BooleanField(default=False)),
+                ("may_be_duplicated", models.BooleanField(default=False)),
+                ("error", models.TextField(blank=True)),
+                ("requested_at", models.DateTimeField(auto_now_add=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, to="topology.broker"
+                    ),
+                ),
+                (
+                    "interception",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="changes",
+                        to="delayboard.interception",
+                    ),
+                ),
+                (
+                    "message",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="analytics.scheduledmessage",
+                    ),
+                ),
+                (
+                    "requested_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "topology",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, to="topology.topology"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("due_at", "pk"),
+            },
+        ),
         migrations.AddConstraint(
             model_name="deadletterqueue",
             constraint=models.UniqueConstraint(
@@ -1053,6 +1191,14 @@ class Migration(migrations.Migration):
             model_name="importedtimeout",
             constraint=models.UniqueConstraint(
                 fields=("topology", "key"), name="one_import_per_line"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="interception",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("state", "closed"), _negated=True),
+                fields=("broker", "source", "queue"),
+                name="one_interception_per_binding",
             ),
         ),
         migrations.AddIndex(
@@ -1187,6 +1333,20 @@ class Migration(migrations.Migration):
             model_name="savedsearch",
             constraint=models.UniqueConstraint(
                 fields=("broker", "name"), name="one_search_per_name"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="scheduledchange",
+            index=models.Index(
+                fields=["interception", "state", "due_at"], name="delayboard__interce_4061a3_idx"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="scheduledchange",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("state__in", ("pending", "publishing"))),
+                fields=("message",),
+                name="one_change_per_message",
             ),
         ),
         migrations.RunPython(SEARCH_INDEX.make, SEARCH_INDEX.drop),

@@ -189,6 +189,101 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="Drift",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("since_at", models.DateTimeField()),
+                ("objects_count", models.PositiveIntegerField()),
+                ("missing", models.PositiveIntegerField()),
+                ("changed", models.PositiveIntegerField()),
+                (
+                    "topology",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="drift",
+                        to="topology.topology",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="FindingMute",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("key", models.CharField(max_length=30)),
+                ("reason", models.CharField(max_length=300)),
+                ("until_at", models.DateTimeField()),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="finding_mutes",
+                        to="topology.broker",
+                    ),
+                ),
+                (
+                    "created_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("broker", "key"), name="one_mute_per_finding")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="FindingPeriod",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("key", models.CharField(max_length=30)),
+                ("rule", models.CharField(max_length=10)),
+                ("severity", models.PositiveSmallIntegerField()),
+                ("title", models.TextField()),
+                ("objects_count", models.PositiveIntegerField()),
+                ("appeared_at", models.DateTimeField()),
+                ("gone_at", models.DateTimeField(db_index=True, null=True)),
+                (
+                    "broker",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="finding_periods",
+                        to="topology.broker",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("-appeared_at", "-pk"),
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("gone_at", None)),
+                        fields=("broker", "key"),
+                        name="one_open_period_per_finding",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Grant",
             fields=[
                 (
@@ -325,100 +420,5 @@ class Migration(migrations.Migration):
                     models.Index(fields=["kind", "state"], name="topology_wo_kind_e131b1_idx")
                 ],
             },
-        ),
-        migrations.CreateModel(
-            name="FindingMute",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("key", models.CharField(max_length=30)),
-                ("reason", models.CharField(max_length=300)),
-                ("until_at", models.DateTimeField()),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "broker",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="finding_mutes",
-                        to="topology.broker",
-                    ),
-                ),
-                (
-                    "created_by",
-                    models.ForeignKey(
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
-            ],
-            options={
-                "constraints": [
-                    models.UniqueConstraint(fields=("broker", "key"), name="one_mute_per_finding")
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="FindingPeriod",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("key", models.CharField(max_length=30)),
-                ("rule", models.CharField(max_length=10)),
-                ("severity", models.PositiveSmallIntegerField()),
-                ("title", models.TextField()),
-                ("objects_count", models.PositiveIntegerField()),
-                ("appeared_at", models.DateTimeField()),
-                ("gone_at", models.DateTimeField(db_index=True, null=True)),
-                (
-                    "broker",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="finding_periods",
-                        to="topology.broker",
-                    ),
-                ),
-            ],
-            options={
-                "ordering": ("-appeared_at", "-pk"),
-                "constraints": [
-                    models.UniqueConstraint(
-                        condition=models.Q(("gone_at", None)),
-                        fields=("broker", "key"),
-                        name="one_open_period_per_finding",
-                    )
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="Drift",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("since_at", models.DateTimeField()),
-                ("objects_count", models.PositiveIntegerField()),
-                ("missing", models.PositiveIntegerField()),
-                ("changed", models.PositiveIntegerField()),
-                (
-                    "topology",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="drift",
-                        to="topology.topology",
-                    ),
-                ),
-            ],
         ),
     ]
