@@ -7,8 +7,6 @@ from topology.definitions import Arguments, Binding, Definitions, Queue
 from topology.graph.live_values import (
     MARK_WORDS,
     count_text,
-    held,
-    is_holding,
     level_names,
     pace,
     queue_mark,
@@ -16,6 +14,7 @@ from topology.graph.live_values import (
     snapshot_cells,
     snapshot_marks,
 )
+from topology.held_messages import held, is_holding
 from topology.snapshot import QueueNumbers
 
 
