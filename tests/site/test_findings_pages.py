@@ -105,6 +105,17 @@ def test_the_page_of_a_broker_counts_its_findings(broker: Broker) -> None:
     assert "1 loss</span>" in text_of(signed_in(Role.VIEWER, broker).get(page))
 
 
+def test_the_page_of_a_broker_has_a_first_look_with_the_worst_findings(broker: Broker) -> None:
+    dead = [a_queue("failing", dlx="", key="dead"), a_queue("dead")]
+    know(broker, LOST, *LOOP, *dead, dead=7)
+    page = reverse("topology:broker", args=[broker.slug])
+    text = text_of(signed_in(Role.VIEWER, broker).get(page))
+    assert "<strong>1</strong><span>recognized topologies" in text
+    assert "<strong>7</strong><span>dead letters that nothing reads" in text
+    assert "RabbitMQ drops each message that dies in “lost”." in text
+    assert text.index("Dead-letter exchange missing") < text.index("Retries without an end")
+
+
 def test_of_several_brokers_each_has_its_counts(broker: Broker) -> None:
     other = make_broker(name="Other rabbit")
     know(broker, LOST)

@@ -16,6 +16,7 @@ from topology.graph.live_values import MARK_WORDS
 from topology.models import Broker, Role, State, Topology
 from topology.operations import connect
 from topology.views.findings import findings_line
+from topology.views.first_look import first_look
 from topology.views.queues import queue_page
 
 LIST_AGE = timedelta(seconds=10)
@@ -76,6 +77,7 @@ def broker(request: HttpRequest, broker: Broker) -> HttpResponse:
             "search": search,
             "mark_words": MARK_WORDS,
             "topologies": topologies,
+            "first_look": first_look(broker, known.snapshot) if known.snapshot else None,
             "findings": findings_line(broker, known.snapshot) if known.snapshot else None,
             "may_operate": access.may(request.user, broker, Role.OPERATOR),
             "may_edit": access.may(request.user, broker, Role.ADMIN),

@@ -100,15 +100,21 @@ def _claims(random: Case, version: str) -> Iterator[Claim]:
     for one in find(snapshot):
         for evidence in one.evidence if one.rule.id in CLAIMS else ():
             queue = random.definitions.get(evidence.object)
-            if isinstance(queue, Queue) and _has_one_key(one.rule.id, queue):
+            if isinstance(queue, Queue) and _is_told(one.rule.id, queue, context):
                 case = _dies(random, queue, evidence)
                 if is_decided(case, case.walked(random.definitions, context.version)):
                     copies_arrive = "one copy of" in evidence.sentence
                     yield Claim(one.rule.id, queue.name, case, copies_arrive)
 
 
-def _has_one_key(rule: str, queue: Queue) -> bool:
-    """Whether a message that comes by the default exchange dies with the key of the finding."""
+def _is_told(rule: str, queue: Queue, context: Context) -> bool:
+    """Whether the finding says how the message dies, and it dies with the finding's key.
+
+    What stuck and duplicated messages died of is not said, and a headers exchange may tell
+    reasons apart.
+    """
+    if rule in ("F13", "F15") and len(context.reasons(queue)) > 1:
+        return False
     return rule in ("F01", "F03") or KEY in queue.arguments
 
 
@@ -119,7 +125,10 @@ def _dies(random: Case, queue: Queue, evidence: Evidence) -> Case:
         for one in random.definitions.queues
         if one.message_ttl_ms is None
     }
-    if evidence.argument == "x-delivery-limit":
+    is_crash = (
+        "over the delivery limit" in evidence.sentence and "rejected" not in evidence.sentence
+    )
+    if evidence.argument == "x-delivery-limit" or is_crash:
         consumers[queue.name] = Consumer("crashes")
     elif queue.message_ttl_ms is None:
         consumers[queue.name] = Consumer("rejects", 1)

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from topology.broker.management.exported import read_export
-from topology.findings.example import Example
+from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.find import find
 from topology.findings.finding import Finding, Rule
 from topology.findings.table import LIVE_RULES, RULES
@@ -45,3 +45,18 @@ def test_the_passing_example_has_no_finding_as_bad(rule: Rule) -> None:
     """A remedy that makes something worse is none."""
     others = findings_of(rule.passing)
     assert [one.title for one in others if one.severity >= rule.severity > 1] == []
+
+
+def test_a_route_that_only_some_reasons_to_die_lack_names_them() -> None:
+    bound = binding("x", "dead")
+    bound["arguments"] = {"x-match": "all-with-x", "x-first-death-reason": "rejected"}
+    example = Example(
+        queues=(queue("work", type="quorum", limit=3, dlx="x", key="k"), queue("dead")),
+        exchanges=(exchange("x", "headers"),),
+        bindings=(bound,),
+    )
+    (found,) = findings_of(example, RULES[1])
+    assert found.evidence[0].sentence == (
+        "No queue gets a message that dies in “work” (over the delivery limit) with the routing "
+        "key “k”."
+    )

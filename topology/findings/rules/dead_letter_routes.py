@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from topology.definitions import Queue
 from topology.findings import commands
@@ -10,6 +10,7 @@ from topology.findings.context import Context
 from topology.findings.evidence import Hit
 from topology.findings.example import Example, binding, exchange, queue
 from topology.findings.finding import Rule, Severity
+from topology.routing.cycle import Reason
 from topology.routing.matching.delayed_exchange import kind_of
 from topology.routing.matching.match import FORESEEABLE
 from topology.routing.walk import keeps_back
@@ -17,6 +18,12 @@ from topology.routing.walk import keeps_back
 EXCHANGE, KEY = "x-dead-letter-exchange", "x-dead-letter-routing-key"
 SAFETY = "https://www.rabbitmq.com/docs/dlx#safety"
 ROUTING = "https://www.rabbitmq.com/docs/dlx#routing"
+_HOW: Mapping[Reason, str] = {
+    "rejected": "rejected",
+    "expired": "expired",
+    "maxlen": "from a full queue",
+    "delivery_limit": "over the delivery limit",
+}
 AT_LEAST_ONCE = "https://www.rabbitmq.com/docs/quorum-queues#dead-lettering"
 
 
@@ -36,20 +43,19 @@ def _is_missing(context: Context, one: Queue) -> bool:
 
 
 def _unrouted(context: Context) -> Iterator[Hit]:
-    for one, key in _without_route(context):
+    for one, key, how in _without_route(context):
         name = one.dead_letter_exchange or ""
         if _is_missing(context, one) or keeps_back(one):
             continue
         argument = KEY if one.dead_letter_routing_key is not None else EXCHANGE
-        yield Hit(
-            _exchange(name), context.evidence(one, argument, _nowhere(one, key)), _bind(name, key)
-        )
+        evidence = context.evidence(one, argument, _nowhere(one, key, how))
+        yield Hit(_exchange(name), evidence, _bind(name, key))
 
 
-def _nowhere(one: Queue, key: str | None) -> str:
+def _nowhere(one: Queue, key: str | None, how: str) -> str:
     if key is None:
         return f"No queue is bound to the dead-letter exchange of “{one.name}”."
-    return f"No queue gets a message that dies in “{one.name}” with the routing key “{key}”."
+    return f"No queue gets a message that dies in “{one.name}”{how} with the routing key “{key}”."
 
 
 def _bind(exchange: str, key: str | None) -> tuple[str, ...]:
@@ -63,18 +69,23 @@ def _exchange(name: str) -> str:
     return name or "(default exchange)"
 
 
-def _without_route(context: Context) -> Iterator[tuple[Queue, str | None]]:
-    """Each queue with a key that no queue gets; None where nothing is bound for any key."""
-    seen = set()
+def _without_route(context: Context) -> Iterator[tuple[Queue, str | None, str]]:
+    """Each queue with a key that no queue gets; None where nothing is bound for any key.
+
+    The third says for which reasons to die, where a headers exchange tells them apart.
+    """
+    reasons: dict[tuple[Queue, str], list[Reason]] = {}
     for death in context.deaths:
-        place = (death.queue.name, death.routing_key)
         ends = death.walk.outcomes
-        if place not in seen and any(e.cause == "no_route" and len(e.hops) == 1 for e in ends):
-            seen.add(place)
-            yield death.queue, death.routing_key
+        if any(end.cause == "no_route" and len(end.hops) == 1 for end in ends):
+            reasons.setdefault((death.queue, death.routing_key), []).append(death.reason)
+    for (one, key), found in reasons.items():
+        is_always = len(found) == len(context.reasons(one))
+        how = "" if is_always else f" ({' or '.join(map(_HOW.__getitem__, found))})"
+        yield one, key, how
     for one in context.dead_lettering:
         if context.keys(one) is None and _leads_nowhere(context, one):
-            yield one, None
+            yield one, None, ""
 
 
 def _leads_nowhere(context: Context, one: Queue) -> bool:
@@ -89,7 +100,7 @@ def _leads_nowhere(context: Context, one: Queue) -> bool:
 
 
 def _held(context: Context) -> Iterator[Hit]:
-    for one, key in _without_route(context):
+    for one, key, _ in _without_route(context):
         if keeps_back(one):
             name = one.dead_letter_exchange or ""
             sentence = f"“{one.name}” stores each message that dies in it until a queue accepts it."

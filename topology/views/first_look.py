@@ -1,0 +1,42 @@
+"""What a person should know first of a broker: what is recognized, waits, is dead and is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.utils import timezone
+
+from topology.findings.rules.live import UNREAD
+from topology.models import Broker
+from topology.operations.finding_rows import find_mutes
+from topology.snapshot import Snapshot
+from topology.views.discovered import recognised
+from topology.views.findings import Line, make_line, worked_out
+
+WORST = 3
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """Numbers are None while they are not known; `worst` are findings, muted ones aside."""
+
+    recognized: int | None
+    waiting: int | None
+    dead: int | None
+    worst: Sequence[Line]
+
+
+def first_look(broker: Broker, snapshot: Snapshot) -> FirstLook:
+    """Nothing is asked of the broker."""
+    recognition = recognised(broker, snapshot)
+    findings = worked_out(broker, snapshot)
+    mutes = find_mutes(broker, timezone.now())
+    found = findings.value if findings else ()
+    unread = (one.evidence for one in found if one.rule is UNREAD)
+    return FirstLook(
+        recognized=len(recognition.value.found) if recognition else None,
+        waiting=recognition.value.waiting if recognition else None,
+        dead=sum(int(each.value) for evidence in unread for each in evidence) if findings else None,
+        worst=[make_line(one) for one in found if one.key not in mutes][:WORST],
+    )
