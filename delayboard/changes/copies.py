@@ -8,12 +8,13 @@ from django.db import transaction
 from django.utils import timezone
 
 from analytics import facts
-from delayboard.changes.outgoing import replacement
+from delayboard.changes.outgoing import lost_to_taps, replacement
 from delayboard.changes.rebuild import rebuild
 from delayboard.models import ChangeState, Interception, ScheduledChange
 from topology import audit
 from topology.broker.amqp.publisher import Publisher, publisher
-from topology.broker.errors import BrokerError, OutcomeUnknown
+from topology.broker.errors import BrokerError, OutcomeUnknown, Returned
+from topology.broker.management.client import Management
 from topology.broker.properties.field_values import FieldError
 from topology.message import Publish
 from topology.patterns.pattern import ParamsError
@@ -50,12 +51,23 @@ def _publish(change: ScheduledChange, channel: Publisher) -> None:
         declares, publish = replacement(change, message)
         channel.declare(declares)
         channel.publish(publish)
+        if why := _lost(change, publish):
+            raise Returned(f"No queue receives the copy: {why}.")
     except OutcomeUnknown:
         raise
     except (BrokerError, ParamsError, FieldError) as error:
         _end(change, ChangeState.FAILED, error=str(error))
         return
     _confirm(change, publish)
+
+
+def _lost(change: ScheduledChange, publish: Publish) -> str:
+    """As `lost_to_taps`. Raises OutcomeUnknown where the broker cannot be looked at."""
+    try:
+        with Management(change.broker.address) as management:
+            return lost_to_taps(publish, management)
+    except BrokerError as error:
+        raise OutcomeUnknown(str(error)) from error
 
 
 def _confirm(change: ScheduledChange, publish: Publish) -> None:

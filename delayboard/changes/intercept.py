@@ -21,7 +21,7 @@ from django.utils import timezone
 from delayboard.changes import take
 from delayboard.changes.copies import publish_copies
 from delayboard.changes.limits import GRACE, HORIZON
-from delayboard.changes.outgoing import replacement
+from delayboard.changes.outgoing import lost_to_taps, replacement
 from delayboard.changes.request import begins_at
 from delayboard.models import (
     ChangeKind,
@@ -242,12 +242,19 @@ class _Forwarding:
         """Acknowledge what was confirmed; what was refused is tried again, as it came."""
         for taken, answer in answers:
             assert self._sent is not None
+            if taken.mark is not None and answer.kind == "confirmed":
+                answer = self._look_behind_taps(taken.mark.publish, answer)
             if answer.kind == "confirmed":
                 self._sent, self._again_at = None, 0.0
                 self._queue.settle([(taken, answer)])
                 self._session.report("")
             else:
                 self._retry(taken, answer)
+
+    def _look_behind_taps(self, publish: Publish, answer: Answer) -> Answer:
+        """A tap of ours confirms what no real queue takes: the message itself goes on then."""
+        why = lost_to_taps(publish, self._management)
+        return Answer("returned", f"No queue receives the message: {why}.") if why else answer
 
     def _retry(self, taken: Taken[Replaced | None], answer: Answer) -> None:
         self._again_at = time.monotonic() + RETRY_SECONDS

@@ -7,10 +7,13 @@ from datetime import timedelta
 
 from delayboard.changes.point import exit_of
 from delayboard.models import ChangeKind, ScheduledChange
+from topology.broker.management.client import Management
+from topology.broker.management.observe import observe
 from topology.broker.properties.read import strip_for_replay
 from topology.definitions import Definitions
 from topology.message import Message, Publish
 from topology.patterns.delay_levels.pattern import delay_levels
+from topology.provisioning.taps import lost_without_taps, tapped_exchanges
 
 # Marks what stands for a changed message. Of “x-opt-”: it changes no content id.
 CHANGE_HEADER = "x-opt-delayboard-change"
@@ -38,3 +41,14 @@ def replacement(change: ScheduledChange, message: Message) -> tuple[Definitions,
     properties = strip_for_replay(message.properties, headers)
     declares = Definitions(queues=route.declares.queues)
     return declares, Publish(route.exchange, route.routing_key, properties, message.body)
+
+
+def lost_to_taps(publish: Publish, management: Management) -> str:
+    """Why nothing but a tap of ours took a message that was confirmed; "" when a queue did.
+
+    Raises BrokerError.
+    """
+    definitions = observe(management).definitions
+    if publish.exchange not in tapped_exchanges(definitions):
+        return ""
+    return lost_without_taps(definitions, publish)

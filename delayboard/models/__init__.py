@@ -5,6 +5,7 @@ from __future__ import annotations
 from delayboard.models.background_task import BackgroundTask
 from delayboard.models.dead_letter import Body, ParkedMessage, ParkedState
 from delayboard.models.dead_letter_queue import DeadLetterQueue, QueueDepth
+from delayboard.models.delay_migration import DelayMigration, MovedMessage
 from delayboard.models.message_group import GroupHour, MessageGroup
 from delayboard.models.parked_search import ParkedField, ParkedPosition, ParkedText, SavedSearch
 from delayboard.models.parking import ParkedChange, Parking, ParkSession
@@ -40,12 +41,14 @@ __all__ = (
     "ChangeKind",
     "ChangeState",
     "DeadLetterQueue",
+    "DelayMigration",
     "GroupHour",
     "ImportedTimeout",
     "Interception",
     "InterceptionState",
     "ItemState",
     "MessageGroup",
+    "MovedMessage",
     "Order",
     "Outcome",
     "ParkSession",

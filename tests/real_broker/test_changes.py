@@ -233,6 +233,21 @@ def test_a_full_queue_and_a_deleted_one_hold_their_messages_up_and_lose_none(
     assert observe(management).declared == before
 
 
+@pytest.mark.parametrize("topology", ["classic"], indirect=True)
+def test_a_copy_that_only_a_tap_took_takes_no_message_s_place(
+    vhost: Vhost, management: Management, topology: Topology
+) -> None:
+    binding = Binding(delivery_name(topology.parsed), "orders", "#.orders")
+    rows = delay(topology, vhost, [("a", "orders", seconds(12))])
+    request(None, list(rows.values()), ChangeKind.DELIVER_NOW)
+    management.unbind(binding)
+    with working(1):
+        eventually(lambda: states() == {"a": ChangeState.FAILED}, "the copy is refused")
+        management.bind(binding)
+        with consuming(vhost, ["orders"]) as arrived:
+            eventually(lambda: arrived.ids("orders") == ["a"], "the message itself arrives")
+
+
 def _error(row: Work, words: str) -> bool:
     row.refresh_from_db()
     return words in row.error

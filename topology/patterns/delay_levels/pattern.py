@@ -62,7 +62,7 @@ _EXPLANATION = Explanation(
         "dead-lettering stores messages that RabbitMQ cannot route, and stops at 32.",
         "If one destination name ends with a dot and another name, the second also receives "
         "the messages of the first: “sales” receives those of “retail.sales”.",
-        "You cannot change or cancel a waiting message.",
+        "RabbitMQ cannot cancel a waiting message. Delayboard can, when it leaves its delay.",
         "A message's own expiration, or a policy with a shorter TTL, ends the delay early.",
     ),
     source="Particular Software, “Delayed delivery” of NServiceBus; Celery 5.5",

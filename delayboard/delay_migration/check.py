@@ -1,0 +1,74 @@
+"""What a migration would do, and why it cannot begin: nothing is changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count, Max, Min
+
+from analytics.models import ScheduledMessage
+from delayboard.delay_migration.places import list_places
+from delayboard.publishing.destinations import Destinations
+from topology import latest
+from topology.broker.management.client import Management
+from topology.definitions import Definitions
+from topology.models import State, Topology
+from topology.operations.ownership import Refusal
+from topology.patterns.delay_levels.params import KIND as LEVELS
+
+
+@dataclass(frozen=True)
+class Line:
+    """The known messages for one destination: how many, when they arrive, and why they cannot."""
+
+    destination: str
+    number: int
+    first_due_at: datetime | None
+    last_due_at: datetime | None
+    problem: str = ""
+
+
+def refuse_unfit(source: Topology, target: Topology) -> None:
+    """Raises Refusal where nothing can be moved from the one to the other."""
+    for topology in (source, target):
+        if topology.state != State.APPLIED:
+            raise Refusal(f"“{topology.name}” is {topology.get_state_display()}. Apply it first.")
+    if target.kind != LEVELS:
+        raise Refusal(f"“{target.name}” is not a delay levels topology. Choose delay levels.")
+    if source.pk == target.pk:
+        raise Refusal("Source and target are the same topology. Choose two.")
+
+
+def look_at(source: Topology) -> Definitions:
+    """What is in the broker of the source. Raises BrokerError."""
+    with Management(source.broker.address) as management:
+        return latest.for_action(source.broker, management, source.definitions).definitions
+
+
+def check(source: Topology, target: Topology) -> tuple[list[Line], dict[str, int]]:
+    """What is known of the messages by destination, and how many are in each queue.
+
+    Raises Refusal and BrokerError.
+    """
+    refuse_unfit(source, target)
+    places = list_places(source, look_at(source))
+    destinations = Destinations(target)
+    waiting = ScheduledMessage.objects.filter(
+        topology=source, left_at=None, entered_at__isnull=False
+    )
+    groups = waiting.values_list("destination").annotate(Count("pk"), Min("due_at"), Max("due_at"))
+    lines = [
+        Line(name, number, first, last, destinations.problem(name))
+        for name, number, first, last in groups.order_by("destination")
+    ]
+    return lines, _depths(source, [place.queue for place in places])
+
+
+def _depths(source: Topology, queues: Sequence[str]) -> dict[str, int]:
+    """Those that hold something, as the broker last reported."""
+    with Management(source.broker.address) as management:
+        totals = {str(one.get("name")): one.get("messages") for one in management.queue_totals()}
+    numbers = {name: totals.get(name) for name in queues}
+    return {name: number for name, number in numbers.items() if isinstance(number, int) and number}

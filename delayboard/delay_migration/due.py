@@ -1,0 +1,74 @@
+"""PURE: when a message that waits in a delay queue is due, and for whom.
+
+Its stamp and the requested delay say when (reference: `rabbitmq-transport delays migrate`, which
+takes NServiceBus.TimeSent). NServiceBus.Retries.Timestamp comes first: a delayed retry keeps the
+TimeSent of its first send. Where the message waits bounds what its stamp may say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from analytics.recorder.copies import published
+from topology.message import Message
+from topology.patterns.delay_levels import params as levels
+from topology.patterns.delay_levels.pattern import split_key
+
+DELAY_HEADER = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
+_SECOND = timedelta(seconds=1)
+
+
+class Malformed(Exception):
+    """Nothing in the message says when it is due, or for whom."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """For whom a message is, and when it is due."""
+
+    destination: str
+    at: datetime
+
+
+def due_in_level(
+    params: levels.Params, wait: timedelta, level: int, message: Message, now: datetime
+) -> Due:
+    """Of a message in a level, whose wait is given. Raises Malformed."""
+    bits, destination = split_key(params, message.routing_key)
+    if not bits or not destination:
+        raise Malformed("The routing key is not one of these delay levels.")
+    units = int(bits, 2)
+    below = (units & ((1 << level) - 1)) * params.unit
+    due_at = _stated(message, units * params.unit)
+    return Due(destination, _within(due_at, now + below, now + below + wait))
+
+
+def due_in_hold_queue(destination: str, wait: timedelta, message: Message, now: datetime) -> Due:
+    """Of a message in a hold queue of this destination. Raises Malformed."""
+    return Due(destination, _within(_stated(message, wait), now, now + wait))
+
+
+def remaining(due_at: datetime, now: datetime) -> timedelta:
+    """What is left of a delay; zero for one that is over. The target rounds up to its steps."""
+    return max(timedelta(0), due_at - now)
+
+
+def _stated(message: Message, requested: timedelta) -> datetime:
+    at, source = published(message, recorded_at=None)
+    if at is None:
+        raise Malformed("The message does not say when it was published.")
+    # AMQP timestamps are cut to whole seconds: the message may be almost a second younger.
+    at += _SECOND if source == "timestamp" else timedelta(0)
+    stated = message.headers.get(DELAY_HEADER)
+    if not isinstance(stated, int) or isinstance(stated, bool):
+        return at + requested
+    try:
+        return at + timedelta(seconds=max(0, stated))
+    except OverflowError as error:
+        raise Malformed("The stated delay is too long.") from error
+
+
+def _within(at: datetime, earliest: datetime, latest: datetime) -> datetime:
+    """A stamp of a clock that goes wrong, or of an earlier life, never moves it out of these."""
+    return min(max(at, earliest), latest)

@@ -1,0 +1,74 @@
+"""The queues in which a topology's messages wait, the longest wait first.
+
+What leaves one meanwhile comes into a later one, so that one pass meets each message once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from delayboard.delay_migration.due import Due, due_in_hold_queue, due_in_level
+from topology.definitions import Definitions, Queue
+from topology.message import Message
+from topology.models import Topology
+from topology.operations.ownership import Refusal
+from topology.patterns.delay_levels import params as levels
+from topology.patterns.delay_levels.params import KIND as LEVELS
+from topology.patterns.hold_queues.params import KIND as HOLDS
+from topology.patterns.hold_queues.pattern import hold_queues
+from topology.routing.matching.index import Index
+from topology.routing.matching.match import match
+
+Read: TypeAlias = Callable[[Message, datetime], Due]
+
+REASONS = {
+    "delayed_exchange": (
+        "RabbitMQ cannot read what the plugin keeps. Let publishers use the levels, and wait until "
+        "the plugin has delivered its messages."
+    ),
+}
+OTHERS = "Only messages of delay levels and hold queues can be migrated."
+
+
+class Place(NamedTuple):
+    """A queue to empty, and what reads when and for whom its messages are due."""
+
+    queue: str
+    read: Read
+
+
+def list_places(source: Topology, found: Definitions) -> list[Place]:
+    """Raises Refusal for a topology whose messages cannot be moved."""
+    params = source.parsed
+    if source.kind == LEVELS:
+        return [_level(params, level) for level in reversed(range(params.levels))]
+    if source.kind == HOLDS:
+        index = Index.of(found.without_taps())
+        queues = reversed(hold_queues.members(params, found))
+        return [_hold_queue(queue, index) for queue in queues]
+    raise Refusal(REASONS.get(source.kind, OTHERS))
+
+
+def _level(params: levels.Params, level: int) -> Place:
+    wait = params.unit * 2**level
+    name = levels.level_name(params, level)
+    return Place(name, partial(due_in_level, params, wait, level))
+
+
+def _hold_queue(queue: Queue, index: Index) -> Place:
+    """Its destination is the one queue that its exchange and key lead to.
+
+    Raises Refusal where that is none, or several.
+    """
+    exchange, key = queue.dead_letter_exchange or "", queue.dead_letter_routing_key or ""
+    reached = match(index, exchange, [key], {}).queues
+    if len(reached) != 1:
+        raise Refusal(
+            f"The messages of “{queue.name}” go to {len(reached)} queues. Delay levels deliver to "
+            "one."
+        )
+    wait = timedelta(milliseconds=queue.message_ttl_ms or 0)
+    return Place(queue.name, partial(due_in_hold_queue, reached[0], wait))

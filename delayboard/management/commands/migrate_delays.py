@@ -1,0 +1,94 @@
+"""Moves waiting messages to delay levels, each with what is left of its delay."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from delayboard.delay_migration.check import check
+from delayboard.delay_migration.migrate import malformed_queue, migrate
+from delayboard.management.confirmation import add_confirmation, unconfirmed
+from delayboard.worker.supervise import until_stopped
+from topology import work
+from topology.broker.errors import BrokerError
+from topology.models import Topology
+from topology.operations.ownership import Refusal
+
+LEFT_CODE = 3
+STEPS = (
+    "1. Apply the target topology.",
+    "2. Let the consumers bind their queues to it, or let this command do it.",
+    "3. Let the publishers use the target.",
+    "4. Run this command again until it moves nothing.",
+    "5. Delete the source topology.",
+)
+
+
+class Command(BaseCommand):
+    help = (
+        "Move the messages that wait in delay levels or hold queues to other delay levels, with "
+        "the rest of their delays. Exits with 0 when the source is empty, with 3 when messages "
+        "remain."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("source", help="the topology's slug, as in its page's address")
+        parser.add_argument("target", help="the slug of delay levels, also of another broker")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="show what arrives when, move nothing"
+        )
+        add_confirmation(parser)
+
+    def handle(self, *args: Any, **given: Any) -> None:
+        source, target = _topology(given["source"]), _topology(given["target"])
+        try:
+            if given["dry_run"]:
+                self._show(source, target)
+                return
+            for broker in (source.broker, target.broker):
+                if refusal := unconfirmed(broker, given):
+                    raise CommandError(f"Nothing was moved. {refusal}")
+            stop = until_stopped()
+            owner = f"{socket.gethostname()}:{os.getpid()}"
+            tally = migrate(source, target, owner=owner, is_stopping=stop.is_set)
+        except (Refusal, BrokerError, work.Stopped) as error:
+            raise CommandError(f"The migration did not finish. {error}") from error
+        self.stdout.write(
+            f"{tally.moved} messages moved, {tally.doubled} of them may be duplicated; "
+            f"{tally.malformed} malformed."
+        )
+        if tally.malformed:
+            self.stdout.write(f"The malformed messages are in “{malformed_queue(source)}”.")
+        if tally.left:
+            self.stderr.write(f"{tally.left} messages remain. {tally.why_left}")
+        if not tally.is_empty:
+            self.stderr.write("Run the command again until it moves nothing.")
+            sys.exit(LEFT_CODE)
+
+    def _show(self, source: Topology, target: Topology) -> None:
+        lines, depths = check(source, target)
+        self.stdout.write("\n".join(STEPS))
+        self.stdout.write("Known messages, which keep their due times:")
+        for line in lines:
+            problem = f"  stay: {line.problem}" if line.problem else ""
+            self.stdout.write(
+                f"  {line.destination}: {line.number}, due {line.first_due_at:%Y-%m-%d %H:%M:%S} "
+                f"to {line.last_due_at:%Y-%m-%d %H:%M:%S}{problem}"
+            )
+        self.stdout.write("Messages by queue, in the order in which they are moved:")
+        for queue, number in depths.items():
+            self.stdout.write(f"  {queue}: {number}")
+        known, there = sum(line.number for line in lines), sum(depths.values())
+        self.stdout.write(f"{there} messages wait, {known} are known.")
+
+
+def _topology(slug: str) -> Topology:
+    found = Topology.objects.filter(slug=slug).select_related("broker").first()
+    if found is None:
+        known = ", ".join(Topology.objects.values_list("slug", flat=True)[:20]) or "none yet"
+        raise CommandError(f"There is no topology “{slug}”. Known topologies: {known}.")
+    return found

@@ -1,0 +1,41 @@
+"""A migration of waiting messages, and what it has begun to move."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from topology.models import Topology, Work
+
+
+class DelayMigration(models.Model):
+    """From a topology to delay levels. `doubled` messages may be in the target twice."""
+
+    source = models.ForeignKey(Topology, models.PROTECT, related_name="+")
+    target = models.ForeignKey(Topology, models.PROTECT, related_name="+")
+    work = models.OneToOneField(Work, models.PROTECT)
+    moved = models.PositiveIntegerField(default=0)
+    malformed = models.PositiveIntegerField(default=0)
+    doubled = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        return f"migration from {self.source} to {self.target}"
+
+
+class MovedMessage(models.Model):
+    """A message whose move was begun. The rows go when the broker is known to have all acks.
+
+    One that comes again while its row is there may have been published before.
+    """
+
+    migration = models.ForeignKey(DelayMigration, models.CASCADE, related_name="begun")
+    key = models.CharField(max_length=300)
+
+    class Meta:
+        indexes = (models.Index(fields=("migration", "key"), name="begun_by_key"),)
+
+    def __str__(self) -> str:
+        return self.key

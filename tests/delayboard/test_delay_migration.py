@@ -1,0 +1,137 @@
+"""What is left of a delay, with the vectors of NServiceBus, and what nothing can be said about."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from delayboard.delay_migration.due import (
+    DELAY_HEADER,
+    Malformed,
+    due_in_hold_queue,
+    due_in_level,
+    remaining,
+)
+from topology.broker.properties.read import build_properties
+from topology.message import PUBLISHED_AT_HEADER, Message
+from topology.patterns.delay_levels.params import Params
+from topology.patterns.delay_levels.pattern import delay_levels, routing_key
+
+V1, V2 = Params("nsb-v1"), Params("nsb-v2")
+SENT = datetime(2022, 5, 6, 12, tzinfo=UTC)
+STAMP = "2022-05-06 12:00:00:000000 Z"
+SECOND = timedelta(seconds=1)
+
+
+def message(key: str, headers: dict[str, Any], timestamp: int | None = None) -> Message:
+    return Message("", key, build_properties(headers, timestamp=timestamp), b"")
+
+
+def sent(delay: int, destination: str = "dest", headers: dict[str, Any] | None = None) -> Message:
+    key = routing_key(V1, delay * SECOND, destination)
+    stated: dict[str, Any] = {"NServiceBus.TimeSent": STAMP, DELAY_HEADER: delay}
+    return message(key, stated | (headers or {}))
+
+
+def highest(delay: int) -> int:
+    return max(0, delay.bit_length() - 1)
+
+
+@pytest.mark.parametrize(
+    ("delay", "passed", "left", "tail", "level"),
+    [
+        (10, 10, 0, "0.0.0.0.", 0),
+        (32, 30, 2, "0.1.0.", 1),
+        (64, 30, 34, "0.1.0.0.0.1.0.", 5),
+        (128, 30, 98, "0.1.1.0.0.0.1.0.", 6),
+        (86400, 43200, 43200, "0.1.0.1.0.1.0.0.0.1.1.0.0.0.0.0.0.", 15),
+        (604800, 259200, 345600, "0.1.0.1.0.1.0.0.0.1.1.0.0.0.0.0.0.0.0.0.", 18),
+    ],
+)
+@pytest.mark.parametrize("destination", ["dest", "destination.with.dots.in.name"])
+def test_the_vectors_of_nservicebus(
+    delay: int, passed: int, left: int, tail: str, level: int, destination: str
+) -> None:
+    """Particular/NServiceBus.RabbitMQ, When_migrating_a_delayed_message.cs."""
+    now = SENT + passed * SECOND
+    # Where a message of this delay waits after so long.
+    place = _place(delay, passed)
+    due = due_in_level(V1, *place, sent(delay, destination), now)
+    assert due.destination == destination
+    assert remaining(due.at, now) == left * SECOND
+    route = delay_levels.route(V2, remaining(due.at, now), destination)
+    assert route.exchange == f"nsb.v2.delay-level-{level:02}"
+    assert route.routing_key.removesuffix(destination).endswith(tail)
+    assert route.routing_key.count("1.") == bin(left).count("1")
+
+
+def _place(delay: int, passed: int) -> tuple[timedelta, int]:
+    """The level that a message is in after so many seconds of its delay."""
+    gone = 0
+    for level in reversed(range(28)):
+        if delay >> level & 1:
+            gone += 2**level
+            if gone >= passed:
+                return 2**level * SECOND, level
+    raise AssertionError("it is no longer there")
+
+
+def test_a_delayed_retry_counts_from_its_own_stamp() -> None:
+    retried = sent(
+        60,
+        headers={
+            "NServiceBus.TimeSent": "2022-05-01 00:00:00:000000 Z",
+            "NServiceBus.Retries.Timestamp": STAMP,
+        },
+    )
+    now = SENT + 10 * SECOND
+    due = due_in_level(V1, 32 * SECOND, 5, retried, now)
+    assert remaining(due.at, now) == 50 * SECOND
+
+
+def test_a_late_message_is_due_at_once_and_a_part_of_a_step_is_rounded_up() -> None:
+    assert remaining(SENT, SENT + 5 * SECOND) == timedelta(0)
+    left = remaining(SENT + timedelta(milliseconds=1200), SENT)
+    assert delay_levels.route(V2, left, "dest").routing_key.endswith("0.1.0.dest")
+
+
+@pytest.mark.parametrize(
+    ("stamp", "left"), [("2022-05-06 11:00:00:000000 Z", 2), ("2022-05-06 13:00:00:000000 Z", 10)]
+)
+def test_where_it_waits_bounds_what_a_wrong_clock_says(stamp: str, left: int) -> None:
+    """Delay 10 in level 3: between 2 s and 10 s are left."""
+    wrong = sent(10, headers={"NServiceBus.TimeSent": stamp})
+    due = due_in_level(V1, 8 * SECOND, 3, wrong, SENT)
+    assert remaining(due.at, SENT) == left * SECOND
+
+
+def test_without_a_header_the_key_says_the_delay_and_an_amqp_timestamp_is_never_early() -> None:
+    key = routing_key(V1, 64 * SECOND, "dest")
+    place = (64 * SECOND, 6)
+    ours = message(key, {PUBLISHED_AT_HEADER: int(SENT.timestamp() * 1000)})
+    assert due_in_level(V1, *place, ours, SENT + 4 * SECOND).at == SENT + 64 * SECOND
+    cut = message(key, {}, int(SENT.timestamp()))
+    assert due_in_level(V1, *place, cut, SENT + 4 * SECOND).at == SENT + 65 * SECOND
+
+
+def test_hold_queues_say_the_delay_by_their_ttl() -> None:
+    ours = message("", {PUBLISHED_AT_HEADER: int(SENT.timestamp() * 1000)})
+    due = due_in_hold_queue("created", 30 * SECOND, ours, SENT + 12 * SECOND)
+    assert (due.destination, due.at) == ("created", SENT + 30 * SECOND)
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        sent(10, headers={"NServiceBus.TimeSent": "yesterday"}),
+        message(routing_key(V1, SECOND, "dest"), {}),
+        message("1.0.short", {"NServiceBus.TimeSent": STAMP}),
+        sent(10, destination=""),
+        sent(10, headers={DELAY_HEADER: 2**60}),
+    ],
+)
+def test_what_does_not_say_when_or_for_whom_is_malformed(malformed: Message) -> None:
+    with pytest.raises(Malformed):
+        due_in_level(V1, 8 * SECOND, 3, malformed, SENT)
