@@ -17,7 +17,7 @@ from analytics import nightly
 from analytics.models import Run, Slo
 from analytics.models.slo import Within
 from analytics.results import period as ranges
-from analytics.results.headline import key_figures
+from analytics.results.headline import KeyFigure, key_figures
 from analytics.results.period import Period, read_period
 from analytics.results.read import Report, Selection, choices, newest_day, report
 from analytics.results.sections import percent, sections
@@ -57,9 +57,8 @@ def reports(request: HttpRequest) -> HttpResponse:
         "choices": choices(period, brokers),
         "patterns": {kind: pattern.EXPLANATION.title for kind, pattern in PATTERNS.items()},
         "sentences": summarize(period, found.total, found.days, found.suspects),
-        "key_figures": key_figures(
-            found.total, found.previous, within_ms=found.slo.within_ms if found.slo else None
-        ),
+        # A figure without a table is unknown, and no zero.
+        "key_figures": [figure for figure in _key_figures(found) if figure.section in made],
         "topology": topology,
         "may_set_slo": topology is not None
         and access.may(request.user, topology.broker, Role.OPERATOR),
@@ -150,6 +149,11 @@ def _is_target(share: str, within_ms: str) -> bool:
     except ValueError:
         return False
     return is_share and within_ms in {str(value) for value in Within.values}
+
+
+def _key_figures(found: Report) -> list[KeyFigure]:
+    within_ms = found.slo.within_ms if found.slo else None
+    return key_figures(found.total, found.previous, within_ms=within_ms)
 
 
 def _budget(found: Report) -> dict[str, str] | None:

@@ -148,6 +148,8 @@ def test_the_filters_narrow_to_a_broker_a_topology_a_pattern_and_a_destination(
     assert rows(destination="none") == []
     of_destination = of_the_day(seen_by_all, destination="work")
     assert "Messages still failing" not in of_destination
+    assert "first-time failures" not in of_destination
+    assert "parked dead letters" not in of_the_day(seen_by_all, topology="mails")
     assert "Lateness by requested delay" in of_destination
 
 
