@@ -10,5 +10,6 @@ urlpatterns = [
     path("scheduled/<int:pk>/", scheduled.scheduled_message, name="scheduled_message"),
     path("reports/", reports.reports, name="reports"),
     path("reports/run/", reports.run, name="run"),
+    path("reports/slo/", reports.slo, name="slo"),
     path("reports/<slug:key>.csv", reports.table, name="report_table"),
 ]

@@ -37,8 +37,8 @@ class Bucket(NamedTuple):
     label: str
 
 
-def by_day(rows: Sequence[Percentiles]) -> dict[str, Any]:
-    """A line for each percentile."""
+def by_day(rows: Sequence[Percentiles], target: tuple[str, float] | None) -> dict[str, Any]:
+    """A line for each percentile, and a broken one for the target: its label and milliseconds."""
     traces = [
         go.Scatter(
             name=name,
@@ -52,6 +52,18 @@ def by_day(rows: Sequence[Percentiles]) -> dict[str, Any]:
         )
         for place, (name, symbol) in enumerate(SYMBOLS.items())
     ]
+    if target:
+        label, limit_ms = target
+        traces.append(
+            go.Scatter(
+                name=label,
+                x=[row.label for row in rows],
+                y=[limit_ms] * len(rows),
+                mode="lines",
+                line={"width": 1.5, "dash": "dash", "color": "var(--error)"},
+                hovertemplate=label + "<extra></extra>",
+            )
+        )
     return figure(
         traces,
         height=300,

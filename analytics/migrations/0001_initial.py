@@ -357,6 +357,45 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name="Slo",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "percent",
+                    models.FloatField(help_text="Share of measured deliveries, in percent."),
+                ),
+                (
+                    "within_ms",
+                    models.PositiveIntegerField(
+                        choices=[
+                            (10, "10 ms"),
+                            (100, "100 ms"),
+                            (500, "500 ms"),
+                            (1000, "1 s"),
+                            (2000, "2 s"),
+                            (5000, "5 s"),
+                            (10000, "10 s"),
+                            (100000, "100 s"),
+                        ],
+                        default=1000,
+                    ),
+                ),
+                (
+                    "topology",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="slo",
+                        to="topology.topology",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
             name="DueCount",
             fields=[
                 (

@@ -8,6 +8,7 @@ from analytics.models.results import AccuracyRow, DayFigures, UnexplainedMessage
 from analytics.models.run import Run
 from analytics.models.scheduled_message import DueCount, ScheduledBody, ScheduledMessage
 from analytics.models.search import ScheduledText, TextPosition
+from analytics.models.slo import Slo
 
 __all__ = [
     "AccuracyRow",
@@ -23,6 +24,7 @@ __all__ = [
     "ScheduledBody",
     "ScheduledMessage",
     "ScheduledText",
+    "Slo",
     "TextPosition",
     "UnexplainedMessage",
 ]

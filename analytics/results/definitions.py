@@ -66,4 +66,9 @@ DEFINITIONS = {
     "topologies": (
         "Sums of the range by topology, the highest daily p99 first. The table has at most 25 rows."
     ),
+    "slo": (
+        "Attainment is the share of measured deliveries within the target. The error budget is the "
+        "share of deliveries that may be late, over the 28 days up to the last day of the range. A "
+        "burn rate of 1 uses it up in 28 days."
+    ),
 }

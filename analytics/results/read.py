@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, field
+from datetime import date, timedelta
 from functools import cached_property
 
 from django.db.models import Max, QuerySet, Sum
 
-from analytics.models import AccuracyRow, DayFigures, Run, UnexplainedMessage
+from analytics.models import AccuracyRow, DayFigures, Run, Slo, UnexplainedMessage
 from analytics.models.run import RunState
 from analytics.results.figures import ENTERED, FATES, Figures
 from analytics.results.period import Period
@@ -21,6 +21,7 @@ MOST_EXACT = 100
 MOST_UNEXPLAINED = 100
 # Of each kind of trouble so many topologies are read by day, for the sentences of the summary.
 SUSPECTS = 1
+BUDGET_DAYS = 28
 SUMS = ("measured", "messages", "retried", "exhausted", "entered", "unexplained")
 SORTS = ("worst_p99_ms", "retried", "exhausted", "unexplained")
 Days = Mapping[date, Figures]
@@ -70,6 +71,10 @@ class Report:
     unexplained: Sequence[UnexplainedMessage]
     exact: Sequence[AccuracyRow]
     """Of a range of one day."""
+    slo: Slo | None = None
+    """The target of the selected topology."""
+    budget: Figures = field(default_factory=Figures)
+    """Of the selected topology in the 28 days up to the last one."""
 
     @cached_property
     def total(self) -> Figures:
@@ -107,7 +112,11 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     selection = selection or Selection()
     slugs = [broker.slug for broker in brokers]
     before = period.before
-    rows = _of(slugs, before.first, period.last).filter(
+    budget_first = period.last - timedelta(days=BUDGET_DAYS - 1)
+    slo = Slo.objects.filter(topology__slug=selection.topology, topology__broker__slug__in=slugs)
+    target = slo.first() if selection.topology else None
+    first = min(before.first, budget_first) if target else before.first
+    rows = _of(slugs, first, period.last).filter(
         topology=selection.topology,
         # A topology has one pattern.
         pattern="" if selection.topology else selection.pattern,
@@ -115,7 +124,10 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
     )
     by_day = _by_day(rows)
     current = {day: figures for day, figures in by_day.items() if day >= period.first}
-    previous = merged(figures for day, figures in by_day.items() if day < period.first)
+    previous = merged(
+        figures for day, figures in by_day.items() if before.first <= day < period.first
+    )
+    budget = merged(figures for day, figures in by_day.items() if target and day >= budget_first)
     topologies, suspects = _topologies(slugs, period, selection)
     unexplained = UnexplainedMessage.objects.filter(
         broker__in=slugs, day__range=(period.first, period.last)
@@ -135,6 +147,8 @@ def report(period: Period, brokers: Iterable[Broker], selection: Selection | Non
         suspects=suspects,
         unexplained=list(unexplained.order_by("-due_at", "pk")[:MOST_UNEXPLAINED]),
         exact=list(exact.order_by("-measured", "pk")[:MOST_EXACT]),
+        slo=target,
+        budget=budget,
     )
 
 

@@ -16,6 +16,7 @@ from analytics.models.results import Reason
 from analytics.results.definitions import DEFINITIONS
 from analytics.results.figures import ENTERED, EXHAUSTED, FATES, RECOVERED, Figures
 from analytics.results.read import Report
+from analytics.results.slo import attainment
 from topology.delays import format_delay
 from topology.graph.isolate_names import isolated
 from topology.graph.live_values import count_text
@@ -341,6 +342,25 @@ def _topologies(report: Report) -> Section:
     return Section("topologies", "Topologies", columns, rows, "No topology has figures.")
 
 
+def _slo(report: Report) -> Section:
+    rows: list[Row] = []
+    if slo := report.slo:
+        for day, figures in report.days.items():
+            found = attainment(figures, slo.percent, slo.within_ms)
+            if found.measured:
+                rows.append(
+                    [
+                        *(day.isoformat(), found.measured, found.measured - found.within),
+                        *(found.share, found.burn_rate),
+                    ]
+                )
+    columns = (
+        *(Column("Day"), Column("Measured", "count"), Column("Late", "count")),
+        *(Column("Attainment", "share"), Column("Burn rate", "number")),
+    )
+    return Section("slo", "Service level objective", columns, rows, "No delivery was measured.")
+
+
 def _exact(report: Report) -> Section:
     rows: list[Row] = [
         [
@@ -359,5 +379,5 @@ def _exact(report: Report) -> Section:
 
 MAKERS: tuple[Callable[[Report], Section], ...] = (
     *(_lateness, _delays, _distribution, _survival, _failures, _dead_letters, _heat),
-    *(_throughput, _recovery, _causes, _handled, _uncounted, _ledger, _topologies, _exact),
+    *(_throughput, _recovery, _causes, _handled, _uncounted, _ledger, _topologies, _exact, _slo),
 )

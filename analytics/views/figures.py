@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from analytics.charts import heat_map, lateness, retries
+from analytics.models import Slo
 from analytics.results.sections import WEEKDAYS, Section, duration, percent
 
 Sections = dict[str, Section]
 
 
-def figures(sections: Sections) -> dict[str, dict[str, Any]]:
+def figures(sections: Sections, slo: Slo | None) -> dict[str, dict[str, Any]]:
     """A figure for every chart that has something to show."""
     rows: dict[str, Any] = {key: section.rows for key, section in sections.items()}
     drawn: dict[str, dict[str, Any]] = {}
     if rows.get("lateness"):
-        drawn["lateness"] = lateness.by_day(_percentiles(rows["lateness"]))
+        drawn["lateness"] = lateness.by_day(
+            _percentiles(rows["lateness"]), (f"SLO {slo}", float(slo.within_ms)) if slo else None
+        )
     if rows.get("delays"):
         drawn["delays"] = lateness.by_delay(_percentiles(rows["delays"]))
     if rows.get("distribution"):

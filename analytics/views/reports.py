@@ -4,25 +4,28 @@ import csv
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from analytics import nightly
-from analytics.models import Run
+from analytics.models import Run, Slo
+from analytics.models.slo import Within
 from analytics.results import period as ranges
-from analytics.results.headline import key_figures
+from analytics.results.headline import KeyFigure, key_figures
 from analytics.results.period import Period, read_period
 from analytics.results.read import Report, Selection, choices, newest_day, report
-from analytics.results.sections import sections
+from analytics.results.sections import percent, sections
+from analytics.results.slo import attainment
 from analytics.results.summary import summarize
 from analytics.views.figures import figures, heat
 from topology import access, audit
-from topology.models import Broker, Role
+from topology.models import Broker, Role, Topology
 from topology.patterns.table import PATTERNS
 
 SHOWN_RUNS = 14
@@ -40,7 +43,8 @@ def reports(request: HttpRequest) -> HttpResponse:
     period, problem = _period(request)
     found = report(period, brokers, _selection(request))
     made = _sections(found)
-    drawn = figures(made)
+    topology = Topology.objects.filter(slug=found.selection.topology, broker__in=brokers).first()
+    drawn = figures(made, found.slo)
     runs = list(Run.objects.all()[:SHOWN_RUNS])
     of_range = [run for run in runs if period.first <= run.day <= period.last]
     context = {
@@ -53,7 +57,13 @@ def reports(request: HttpRequest) -> HttpResponse:
         "choices": choices(period, brokers),
         "patterns": {kind: pattern.EXPLANATION.title for kind, pattern in PATTERNS.items()},
         "sentences": summarize(period, found.total, found.days, found.suspects),
-        "key_figures": key_figures(found.total, found.previous),
+        # A figure without a table is unknown, and no zero.
+        "key_figures": [figure for figure in _key_figures(found) if figure.section in made],
+        "topology": topology,
+        "may_set_slo": topology is not None
+        and access.may(request.user, topology.broker, Role.OPERATOR),
+        "limits": Within.choices,
+        "budget": _budget(found),
         "main": made["lateness"],
         "charts": [made[key] for key in CHARTS if key in made],
         "tables": [
@@ -107,6 +117,61 @@ def run(request: HttpRequest) -> HttpResponse:
     return redirect(f"{reverse('analytics:reports')}?from={day}&to={day}")
 
 
+@require_POST
+def slo(request: HttpRequest) -> HttpResponse:
+    """Set the target of a topology, or delete it where no share is given."""
+    slug = request.POST.get("topology", "")
+    topology = get_object_or_404(
+        Topology, slug=slug, broker__in=access.visible_brokers(request.user)
+    )
+    access.require(request.user, topology.broker, Role.OPERATOR)
+    page = f"{reverse('analytics:reports')}?{urlencode({'topology': slug})}"
+    share, within_ms = (request.POST.get(name, "") for name in ("percent", "within_ms"))
+    if share.strip() and not _is_target(share, within_ms):
+        messages.error(request, "The target is not valid. Set 1 to 99.999 % and a limit.")
+        return redirect(page)
+    what = f"{share} % within {within_ms} ms" if share.strip() else "no target"
+    with audit.recorded(
+        request.user, "SLO changed", broker=topology.broker, what=f"{slug}: {what}"
+    ):
+        if share.strip():
+            values = {"percent": float(share), "within_ms": int(within_ms)}
+            Slo.objects.update_or_create(topology=topology, defaults=values)
+        else:
+            Slo.objects.filter(topology=topology).delete()
+    messages.success(request, f"The target of {topology.name} is saved.")
+    return redirect(page)
+
+
+def _is_target(share: str, within_ms: str) -> bool:
+    try:
+        is_share = 1 <= float(share) <= 99.999
+    except ValueError:
+        return False
+    return is_share and within_ms in {str(value) for value in Within.values}
+
+
+def _key_figures(found: Report) -> list[KeyFigure]:
+    within_ms = found.slo.within_ms if found.slo else None
+    return key_figures(found.total, found.previous, within_ms=within_ms)
+
+
+def _budget(found: Report) -> dict[str, str] | None:
+    """Attainment of the range, and what is left of the error budget; None without a target."""
+    if found.slo is None:
+        return None
+    target = (found.slo.percent, found.slo.within_ms)
+    now, month = (attainment(figures, *target) for figures in (found.total, found.budget))
+    if now.share is None or month.budget_left is None or now.burn_rate is None:
+        return None
+    return {
+        "Target": str(found.slo),
+        "Attainment": percent(now.share),
+        "Error budget left (28 days)": percent(month.budget_left),
+        "Burn rate": f"{now.burn_rate:.2f}",
+    }
+
+
 def _brokers(request: HttpRequest, visible: list[Broker]) -> list[Broker]:
     chosen = access.chosen_broker(visible, request.GET.get("broker", ""))
     return [chosen] if chosen else visible
@@ -134,6 +199,8 @@ def _shown(found: Report) -> Iterator[tuple[str, Any]]:
         if key in OF_RETRIES and not found.selection.has_retries:
             continue
         if key in ("dead_letters", "handled") and not is_all:
+            continue
+        if key == "slo" and found.slo is None:
             continue
         if key == "exact" and found.period.length > 1:
             continue

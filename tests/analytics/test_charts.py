@@ -13,7 +13,7 @@ DAYS = [
 ]
 PARKED = [retries.Parked("2026-11-20", "rejected", 3), retries.Parked("2026-11-21", "maxlen", 1)]
 FIGURES: list[dict[str, Any]] = [
-    lateness.by_day(DAYS),
+    lateness.by_day(DAYS, ("SLO 1 s", 1000.0)),
     lateness.by_delay(DAYS),
     lateness.distribution([lateness.Bucket(None, 2, "early"), lateness.Bucket(1.0, 5, "1.0 ms")]),
     retries.survival([(1, 0.4), (2, 0.1)]),
@@ -36,7 +36,8 @@ def test_a_figure_is_plain_json_without_paper_template_or_a_link_elsewhere(
 
 def test_a_percentile_of_zero_is_drawn_at_the_end_of_the_axis_and_said_beside_it() -> None:
     traces = {trace["name"]: trace for trace in FIGURES[0]["data"]}
-    assert list(traces) == ["p50", "p95", "p99"]
+    assert list(traces) == ["p50", "p95", "p99", "SLO 1 s"]
+    assert traces["SLO 1 s"]["y"] == [1000.0, 1000.0]
     assert traces["p50"]["y"] == [0.5, 1.0]
     assert traces["p50"]["customdata"] == ["0 ms", "1.0 ms"]
     assert FIGURES[0]["layout"]["yaxis"]["type"] == "log"

@@ -7,9 +7,11 @@ from datetime import date, timedelta
 import pytest
 
 from analytics import buckets
+from analytics.models.slo import Within
 from analytics.results.figures import Figures
 from analytics.results.headline import key_figures
 from analytics.results.period import Period, read_period
+from analytics.results.slo import attainment
 from analytics.results.summary import is_doubled, summarize
 
 FIRST = date(2026, 11, 1)
@@ -132,6 +134,20 @@ def test_key_figures_are_compared_with_the_range_before() -> None:
     assert (failures.value, failures.change, failures.is_worse) == ("4.0 %", "+2.0 points", True)
     assert found["lateness p99"].value == "–"
     assert found["unexplained of 50 scheduled"].value == "0"
+
+
+def test_a_target_has_an_attainment_a_budget_and_a_burn_rate() -> None:
+    """Of 1000 deliveries 5 are late, and 1 % may be: half of the budget is left."""
+    counts: dict[tuple[str | int, ...], int] = {
+        (0, buckets.bucket_of(999)): 995,
+        (0, buckets.bucket_of(1000)): 5,
+    }
+    found = attainment(some(late_by_hour=counts), 99, 1000)
+    assert (found.measured, found.within, found.share) == (1000, 995, 0.995)
+    assert found.burn_rate == pytest.approx(0.5)
+    assert found.budget_left == pytest.approx(0.5)
+    assert attainment(Figures(), 99, 1000).budget_left is None
+    assert {float(limit) for limit in Within.values} <= set(buckets.EDGES_MS)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from analytics.models import DayFigures, Run
+from analytics.models import DayFigures, Run, Slo
 from analytics.results import read
 from analytics.results.definitions import DEFINITIONS
 from analytics.results.load import replace_day
@@ -148,6 +148,8 @@ def test_the_filters_narrow_to_a_broker_a_topology_a_pattern_and_a_destination(
     assert rows(destination="none") == []
     of_destination = of_the_day(seen_by_all, destination="work")
     assert "Messages still failing" not in of_destination
+    assert "first-time failures" not in of_destination
+    assert "parked dead letters" not in of_the_day(seen_by_all, topology="mails")
     assert "Lateness by requested delay" in of_destination
 
 
@@ -157,6 +159,28 @@ def test_a_range_is_compared_with_the_range_before_and_keeps_its_filters(viewer:
     text = of_the_day(viewer, topology="orders")
     assert "points (worse)" in text
     assert "?topology=orders&amp;range=28" in text
+
+
+def test_an_operator_sets_and_deletes_a_target_and_a_viewer_only_sees_it(
+    operator: Client, viewer: Client, broker: Broker
+) -> None:
+    Topology.objects.create(slug="orders", broker=broker, kind="retry_pair", name="o", params={})
+    a_computed_day()
+    assert "has no target" in of_the_day(operator, topology="orders")
+    values = {"topology": "orders", "percent": "99", "within_ms": "10"}
+    address = reverse("analytics:slo")
+    assert viewer.post(address, values).status_code == 403
+    refused = operator.post(address, values | {"percent": "100"}, follow=True)
+    assert "The target is not valid" in refused.content.decode()
+    assert not Slo.objects.exists()
+    operator.post(address, values)
+    text = of_the_day(viewer, topology="orders")
+    assert "99 % within 10 ms of due" in text
+    assert "Error budget left" in text
+    assert "Save target" not in text
+    assert AuditEntry.objects.filter(action="SLO changed").count() == 1
+    operator.post(address, values | {"percent": ""})
+    assert not Slo.objects.exists()
 
 
 def test_ninety_days_of_two_hundred_topologies_are_few_queries_and_a_small_page(

@@ -1,0 +1,39 @@
+"""Attainment of a topology's target, its error budget of 28 days, and how fast it burns. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analytics import buckets
+from analytics.results.figures import Figures
+
+
+@dataclass(frozen=True)
+class Attainment:
+    """Of measured deliveries those within the target; `allowed` is the share that may be late."""
+
+    measured: int
+    within: int
+    allowed: float
+
+    @property
+    def share(self) -> float | None:
+        return self.within / self.measured if self.measured else None
+
+    @property
+    def burn_rate(self) -> float | None:
+        """1 uses up the budget in its 28 days; None of nothing measured."""
+        if not self.measured:
+            return None
+        return (self.measured - self.within) / self.measured / self.allowed
+
+    @property
+    def budget_left(self) -> float | None:
+        """The share of the budget that is left: below 0 where more is late than allowed."""
+        return None if self.burn_rate is None else 1 - self.burn_rate
+
+
+def attainment(figures: Figures, percent: float, within_ms: float) -> Attainment:
+    """`within_ms` is an edge of a bucket, `percent` less than 100."""
+    within = buckets.within(figures.late, within_ms)
+    return Attainment(figures.measured, within, 1 - percent / 100)
