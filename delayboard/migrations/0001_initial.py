@@ -177,6 +177,46 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="DelayMigration",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("moved", models.PositiveIntegerField(default=0)),
+                ("malformed", models.PositiveIntegerField(default=0)),
+                ("doubled", models.PositiveIntegerField(default=0)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "source",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="topology.topology",
+                    ),
+                ),
+                (
+                    "target",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="topology.topology",
+                    ),
+                ),
+                (
+                    "work",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT, to="topology.work"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ("-pk",),
+            },
+        ),
+        migrations.CreateModel(
             name="ImportedTimeout",
             fields=[
                 (
@@ -350,6 +390,26 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="hours",
                         to="delayboard.messagegroup",
+                    ),
+                ),
+            ],
+        ),
+        migrations.CreateModel(
+            name="MovedMessage",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("key", models.CharField(max_length=300)),
+                (
+                    "migration",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="begun",
+                        to="delayboard.delaymigration",
                     ),
                 ),
             ],
@@ -1214,6 +1274,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="grouphour",
             constraint=models.UniqueConstraint(fields=("group", "hour"), name="one_count_per_hour"),
+        ),
+        migrations.AddIndex(
+            model_name="movedmessage",
+            index=models.Index(fields=["migration", "key"], name="begun_by_key"),
         ),
         migrations.AddIndex(
             model_name="parkedtext",
