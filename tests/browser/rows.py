@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import cycle
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -25,11 +26,15 @@ from analytics.scheduled.rows import due
 from delayboard.models import (
     BackgroundTask,
     BatchState,
+    ChangeKind,
+    ChangeState,
+    Interception,
     ItemState,
     Outcome,
     ParkedMessage,
     Publication,
     ReplayBatch,
+    ScheduledChange,
 )
 from delayboard.models.publication import Sent
 from tests.analytics import result_rows
@@ -249,6 +254,37 @@ def scheduled(topology: Topology, names: Sequence[str]) -> ScheduledMessage:
     due.change(topology, Counter((row.destination, row.due_at) for row in made if row.due_at))
     ScheduledBody.objects.create(message=made[-1], body=b'{"order": 1, "lines": [1, 2, 3]}')
     return made[-1]
+
+
+def changes(message: ScheduledMessage, user: User) -> None:
+    """Changes of the message in each state, of one interception that is over."""
+    now = timezone.now()
+    interception = Interception.objects.create(
+        broker=message.broker,
+        name="delayboard.intercept.1",
+        source="refunds",
+        queue="refunds",
+        queue_type="quorum",
+        state="closed",
+        work=Work.objects.create(kind="interception", subject=1, broker=message.broker),
+    )
+    ScheduledChange.objects.bulk_create(
+        ScheduledChange(
+            broker=message.broker,
+            topology=message.topology,
+            message=message if state == ChangeState.PENDING else None,
+            interception=interception,
+            kind=kind,
+            key=message.key,
+            destination=message.destination,
+            due_at=message.due_at or now,
+            new_due_at=now + timedelta(hours=2) if kind == ChangeKind.RESCHEDULE else None,
+            state=state,
+            error=REFUSAL if state == ChangeState.FAILED else "",
+            requested_by=user,
+        )
+        for state, kind in zip(ChangeState, cycle(ChangeKind), strict=False)
+    )
 
 
 def minutes(topology: Topology, *, read_at: datetime) -> None:

@@ -39,7 +39,14 @@ MANY = 120
 VERY_MANY = 300
 LIFETIME = timedelta(hours=1)
 # What these answer with is a file.
-DOWNLOADS = frozenset({"parked_messages_export", "parked_message_body"})
+DOWNLOADS = frozenset(
+    {
+        "parked_messages_export",
+        "parked_message_body",
+        "analytics:report_table",
+        "topology:topology_export",
+    }
+)
 
 
 def some_address(view: str) -> str:
@@ -76,6 +83,7 @@ def empty(user: User, vhost: Vhost) -> Scene:
     scene.add("broker", "topology:broker", broker.slug)
     scene.add("found", "topology:found", broker.slug)
     scene.add("findings", "topology:findings", broker.slug)
+    scene.add("finding-history", "topology:finding_history", broker.slug)
     scene.add("picture", "topology:vhost", broker.slug)
     scene.add("firehose", "firehose", broker.slug)
     for kind in PATTERNS:
@@ -99,6 +107,8 @@ def normal(user: User, vhost: Vhost) -> Scene:
     rows.firehose(broker)
     rows.audit_entries(user, broker, names)
     parked_message = rows.scheduled(pair, names)
+    delayed = rows.scheduled(levels, ["refund-5"])
+    rows.changes(delayed, user)
     rows.minutes(pair, read_at=datetime.now(UTC) + LIFETIME)
     rows.minutes(levels, read_at=datetime.now(UTC) - LIFETIME / 4)
     eventually(lambda: _numbers_known(broker), "the broker counts its messages")
@@ -112,6 +122,9 @@ def normal(user: User, vhost: Vhost) -> Scene:
     replays.add(scene, broker, [PARKED, *names])
     _add_scheduled(scene, parked_message)
     _add_acts(scene, broker, pair, planned)
+    change = {"message": str(delayed.pk), "kind": "reschedule"}
+    scene.add("scheduled-change", "scheduled_change", query=change)
+    scene.add("scheduled-change-of-a-pair", "scheduled_change", query=_cancel(parked_message))
     scene.add("levels", "topology:topology", levels.slug)
     scene.add("scheduled-stuck", "analytics:scheduled", query={"stuck": "1"})
     scene.add("hold-queues", "topology:topology", holds.slug)
@@ -225,6 +238,7 @@ def _add_rows(
     scene.add("broker", "topology:broker", broker.slug)
     scene.add("found", "topology:found", broker.slug)
     scene.add("findings", "topology:findings", broker.slug)
+    scene.add("finding-history", "topology:finding_history", broker.slug)
     scene.add("broker-edit", "topology:broker_edit", broker.slug)
     scene.add("firehose", "firehose", broker.slug)
     published = {"exchange": "", "routing_key": queue, "expiration": "90000"}
@@ -306,6 +320,10 @@ def _other_patterns(vhost: Vhost, broker: Broker) -> tuple[Topology, Topology]:
     apply(None, holds)
     contents.delayed(vhost, holds, ["5m", "1h"], "out")
     return levels, holds
+
+
+def _cancel(message: ScheduledMessage) -> dict[str, str]:
+    return {"message": str(message.pk), "kind": "cancel"}
 
 
 def _far(levels: Topology) -> dict[str, str]:

@@ -50,6 +50,7 @@ class Scene:
             "topology:audit",
             "topology:findings_overview",
             "analytics:scheduled",
+            "scheduled_changes",
             "analytics:reports",
             "retention",
         ):

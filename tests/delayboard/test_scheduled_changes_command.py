@@ -20,7 +20,6 @@ from topology.patterns.delay_levels import params as levels
 from topology.patterns.delay_levels.pattern import delay_levels
 
 pytestmark = pytest.mark.django_db
-NOW = datetime.now(UTC)
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +38,7 @@ def topology() -> Topology:
 
 
 def waiting(topology: Topology, key: str, due: timedelta, content: str = "c") -> ScheduledMessage:
+    now = datetime.now(UTC)
     return ScheduledMessage.objects.create(
         broker=topology.broker,
         topology=topology,
@@ -47,8 +47,8 @@ def waiting(topology: Topology, key: str, due: timedelta, content: str = "c") ->
         content_id=content,
         attempt=1,
         requested_delay=due,
-        entered_at=NOW,
-        due_at=NOW + due,
+        entered_at=now,
+        due_at=now + due,
         destination="work",
     )
 
@@ -151,11 +151,11 @@ def test_each_message_says_why_it_cannot_be_changed(
     row = waiting(topology, key, due)
     if key == "twin":
         waiting(topology, key, due)
-    new_due_at = None
+    now, new_due_at = row.entered_at, None
     if to is not None:
-        new_due_at = NOW + {"-1h": -timedelta(hours=1), "+3h": timedelta(hours=3)}[to]
+        new_due_at = now + {"-1h": -timedelta(hours=1), "+3h": timedelta(hours=3)}[to]
     kind = ChangeKind.CANCEL if to is None else ChangeKind.RESCHEDULE
-    (verdict,) = check.check([row], kind, NOW, new_due_at)
+    (verdict,) = check.check([row], kind, now, new_due_at)
     assert why in verdict.problem
 
 

@@ -15,7 +15,19 @@ from tests.delayboard.builders import a_message, parked
 from tests.site.desk import draft
 from topology.models import Topology
 
-QUERIES = {"dead_letter_queue": {"name": "orders"}, "parked_messages_export": {"as": "csv"}}
+QUERIES = {
+    "dead_letter_queue": {"name": "orders"},
+    "parked_messages_export": {"as": "csv"},
+    "topology:topology_export": {"format": "definitions"},
+}
+# What these answer with is a file, or says nothing of a broker.
+WITHOUT_BROKER = {
+    "login",
+    "logout",
+    "parked_message_body",
+    "analytics:report_table",
+    "topology:topology_export",
+}
 
 
 def addresses(pair: Topology) -> dict[str, str]:
@@ -57,7 +69,10 @@ def addresses(pair: Topology) -> dict[str, str]:
     for name, pattern in named(get_resolver().url_patterns):
         converters = pattern.pattern.converters
         values = {key: there[key, type(kind).__name__] for key, kind in converters.items()}
-        found[name] = reverse(name, kwargs=values | ({"pk": rows[name]} if name in rows else {}))
+        values |= {"pk": rows[name]} if name in rows else {}
+        values |= {"key": "lateness"} if name == "analytics:report_table" else {}
+        found[name] = reverse(name, kwargs=values)
+    found["scheduled_change"] += f"?message={batch.pk}&kind=cancel"
     return found
 
 

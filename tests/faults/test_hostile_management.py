@@ -14,7 +14,7 @@ from django.test import Client
 from analytics.recorder import firehose_watch
 from delayboard.dead_letters.parking.in_flight_limit import limits_of
 from tests.builders import eventually, make_broker, make_pair, make_user
-from tests.faults.every_page import QUERIES, addresses
+from tests.faults.every_page import QUERIES, WITHOUT_BROKER, addresses
 from tests.faults.hostile_management import (
     ATTACKS,
     MORE_ATTACKS,
@@ -46,7 +46,6 @@ PAGE_SECONDS = 20.0
 # them apart; of the others, as of MORE_ATTACKS, the sentence is tested where all pages read.
 ON_EVERY_PAGE = {"a body of one byte at a time", "a gzip bomb", "a number for a name"}
 # These say nothing about the state of a broker.
-SILENT_PAGES = {"login", "parked_message_body", "logout"}
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +102,7 @@ def test_every_page_says_what_is_wrong(
         answer = client.get(at, QUERIES.get(name, {}))
         assert answer.status_code in (200, 302, 405), name
         assert time.monotonic() - began < PAGE_SECONDS, name
-        if answer.status_code == 200 and name not in SILENT_PAGES and not answer.streaming:
+        if answer.status_code == 200 and name not in WITHOUT_BROKER and not answer.streaming:
             assert sentence in answer.content.decode(), name
 
 

@@ -22,6 +22,9 @@ BUTTON = "{} on live</button>"
 NOT_ASKED = {
     "firehose_switch",
     "topology:broker_test",
+    "topology:definitions_import",
+    "topology:finding_mute",
+    "topology:finding_unmute",
     "topology:found_adopt",
     "topology:topology_record",
     "topology:topology_apply",
