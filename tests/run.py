@@ -26,6 +26,20 @@ DEVELOPING = ("-X", "dev")
 BROKERS = ("tests/real_broker", "tests/flood")
 # What the nightly job makes of a real broker's messages: where Spark runs anyway.
 REPORTS = ("tests/real_broker/test_recorder.py", "tests/real_broker/test_import_of_traces.py")
+# What moves messages waits more than it works: half of the newest broker's time.
+MOVES = tuple(
+    f"tests/real_broker/test_{name}.py"
+    for name in (
+        "migrate_delays",
+        "changes",
+        "interception",
+        "replay",
+        "replay_outcome",
+        "replay_stays",
+        "straight",
+        "straight_harm",
+    )
+)
 KILLS = ("tests/faults/test_replay.py", "tests/faults/test_parking.py")
 MATRIX = ("-m", "long or not long", "--hypothesis-profile", "full")
 SLOWEST = 10
@@ -62,7 +76,8 @@ class Part:
 PARTS = (
     Part("kills", KILLS),
     Part("faults", ("tests/faults", "tests/soak", *without(KILLS))),
-    Part("newest-broker", (*BROKERS, *without(REPORTS), "-k", "4.3")),
+    Part("newest-broker", (*BROKERS, *without((*REPORTS, *MOVES)), "-k", "4.3")),
+    Part("moves", (*MOVES, "-k", "4.3")),
     Part("browser", ("tests/browser",)),
     Part("older-brokers", (*BROKERS, "tests/outside", "-k", "not 4.3")),
     Part("spark", ("tests/analytics", *REPORTS, "-k", "analytics or 4.3")),

@@ -151,7 +151,7 @@ def test_each_message_says_why_it_cannot_be_changed(
     row = waiting(topology, key, due)
     if key == "twin":
         waiting(topology, key, due)
-    now, new_due_at = row.entered_at, None
+    now, new_due_at = datetime.now(UTC), None
     if to is not None:
         new_due_at = now + {"-1h": -timedelta(hours=1), "+3h": timedelta(hours=3)}[to]
     kind = ChangeKind.CANCEL if to is None else ChangeKind.RESCHEDULE
