@@ -20,8 +20,9 @@ from topology.routing.matching.match import FORESEEABLE, steps
 from topology.transfer.interception import PREFIX
 
 _RETRIES = (
-    "From RabbitMQ 4.0 on a message that is published again begins its x-death count anew, and "
-    "consumers of retries count by it. Discard the message when it is dead-lettered for good."
+    "To change a message, Delayboard publishes it again. From RabbitMQ 4.0 on, its x-death count "
+    "then starts at zero, and the consumer would retry it too often. To stop its retries, discard "
+    "it when it is a dead letter."
 )
 # Why the messages of other patterns cannot be changed.
 OTHERS = {
@@ -41,7 +42,7 @@ OTHERS = {
         "Move to delay levels."
     ),
     BUSY_WAIT: (
-        "The waiter of this topology does not read changes yet. The consumer can check the "
+        "The waiter of this topology cannot change messages. The consumer can check the "
         "message when it arrives."
     ),
 }
